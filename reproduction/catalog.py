@@ -253,10 +253,17 @@ REPRODUCTIONS = (
     ),
     Reproduction(
         name="zeros-kicked",
-        title="whether zeros and plateaus of the full models fall when they are kicked",
+        title="whether zeros and plateaus of the full models fall when they are kicked, in float64",
         source=_ZEROS,
         cost="55 min",
         function="attnsweep.reproduction.studies.full_models:reproduce_kicks",
+    ),
+    Reproduction(
+        name="zeros-promoted",
+        title="which zeros of float32 are zeros of the loss, and where its border lies without rounding",
+        source=_ZEROS,
+        cost="15 min",
+        function="attnsweep.reproduction.studies.promoted:reproduce",
     ),
     Reproduction(
         name="mission-pairs",

@@ -148,6 +148,17 @@ def ratio_row(
     return dataclasses.replace(row, agrees=None)
 
 
+def border_row(
+    name: str, border: float, low: float, high: float, *, published: str | None = None, agrees: bool | None = None
+) -> ComparedValue:
+    """A border as `half_point` finds it on a logarithmic axis; where an end of the interval is open, the other end."""
+    if math.isfinite(low) and math.isfinite(high):
+        values = {"ours": math.exp(border), "low": math.exp(low), "high": math.exp(high)}
+        return ComparedValue(name=name, published=published, agrees=agrees, **values)
+    bounds = [f"{word} {math.exp(end):.2g}" for word, end in (("above", low), ("below", high)) if math.isfinite(end)]
+    return ComparedValue(name=name, published=published, ours=bounds[0] if bounds else "not found")
+
+
 def estimate_row(
     name: str, ours: float, low: float, high: float, published: float | str | None, agrees_within: Bounds | None
 ) -> ComparedValue:

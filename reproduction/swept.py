@@ -23,7 +23,7 @@ def swept(
     local: bool = False,
     changed: Sweep | None = None,
 ) -> SweepDirectory:
-    """Runs or resumes a shipped sweep to its end.
+    """Runs or resumes a shipped sweep to its end. One that has ended is read as it is: a published one has no journal.
 
     Args:
         name: The name of the shipped sweep.
@@ -42,10 +42,13 @@ def swept(
     """
     path, spec, resources = directory / name, changed or load_sweep(name), Resources(engine=engine, local=local)
     if (path / SWEEP_FILE).exists():
-        if not is_same_but_for_seed(SweepDirectory.open(path).spec, spec):
+        found = SweepDirectory.open(path)
+        if not is_same_but_for_seed(found.spec, spec):
             raise UserError(
                 "--dir", given=str(path), expected=f"the sweep {name} as shipped now", fix="choose another --dir"
             )
+        if found.finished:
+            return found
         summary = resume_sweep(path, resources, console)
     else:
         spec = spec if seed is None else spec.but(seed=seed)

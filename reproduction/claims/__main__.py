@@ -67,14 +67,16 @@ def measured_again(chosen: list[Stated], run: Run, sweep: Path | None = None) ->
         UserError: If there is no sweep, or the group's numbers do not come from one.
     """
     source = chosen[0].group.source
-    numbers = _numbers(source, run, sweep) if source else {}
+    own_sweeps = sweep is None
+    is_read = any(not own_sweeps or each.claim.trained is None for each in chosen)
+    numbers = _numbers(source, run, sweep) if source and is_read else {}
     pairs = []
     for stated in chosen:
         claim = stated.claim
         if claim.seeds == f"sweep seed {run.seed}":
             run.console.print(f"measured on this seed already: {stated.name}")
             continue
-        if claim.trained is not None:
+        if claim.trained is not None and own_sweeps:
             found = measure_sweep(claim.trained, run).interval
         elif claim.row in numbers:
             found = numbers[claim.row]

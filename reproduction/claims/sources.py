@@ -33,6 +33,7 @@ from attnsweep.reproduction.studies import (
     positional_power,
     positions,
     precision,
+    promoted,
     translator_heads,
     translator_structure,
 )
@@ -118,6 +119,10 @@ def _compared(compare: Callable[..., Comparison], *more: str) -> Callable[[Sweep
     return lambda sweep, directory: numbers_of(compare(sweep, directory, *more))
 
 
+def _promoted(sweep: SweepDirectory, directory: Path) -> Numbers:
+    return numbers_of(promoted.compare(sweep, directory, Console(stderr=True)))
+
+
 SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
     "quickstart": ("quickstart", _quickstart),
     "precision": ("precision_border", lambda sweep, _: _numbers(precision.sweep_rows(sweep))),
@@ -132,6 +137,7 @@ SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
     "parity-learnability": ("parity_learnability", _stuck),
     "gpt-stages": ("gpt_stages", _compared(gpt_stages.compare)),
     "zeros-full": ("stuck_full", _compared(full_models.compare)),
+    "zeros-promoted": ("mission_pairs", _promoted),
     "mission-pairs": ("mission_pairs", _compared(mission_pairs.compare)),
     "mission-pairs-random": ("mission_pairs", _compared(mission_samplers.compare, "random")),
     "mission-pairs-tpe": ("mission_pairs_tpe", _compared(mission_samplers.compare, "tpe")),

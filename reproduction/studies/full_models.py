@@ -18,6 +18,7 @@ from attnsweep.reproduction.rows import share_row
 from attnsweep.reproduction.studies.full_models_figures import COLOURS, by_sigma_figure, clusters_figure
 from attnsweep.reproduction.studies.judged import Judged, cut_off, parameters_of
 from attnsweep.reproduction.swept import swept
+from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.category_pairs import CategoryPairs, full_outcomes
 from attnsweep.workloads.category_pairs.certificates import split
 from attnsweep.workloads.diagnostics import outcomes
@@ -58,8 +59,12 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def reproduce_kicks(directory: Path, console: Console) -> Comparison:
-    """Trains some of these models again, and kicks them where they ended."""
-    sweep = swept("stuck_full", directory, console)
+    """Trains these models in float64, some of them again, and kicks those where they ended.
+
+    In float64, as the descent after a kick: float32 has zeros of its arithmetic, which float64 leaves without a kick.
+    """
+    in_float64 = load_sweep("stuck_full").fix({"dtype": "float64"})
+    sweep = swept("stuck_full", directory / "float64", console, changed=in_float64)
     console.print(f"training {N_KICKED} zeros and {N_KICKED // 4} plateaus again, and kicking them")
     return compare_kicks(sweep, N_KICKED)
 

@@ -16,6 +16,8 @@ _CURVE, _STEPS = 3.84, 2.27
 """The 95% quantiles of the likelihood ratio: chi squared, and that of Banerjee & Wellner."""
 _LEAST_FREEDOM = 2.0
 """Degrees of freedom of Student's t where hardly any trial is near the border. With 1, intervals span all trials."""
+_PARTS, _BEYOND = 200, 20
+"""Into how many parts the values' range is divided, and how many borders are tried on either side of it."""
 
 
 def half_point(x: Floats, holds: Floats, *, of_trials: bool = False) -> tuple[float, float, float]:
@@ -26,6 +28,10 @@ def half_point(x: Floats, holds: Floats, *, of_trials: bool = False) -> tuple[fl
     profile likelihoods', and wider where the shares at the values of x scatter by more than chance (quasi-likelihood,
     McCullagh & Nelder 1989, section 4.5). The likelihoods are computed on a grid: borders are sharp, so that the
     maximum may lie at infinite steepness.
+
+    The border may lie beyond the values, by at most their range. Where they do not bound it on a side, that end of the
+    interval is infinite. So is the border if the share does not cross one half, as where all trainings have the
+    property (inf) or none (-inf).
 
     If groups with different borders are pooled, another curve may fit so much better that the interval leaves the
     logistic border out. No such curve is to be trusted then, and border and interval are those of any share that falls,
@@ -39,15 +45,42 @@ def half_point(x: Floats, holds: Floats, *, of_trials: bool = False) -> tuple[fl
     values, place = np.unique(x, return_inverse=True)
     n = np.bincount(place).astype(np.float64)
     k = np.bincount(place, weights=holds).astype(np.float64)
-    borders = np.linspace(x.min(), x.max(), 401)
-    profiles = _profiles(borders, values, n, k)
-    profile = np.min(profiles, axis=0)
     least = _widening(values, n, k) if of_trials else 1.0
-    inside = borders[profile <= profile.min() + _CURVE * _dispersion(profile.min(), n, k, 2, least)]
-    border = float(borders[profiles[0].argmin()])
-    if not inside[0] <= border <= inside[-1]:
+    coarse = _coarse(values)
+    borders = _around(coarse, _inside(coarse, _profiles(coarse, values, n, k), n, k, least))
+    profiles = _profiles(borders, values, n, k)
+    inside = _inside(borders, profiles, n, k, least)
+    found = borders[profiles[0].argmin()], inside[0], inside[-1]
+    if not inside[0] <= found[0] <= inside[-1]:
         return _of_any_share(values, n, k, least)
-    return border, float(inside[0]), float(inside[-1])
+    border, low, high = (_unbounded(float(each), coarse) for each in found)
+    return border, low, high
+
+
+def _coarse(values: Floats) -> Floats:
+    """Borders within the values, and ever farther beyond them."""
+    span = float(np.ptp(values)) or 1.0
+    beyond = span * np.geomspace(1 / _PARTS, 1, _BEYOND)
+    within = np.linspace(values[0], values[-1], _PARTS + 1)
+    return np.concatenate([values[0] - beyond[::-1], within, values[-1] + beyond])
+
+
+def _around(coarse: Floats, inside: Floats) -> Floats:
+    """Borders close together, from the last one below an interval on a coarse grid to the first one above."""
+    first, last = np.searchsorted(coarse, inside[0]) - 1, np.searchsorted(coarse, inside[-1]) + 1
+    return np.linspace(coarse[max(first, 0)], coarse[min(last, len(coarse) - 1)], _PARTS + 1)
+
+
+def _inside(borders: Floats, profiles: list[Floats], n: Floats, k: Floats, least: float) -> Floats:
+    """Those of the borders that one of the curves does not exclude."""
+    profile: Floats = np.min(profiles, axis=0)
+    found: Floats = borders[profile <= profile.min() + _CURVE * _dispersion(float(profile.min()), n, k, 2, least)]
+    return found
+
+
+def _unbounded(border: float, grid: Floats) -> float:
+    """A border, or an infinite one at the grid's ends."""
+    return -math.inf if border <= grid[0] else math.inf if border >= grid[-1] else border
 
 
 def _widening(values: Floats, n: Floats, k: Floats) -> float:
@@ -74,13 +107,14 @@ def _profiles(borders_B: Floats, values: Floats, n: Floats, k: Floats) -> list[F
 
 
 def _of_any_share(values: Floats, n: Floats, k: Floats, least: float) -> tuple[float, float, float]:
-    """The border between two of the values, and its interval."""
+    """The border between two of the values or beyond them, and its interval."""
     share = _falling(k, n)
     dispersion = _dispersion(float(_deviance(_logarithms(share), n, k)), n, k, len(np.unique(share)), least)
-    profile = np.array([_deviance(_logarithms(_share_with_border(at, n, k)), n, k) for at in range(1, len(values))])
+    profile = np.array([_deviance(_logarithms(_share_with_border(at, n, k)), n, k) for at in range(len(values) + 1)])
     inside = np.flatnonzero(profile <= profile.min() + _STEPS * dispersion)
     best = np.flatnonzero(profile <= profile.min() + 1e-9)
-    return float((values[best[0]] + values[best[-1] + 1]) / 2), float(values[inside[0]]), float(values[inside[-1] + 1])
+    ends = np.array([-np.inf, *values, np.inf])
+    return float((ends[best[0]] + ends[best[-1] + 1]) / 2), float(ends[inside[0]]), float(ends[inside[-1] + 1])
 
 
 def _share_with_border(at: int, n: Floats, k: Floats) -> Floats:
@@ -91,6 +125,8 @@ def _share_with_border(at: int, n: Floats, k: Floats) -> Floats:
 
 def _falling(k: Floats, n: Floats) -> Floats:
     """(X,) the likeliest falling share."""
+    if not len(n):
+        return n
     found = optimize.isotonic_regression(k / n, weights=n, increasing=False).x
     return np.clip(found, 0.0, 1.0)
 

@@ -7,7 +7,7 @@ import numpy as np
 from rich.console import Console
 
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
-from attnsweep.reproduction.rows import share_row
+from attnsweep.reproduction.rows import border_row, share_row
 from attnsweep.reproduction.studies.half_point import half_point
 from attnsweep.reproduction.threads import one_thread
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -49,8 +49,10 @@ def compare(console: Console, sigmas: tuple[float, ...], seeds: range, values: d
                 for sigma, n_zeros in zip(sigmas, counts, strict=True):
                     rows.append(share_row(f"{variant}, {form}, sigma {sigma:g}: at the zero", n_zeros, n_seeds))
                 borders[form] = _border(sigmas, counts, n_seeds)
-                rows.append(_border_row(f"{variant}, {form}: border in init_sigma", *borders[form]))
+                rows.append(border_row(f"{variant}, {form}: border in init_sigma", *borders[form]))
             decades = (borders["factored"][0] - borders["merged"][0]) / math.log(10)
+            if not math.isfinite(decades):
+                continue
             rows.append(
                 ComparedValue(
                     name=f"{variant}: decades between the borders",
@@ -82,7 +84,3 @@ def _border(sigmas: tuple[float, ...], counts: list[int], n_seeds: int) -> tuple
     x = np.repeat(np.log(sigmas), n_seeds)
     holds = np.concatenate([np.arange(n_seeds) < count for count in counts]).astype(np.float64)
     return half_point(x, holds)
-
-
-def _border_row(name: str, border: float, low: float, high: float) -> ComparedValue:
-    return ComparedValue(name=name, published=None, ours=math.exp(border), low=math.exp(low), high=math.exp(high))

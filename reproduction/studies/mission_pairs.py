@@ -22,6 +22,7 @@ from attnsweep.orchestrator.analysis.rates.interaction import adjusted
 from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
+from attnsweep.reproduction.rows import border_row
 from attnsweep.reproduction.studies.border_model import BorderModel, fit_border, products
 from attnsweep.reproduction.studies.half_point import half_point
 from attnsweep.reproduction.studies.precision import UNIT_ROUNDOFF
@@ -114,17 +115,22 @@ def derived_factors(loss: float) -> Mapping[str, float]:
     return {"float32": (seen["float32"] / seen["float64"]) ** exponent, "layer_norm_eps": 1.0, **by_scale}
 
 
+def at_scale_one(trials: Trials) -> Floats:
+    """(T,) each trial's sigma over what its attention scale multiplies its border by, as derived."""
+    factors = derived_factors(float(np.nanmedian(trials.loss)))
+    return np.asarray(trials.sigma / np.array([factors.get(f"scale {each}", 1.0) for each in trials.scale]))
+
+
 def moved(trials: Trials) -> Floats:
     """(T,) each trial's sigma over what the derived factors multiply its border by: all have one border then."""
-    factors = derived_factors(float(np.nanmedian(trials.loss)))
-    by_scale = np.array([factors.get(f"scale {each}", 1.0) for each in trials.scale])
-    return np.asarray(trials.sigma / by_scale / np.where(trials.dtype == "float32", factors["float32"], 1.0))
+    float32 = derived_factors(float(np.nanmedian(trials.loss)))["float32"]
+    return np.asarray(at_scale_one(trials) / np.where(trials.dtype == "float32", float32, 1.0))
 
 
 def one_border(trials: Trials) -> ComparedValue:
     """The border of all trials together."""
     name = "border in float64, scale one, of all trials moved there by the derived factors"
-    return _border(name, moved(trials), trials.n, trials.n_zero)
+    return border(name, moved(trials), trials.n, trials.n_zero)
 
 
 def _model(trials: Trials) -> tuple[dict[str, Floats], BorderModel | None]:
@@ -179,13 +185,13 @@ def _borders(trials: Trials) -> Iterator[ComparedValue]:
     cells += [(each, scale, trials.variant == each, trials.scale == scale) for each in VARIANTS for scale in SCALES]
     for first, second, *chosen in cells:
         inside = chosen[0] & chosen[1]
-        yield _border(f"border, {first}, scale {second}", trials.sigma[inside], trials.n[inside], trials.n_zero[inside])
+        yield border(f"border, {first}, scale {second}", trials.sigma[inside], trials.n[inside], trials.n_zero[inside])
 
 
-def _border(name: str, sigma: Floats, n: Floats, k: Floats) -> ComparedValue:
+def border(name: str, sigma: Floats, n: Floats, k: Floats) -> ComparedValue:
+    """The sigma at which half of the trainings have a property: k (T,) of n (T,) in trials at sigma (T,)."""
     holds = np.concatenate([np.arange(size) < count for size, count in zip(n, k, strict=True)]).astype(np.float64)
-    value, low, high = np.exp(half_point(np.repeat(np.log(sigma), n.astype(int)), holds, of_trials=True))
-    return ComparedValue(name=name, published=None, ours=float(value), low=float(low), high=float(high))
+    return border_row(name, *half_point(np.repeat(np.log(sigma), n.astype(int)), holds, of_trials=True))
 
 
 def _by_sigma(trials: Trials) -> list[list[str]]:

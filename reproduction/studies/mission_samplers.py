@@ -52,13 +52,14 @@ def compare(sweep: SweepDirectory, directory: Path, sampler: str) -> Comparison:
 def rows_of(trials: Trials) -> list[ComparedValue]:
     """What the trials found, in the order in which they were drawn."""
     border = one_border(trials)
-    away = np.abs(np.log(moved(trials) / float(border.ours)))
     counts = {
         "no training ends at the zero": trials.n_zero == 0,
         "all trainings are solved": trials.n_solved == trials.n,
-        "near the border": away < np.log(_NEAR),
     }
     last = slice(-_N_LAST, None)
+    away = None if isinstance(border.ours, str) else np.abs(np.log(moved(trials) / border.ours))
+    if away is not None:
+        counts["near the border"] = away < np.log(_NEAR)
     rows = [
         ComparedValue(
             name=f"trials of {len(trials.n)}, and of the last {_N_LAST}: {name}",
@@ -67,10 +68,7 @@ def rows_of(trials: Trials) -> list[ComparedValue]:
         )
         for name, holds in counts.items()
     ]
-    distance = float(np.median(away[last])) / np.log(10)
-    rows.append(
-        ComparedValue(
-            name=f"median distance of the last {_N_LAST} from the border, decades", published=None, ours=distance
-        )
-    )
+    if away is not None:
+        name = f"median distance of the last {_N_LAST} from the border, decades"
+        rows.append(ComparedValue(name=name, published=None, ours=float(np.median(away[last])) / np.log(10)))
     return [*rows, border]

@@ -10,7 +10,7 @@ from rich.console import Console
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
-from attnsweep.reproduction.rows import share_row
+from attnsweep.reproduction.rows import border_row, share_row
 from attnsweep.reproduction.studies.half_point import half_point
 from attnsweep.reproduction.swept import swept
 from attnsweep.reproduction.threads import one_thread
@@ -74,7 +74,8 @@ def sweep_rows(sweep: SweepDirectory) -> list[ComparedValue]:
         for dtype in UNIT_ROUNDOFF:
             chosen = [row for row in found if row[:2] == (form, dtype)]
             sigma, is_zero = np.array([[row[2], row[3]] for row in chosen], dtype=np.float64).T
-            rows.append(_border_row(f"{n_factors} factors, {dtype}: border in init_sigma", sigma, is_zero, dtype, form))
+            name = f"{n_factors} factors, {dtype}: border in init_sigma"
+            rows.append(_border_row(name, sigma, is_zero, derived_border(dtype, form)))
     for dtype in ("bfloat16", "float32"):
         tested = [row[5] for row in found if row[1] == dtype and row[4] == "promotion"]
         if tested:
@@ -100,16 +101,12 @@ def first_order_rows(sigmas: tuple[float, ...], seeds: range) -> list[ComparedVa
             )
             for float32_state in (False, True)
         }
-    border, low, high = half_point(np.log(np.repeat(sigmas, len(seeds))), is_held[False].astype(np.float64))
-    derived = UNIT_ROUNDOFF["bfloat16"] / growth
     return [
-        ComparedValue(
-            name="3 factors, gradient descent in bfloat16: border in init_sigma",
-            published=f"{derived:.2g} (derived)",
-            ours=math.exp(border),
-            low=math.exp(low),
-            high=math.exp(high),
-            agrees=abs(border - math.log(derived)) < math.log(_WITHIN),
+        _border_row(
+            "3 factors, gradient descent in bfloat16: border in init_sigma",
+            np.repeat(sigmas, len(seeds)),
+            is_held[False].astype(np.float64),
+            UNIT_ROUNDOFF["bfloat16"] / growth,
         ),
         share_row(
             "  at the zero with float32_state, over the same sigmas", int(is_held[True].sum()), is_held[True].size
@@ -127,16 +124,7 @@ def _is_held(seeds: range, values: dict[str, Value]) -> NDArray[np.bool_]:
     return np.asarray(pack.result().last("eval_loss") > 0.99)
 
 
-def _border_row(
-    name: str, sigma: NDArray[np.float64], is_zero: NDArray[np.float64], dtype: str, form: str
-) -> ComparedValue:
+def _border_row(name: str, sigma: NDArray[np.float64], is_zero: NDArray[np.float64], derived: float) -> ComparedValue:
     border, low, high = half_point(np.log(sigma), is_zero)
-    derived = derived_border(dtype, form)
-    return ComparedValue(
-        name=name,
-        published=f"{derived:.2g} (derived)",
-        ours=math.exp(border),
-        low=math.exp(low),
-        high=math.exp(high),
-        agrees=abs(border - math.log(derived)) < math.log(_WITHIN),
-    )
+    agrees = abs(border - math.log(derived)) < math.log(_WITHIN)
+    return border_row(name, border, low, high, published=f"{derived:.2g} (derived)", agrees=agrees)

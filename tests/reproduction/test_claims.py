@@ -5,14 +5,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from attnsweep.orchestrator.analysis.rates.intervals import wilson
-from attnsweep.reproduction.claims.__main__ import main
+from attnsweep.reproduction.claims.__main__ import main, measured_again
 from attnsweep.reproduction.claims.agreement import Measured, effective_n, holm, p_value
-from attnsweep.reproduction.claims.claim import Claim, load_claims
+from attnsweep.reproduction.claims.claim import Claim, Group, Stated, load_claims
 from attnsweep.reproduction.claims.pages import flat, flaws, interval_ends, places, prints
 from attnsweep.reproduction.claims.recorded import recorded, table, verdicts, write_record
-from attnsweep.reproduction.claims.sources import SOURCES, numbers_of
+from attnsweep.reproduction.claims.sources import SOURCES, Run, numbers_of
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.studies import positions
 from attnsweep.reproduction.threads import one_thread
@@ -159,6 +160,18 @@ def test_a_name_without_a_source_is_refused(
     monkeypatch.setattr("sys.argv", ["claims", "runaways-0.3"])
     assert main() == 2
     assert "did you mean runaways-0.03" in capsys.readouterr().err
+
+
+@pytest.mark.scale
+@pytest.mark.usefixtures("no_mlflow")
+def test_claims_with_sweeps_of_their_own_do_not_run_the_sweep_of_their_group(tmp_path: Path) -> None:
+    """The group's source does not exist: asking it would be an error."""
+    counts = "select count(*) as n, count(*) as k from trainings"
+    own = {"sweep": "quickstart", "fixed": ["n_steps=5"], "trials": 1, "replicates": 2, "counts": counts}
+    fields = {"name": "g", "command": "c", "source": "none", "measured": "m", "versions": "v", "claims": []}
+    stated = Stated(page="a.md", group=Group.model_validate(fields), claim=a_claim(trained=own))
+    [(_, again)] = measured_again([stated], Run(1, tmp_path, Console(quiet=True)))
+    assert (again.value, again.n) == (1.0, 100)
 
 
 CHEAP = [

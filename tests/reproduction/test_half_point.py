@@ -74,6 +74,29 @@ def test_separated_trials_count_as_one_training_each() -> None:
     assert half_point(np.repeat(value, 4), np.repeat(holds, 4))[1] > low
 
 
+@pytest.mark.parametrize("of_trials", [False, True])
+def test_a_share_that_does_not_cross_one_half_has_no_border(of_trials: bool) -> None:
+    value = np.repeat(np.linspace(-2, 2, 5), 4)
+    border, low, high = half_point(value, np.ones(20), of_trials=of_trials)
+    assert (border, high) == (math.inf, math.inf)
+    assert low > 1
+    border, low, high = half_point(value, np.zeros(20), of_trials=of_trials)
+    assert (border, low) == (-math.inf, -math.inf)
+    assert high < -1
+
+
+def test_the_border_of_few_trainings_lies_within_its_interval() -> None:
+    """The last trial has three of four; the second sweep has its border in a gap of a few parts of the coarse grid."""
+    few = np.repeat([-1.9, -0.8, -0.3], 4), np.array([1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1.0])
+    value = np.array([-13.0, -6.56, -6.54, -6.34, -6.33, 0.0])
+    sharp = np.repeat(value, 32), (np.arange(32) < np.array([32, 22, 22, 10, 10, 0])[:, np.newaxis]).ravel()
+    for x, holds in (few, sharp):
+        border, low, high = half_point(x, holds.astype(np.float64))
+        assert low < border < high
+    assert border == pytest.approx(-6.44, abs=0.01)
+    assert half_point(*few)[0] > -0.3
+
+
 @pytest.mark.scale
 @pytest.mark.parametrize(
     ("n_trials", "slope", "correlation"), [(32, 6, 0.0), (32, 6, 0.4), (32, 14, 0.4), (64, 6, 0.4), (128, 6, 0.4)]

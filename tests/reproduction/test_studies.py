@@ -13,7 +13,14 @@ from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
-from attnsweep.reproduction.studies import full_models, gpt_stages, positions, translator_heads, translator_structure
+from attnsweep.reproduction.studies import (
+    full_models,
+    gpt_stages,
+    positions,
+    promoted,
+    translator_heads,
+    translator_structure,
+)
 from attnsweep.reproduction.studies.full_models_figures import by_sigma_figure, clusters_figure
 from attnsweep.reproduction.studies.judged import Judged, cut_off
 from attnsweep.search_spaces.loading import load_sweep
@@ -114,6 +121,25 @@ def test_zeros_are_kicked(stuck_full: SweepDirectory) -> None:
     rows = full_models.compare_kicks(stuck_full, 1).rows
     assert [row.name for row in rows] == [f"zeros freed by a kick of {size} or less" for size in ("0.01", "0.1", "1")]
     assert rows[-1].ours == 1.0
+
+
+@pytest.mark.scale
+def test_every_stuck_training_of_float32_is_promoted(tmp_path: Path) -> None:
+    small = {"n_categories": 3, "n_positions": 4, "batch_size": 16, "n_steps": 12, "certified_share": 0.0}
+    spec = load_sweep("mission_pairs").fix(small | {"variant": "solution_3", "attention_scale": "one"})
+    sweep = trained_sweep(tmp_path / "mission_pairs", spec.but(trials=24, replicates=2), pack_size=48)
+    trainings = Ledger(sweep.place).trainings().to_pylist()
+    stuck = [row for row in trainings if row["param_dtype"] == "float32" and row["stuck"]]
+    found = promoted.compare(sweep, tmp_path, Console(quiet=True))
+    freed = ~promoted.promoted(sweep, stuck)
+    assert len(stuck) > freed.sum() > 0
+    assert found.rows[0].ours == freed.mean()
+    [(_, (header, *lines))] = found.tables
+    assert header[2:] == ["float32", "float32, float64 stuck too", "float64"]
+    is_zero = np.array([row["outcome"] == "degenerate_zero" for row in stuck])
+    shown = [sum(int(line[1]) * float(line[at].split()[0]) for line in lines if line[1] != "0") for at in (2, 3)]
+    assert shown == pytest.approx([is_zero.sum(), (is_zero & ~freed).sum()], abs=0.1)
+    assert _names(found) == ["zeros_promoted.png", "zeros_promoted.svg"]
 
 
 @pytest.mark.scale

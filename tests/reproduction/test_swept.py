@@ -5,16 +5,24 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from attnsweep.reproduction.ledgers import publish
 from attnsweep.reproduction.swept import is_same_but_for_seed, swept
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
 
 def test_a_directory_with_another_sweep_of_that_name_is_refused(tmp_path: Path) -> None:
     sweep_on_disk(tmp_path / "shin_flavours", small_sweep("shin_flavours"))
     with pytest.raises(UserError, match="expected the sweep shin_flavours as shipped now; choose another --dir"):
         swept("shin_flavours", tmp_path, Console(quiet=True))
+
+
+def test_a_published_sweep_is_read_without_training(tmp_path: Path) -> None:
+    made = sweep_on_disk(tmp_path / "made", load_sweep("quickstart"), trial_rows(0, ["solved"]))
+    made.record_run(finished=True, seconds=1.0)
+    publish(tmp_path / "made", tmp_path / "quickstart", ends_only=False)
+    assert swept("quickstart", tmp_path, Console(quiet=True)).finished
 
 
 def test_the_shipped_sweep_with_another_seed_is_the_same() -> None:

@@ -1,0 +1,158 @@
+"""docs/zeros.md: which float32 trainings are stuck at a zero of the loss, and which at one of their arithmetic?
+
+Axes: T trial.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from rich.console import Console
+
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooled_rate
+from attnsweep.orchestrator.inspection.replay import retrain
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
+from attnsweep.reproduction.studies.judged import parameters_of
+from attnsweep.reproduction.studies.mission_pairs import Trials, at_scale_one, border
+from attnsweep.reproduction.swept import swept
+from attnsweep.reproduction.threads import one_thread
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.diagnostics.promotion import stays_when_promoted
+
+Floats = NDArray[np.float64]
+
+_AT_ONCE = 64
+_BINS_PER_DECADE = 4
+_COLOURS = ("#D55E00", "#0072B2", "#000000")
+"""Okabe & Ito 2008, one for each curve."""
+
+
+def reproduce(directory: Path, console: Console) -> Comparison:
+    """Trains 256 trials x 4 seeds of full models, and those that are stuck in float32 again in float64."""
+    return compare(swept("mission_pairs", directory, console), directory, console)
+
+
+def compare(sweep: SweepDirectory, directory: Path, console: Console) -> Comparison:
+    """Reads a finished sweep, and promotes every stuck training of float32."""
+    rows = Ledger(sweep.place).trainings(filter=(pc.field("param_dtype") == "float32") & pc.field("stuck")).to_pylist()
+    console.print(f"promoting {len(rows)} stuck trainings of float32")
+    with one_thread():
+        stays = promoted(sweep, rows)
+    curves = _curves(sweep, rows, stays)
+    borders = [
+        border(f"{name}: border in init_sigma", at_scale_one(each), each.n, each.n_zero)
+        for name, each in curves.items()
+    ]
+    return Comparison(
+        title="Stuck in float32: at a zero of the loss, or of the arithmetic?",
+        source="attnsweep, docs/zeros.md",
+        rows=[_freed(rows, stays), *borders],
+        tables=[("By initialization, moved to scale one", _by_sigma(curves))],
+        figures=save_figure(_figure(curves, borders), directory, "zeros_promoted"),
+        notes=[
+            "Promotion: repeated in float64, from the own start and from the end (docs/zeros.md).",
+            "init_sigma is divided by what the attention scale multiplies the border by, as derived.",
+        ],
+    )
+
+
+def promoted(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.bool_]:
+    """(len(rows),) whether these trainings are stuck in float64 too."""
+    stays = np.zeros(len(rows), dtype=bool)
+    keys = [parameters_of(row).static_key() for row in rows]
+    for key in dict.fromkeys(keys):
+        of_key = [at for at, each in enumerate(keys) if each == key]
+        for first in range(0, len(of_key), _AT_ONCE):
+            chosen = of_key[first : first + _AT_ONCE]
+            lanes, state = retrain(sweep, [rows[at]["training_id"] for at in chosen])
+            stays[chosen] = stays_when_promoted(CategoryPairs(), lanes, state)
+    return stays
+
+
+def _freed(rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> ComparedValue:
+    """The share that float64 frees; the trainings of one trial count as dependent."""
+    trials = np.array([row["trial"] for row in rows])
+    rate = pooled_rate(
+        [(int((trials == each).sum()), int((~stays[trials == each]).sum())) for each in np.unique(trials)]
+    )
+    assert rate.share is not None
+    name = "stuck trainings of float32 that rounding alone holds"
+    return ComparedValue(name=name, published=None, ours=rate.share, low=rate.low, high=rate.high)
+
+
+def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> dict[str, Trials]:
+    """The trials of each curve; `n_zero` counts what the curve shows."""
+    trials = Trials.read(sweep)
+    trainings = Ledger(sweep.place).trainings(columns=["trial"], filter=pc.field("outcome") != "failed")
+    number = np.unique(trainings["trial"].to_numpy())
+    in_both = [
+        row["trial"] for row, stay in zip(rows, stays, strict=True) if stay and row["outcome"] == "degenerate_zero"
+    ]
+    n_in_both = (number[:, None] == np.array(in_both, dtype=number.dtype)).sum(1)
+    is_float32 = trials.dtype == "float32"
+    return {
+        "float32": _of(trials, is_float32),
+        "float32, float64 stuck too": _of(replace(trials, n_zero=n_in_both.astype(float)), is_float32),
+        "float64": _of(trials, ~is_float32),
+    }
+
+
+def _of(trials: Trials, chosen: NDArray[np.bool_]) -> Trials:
+    return Trials(*(getattr(trials, each.name)[chosen] for each in fields(trials)))
+
+
+def _by_sigma(curves: Mapping[str, Trials]) -> list[list[str]]:
+    lines = [["init_sigma", "trainings", *curves]]
+    for at in _bins(curves):
+        cells = [_rate(trials, at) for trials in curves.values()]
+        ends = "..".join(f"{10 ** (each / _BINS_PER_DECADE):.2g}" for each in (at, at + 1))
+        lines.append([ends, str(cells[0].n), *(_cell(each) for each in cells)])
+    return lines
+
+
+def _place(trials: Trials) -> Floats:
+    """(T,) the bin of each trial."""
+    return np.asarray(np.floor(_BINS_PER_DECADE * np.log10(at_scale_one(trials))))
+
+
+def _bins(curves: Mapping[str, Trials]) -> range:
+    places = np.concatenate([_place(trials) for trials in curves.values()])
+    return range(int(places.min()), int(places.max()) + 1)
+
+
+def _rate(trials: Trials, at: int) -> Rate:
+    """The share of a curve in a bin."""
+    inside = _place(trials) == at
+    return pooled_rate(list(zip(trials.n[inside].astype(int), trials.n_zero[inside].astype(int), strict=True)))
+
+
+def _cell(rate: Rate) -> str:
+    return "-" if rate.share is None else f"{rate.share:.3f} [{rate.low:.3f}, {rate.high:.3f}]"
+
+
+def _figure(curves: Mapping[str, Trials], borders: Sequence[ComparedValue]) -> Figure:
+    """The shares at the zero by `init_sigma`, with the borders and their intervals."""
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained", dpi=160)
+    panel = figure.subplots()
+    for shift, (name, border_row) in enumerate(zip(curves, borders, strict=False)):
+        rates = {at: _rate(curves[name], at) for at in _bins(curves)}
+        found = {at: rate for at, rate in rates.items() if rate.share is not None}
+        x = 10 ** ((np.array(list(found)) + 0.4 + 0.1 * shift) / _BINS_PER_DECADE)
+        share, low, high = np.array([(each.share, each.low, each.high) for each in found.values()], dtype=float).T
+        error = np.clip([share - low, high - share], 0, None)
+        panel.errorbar(x, share, error, color=_COLOURS[shift], marker="o", markersize=4, linewidth=1.2, label=name)
+        if border_row.low is not None and border_row.high is not None:
+            panel.axvspan(border_row.low, border_row.high, color=_COLOURS[shift], alpha=0.15, linewidth=0)
+    panel.set_xscale("log")
+    panel.set_xlabel("init_sigma, moved to scale one")
+    panel.set_ylabel("share at the dead-attention zero")
+    panel.legend(frameon=False, fontsize=8)
+    panel.spines[["top", "right"]].set_visible(False)
+    return figure
