@@ -98,15 +98,16 @@ class Mixture:
         below_P, above_P = (bound_K[of_P] for bound_K in self._ranges[name])
         x_P: _Floats = each.mu[of_P] + each.sigma[of_P] * special.ndtri(below_P + quantile_P * (above_P - below_P))
         x_P = np.exp(x_P) if each.is_log else x_P
-        if each.step == 0.0:
-            return x_P
-        return np.clip(each.low + np.round((x_P - each.low) / each.step) * each.step, each.low, each.high)
+        if each.step != 0.0:
+            x_P = np.clip(each.low + np.round((x_P - each.low) / each.step) * each.step, each.low, each.high)
+        return x_P
 
 
 def _choice(weights_PV: _Floats, quantile_P: _Floats) -> _Floats:
     cumulated_PV = np.cumsum(weights_PV, axis=1)
     # The last one is 1, but for rounding.
-    return np.sum(cumulated_PV[:, :-1] < quantile_P[:, None], axis=1).astype(np.float64)
+    chosen_P: _Floats = np.sum(cumulated_PV[:, :-1] < quantile_P[:, None], axis=1).astype(np.float64)
+    return chosen_P
 
 
 def _scale(middle: float, *, is_log: bool) -> Callable[[_Floats], _Floats]:

@@ -18,7 +18,7 @@ class LedgerWriter:
     """Writes one sweep's ledger: one fragment per commit, atomically.
 
     Opening sets damaged fragments aside and removes what a crash of an earlier writer has left. It keeps no rows in
-    memory. Until it is closed, all that Arrow allocates in this process comes from the system's allocator.
+    memory.
 
     Args:
         place: The sweep directory.
@@ -47,9 +47,6 @@ class LedgerWriter:
         except BaseException:
             self._lock.close()
             raise
-        # Arrow's own allocator keeps what merges free: after 200,000 trainings the driver held 300 MiB more.
-        self._others_memory = pa.default_memory_pool()
-        pa.set_memory_pool(pa.system_memory_pool())
 
     def confirm(self) -> None:
         """Returns if this process is still the one writer. Call it before writing anything beside the ledger.
@@ -90,7 +87,6 @@ class LedgerWriter:
 
     def close(self) -> None:
         """Lets another process write."""
-        pa.set_memory_pool(self._others_memory)
         self._lock.close()
 
     def __enter__(self) -> Self:

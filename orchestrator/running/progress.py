@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -70,10 +71,14 @@ class ProgressDisplay:
         self._at_most = "" if isinstance(spec.replicates, int) else "at most "
         self._n_done: int = done.num_rows
         self._n_done_before: int = done.num_rows
-        self._told = set(complete_among(done, spec.replicates))
+        self._complete_before = frozenset(complete_among(done, spec.replicates))
+        self._n_told = len(self._complete_before)
         self._outcomes: Counter[str] = Counter()
         self._pooled, self._stuck, self._rated = pooling(spec), "", -math.inf
-        self._judged: dict[int, tuple[int, int]] = {}
+        # Of millions of ended trials only the numbers of those that ended alike are kept.
+        self._open: dict[int, tuple[int, int]] = {}
+        self._ended: Counter[tuple[int, int]] = Counter()
+        self._to_close = [*self._complete_before]
         self._count(done)
         self._started = self._last_line = time.monotonic()
         self._packs = ""
@@ -105,7 +110,7 @@ class ProgressDisplay:
     def rows_committed(self, trainings: pa.Table) -> None:
         """Counts rows that have reached the ledger."""
         self._n_done += trainings.num_rows
-        if len(self._told) == self._n_trials:
+        if self._n_told == self._n_trials:
             # No trial wants further replicates: the total is known now.
             self._n_trainings, self._at_most, self._packs = self._n_done, "", ""
         self._count(trainings)
@@ -128,17 +133,23 @@ class ProgressDisplay:
             trainings["trial"].to_pylist(), outcomes, trainings["stuck"].to_pylist(), strict=True
         ):
             if outcome not in UNJUDGED_OUTCOMES:
-                n, k = self._judged.get(trial, (0, 0))
-                self._judged[trial] = n + 1, k + stuck
+                n, k = self._open.get(trial, (0, 0))
+                self._open[trial] = n + 1, k + stuck
+        self._ended.update(self._open.pop(trial) for trial in self._to_close if trial in self._open)
+        self._to_close = []
         is_due = time.monotonic() - self._rated >= _RATE_SECONDS or self._n_done == self._n_trainings
-        if self._judged and is_due:
+        if (self._open or self._ended) and is_due:
             self._rated = time.monotonic()
-            share, low, high = self._pooled(list(self._judged.values())).interval or (0.0, 0.0, 1.0)
+            alike = self._ended + Counter(self._open.values())
+            counts = np.repeat(np.array([*alike]), np.array([*alike.values()]), axis=0)
+            share, low, high = self._pooled(counts).interval or (0.0, 0.0, 1.0)
             self._stuck = f"stuck {share:.2f} [{low:.2f}, {high:.2f}]"
 
     def trial_told(self, trial: int) -> None:
-        """Counts a completed trial. Idempotent."""
-        self._told.add(trial)
+        """Counts a completed trial, unless it was complete before this run. Its rows are committed next, or were."""
+        if trial not in self._complete_before:
+            self._n_told += 1
+            self._to_close.append(trial)
 
     def heartbeat(self, waiting_for: str, packs: Sequence[PackUnderWay] = ()) -> None:
         """Shows that the sweep is alive; without a live bar, prints a line at intervals.
@@ -165,12 +176,12 @@ class ProgressDisplay:
     def _line(self) -> str:
         left = f"{(self._n_trainings - self._n_done) / self._rate():.0f}" if self._rate() else "-"
         return (
-            f"trials {len(self._told)}/{self._n_trials}  trainings {self._n_done}/{self._at_most}{self._n_trainings}  "
+            f"trials {self._n_told}/{self._n_trials}  trainings {self._n_done}/{self._at_most}{self._n_trainings}  "
             f"{self._rate():.0f} trainings/s  {self._at_most}{left} s left  {self._details()}"
         )
 
     def _in_words(self) -> str:
-        return f"trials {len(self._told)}/{self._n_trials}  {self._details()}"
+        return f"trials {self._n_told}/{self._n_trials}  {self._details()}"
 
     def _details(self) -> str:
         """The details after the counts. Until a pack has ended there are none but of packs."""

@@ -47,7 +47,7 @@ class Projection:
         self._state = State()
         self._given_up: str | None = None
         self._has_warned = self._is_closed = False
-        self._told: set[int] = set()
+        self._n_told = 0
         self._on_progress: OnProgress | None = None
         self._outbox: SimpleQueue[int | bool | None] = SimpleQueue()
         self._ended = threading.Event()
@@ -72,7 +72,7 @@ class Projection:
     @property
     def lag(self) -> str:
         """How many of the trials that were told of MLflow does not have yet, and why; empty if it has them all."""
-        n_behind = len(self._told) - self._state.n_logged
+        n_behind = self._n_told - self._state.n_logged
         if n_behind <= 0:
             return ""
         s = "" if n_behind == 1 else "s"
@@ -83,7 +83,7 @@ class Projection:
 
     def trial_told(self, trial: int) -> None:
         """Takes note of a trial whose rows are all in the ledger."""
-        self._told.add(trial)
+        self._n_told += 1
         self._outbox.put(trial)
 
     def close(self, timeout: float | None = None, on_progress: OnProgress | None = None) -> SyncResult:

@@ -45,6 +45,10 @@ _NARROW = 0.02
 """Width of an interval below which a third decimal is shown."""
 
 
+Counts: TypeAlias = Sequence[tuple[int, int]] | NDArray[np.int64]
+"""The `(n, k)` of each of several trials."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rate:
     """`k` of `n` trainings, with the 95% interval of the rate.
@@ -92,9 +96,9 @@ def trial_rate(replicates: int | Sequential, k: int, n: int) -> Rate:
     return Rate(n, k, *sequential_interval(k, n))
 
 
-def pooled_rate(counts: Sequence[tuple[int, int]]) -> Rate:
+def pooled_rate(counts: Counts) -> Rate:
     """The rate over several trials, `(n, k)` each, with the module's interval."""
-    trials = np.array([(n, k) for n, k in counts if n], dtype=np.float64).reshape(-1, 2)
+    trials = _counted(counts)
     n, k = (int(total) for total in trials.sum(axis=0))
     if len(trials) <= 1:
         return binomial_rate(k, n)
@@ -102,9 +106,9 @@ def pooled_rate(counts: Sequence[tuple[int, int]]) -> Rate:
     return Rate(n, k, low, high)
 
 
-def mean_rate(counts: Sequence[tuple[int, int]]) -> Rate:
+def mean_rate(counts: Counts) -> Rate:
     """The mean of the shares of several trials under `Sequential`, `(n, k)` each, with the module's interval."""
-    trials = np.array([(n, k) for n, k in counts if n], dtype=np.float64).reshape(-1, 2)
+    trials = _counted(counts)
     n, k = (int(total) for total in trials.sum(axis=0))
     n_trials = len(trials)
     if n_trials == 0:
@@ -118,7 +122,12 @@ def mean_rate(counts: Sequence[tuple[int, int]]) -> Rate:
     return Rate(n, k, low, high, mean)
 
 
-Pooling: TypeAlias = Callable[[Sequence[tuple[int, int]]], Rate]
+def _counted(counts: Counts) -> NDArray[np.float64]:
+    trials = np.asarray(counts, dtype=np.float64).reshape(-1, 2)
+    return trials[trials[:, 0] > 0]
+
+
+Pooling: TypeAlias = Callable[[Counts], Rate]
 """From the `(n, k)` of several trials to one rate: `pooled_rate` or `mean_rate`."""
 
 

@@ -2,6 +2,7 @@
 
 import re
 import threading
+import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from io import StringIO
@@ -52,6 +53,26 @@ def test_the_last_line_has_the_rate_of_all_trainings() -> None:
             display.trial_told(number)
             display.rows_committed(rows)
     assert "stuck 0.50 [" in shown.file.getvalue().splitlines()[-1]  # type: ignore[attr-defined]
+
+
+def test_ended_trials_take_no_memory() -> None:
+    spec, step = small_sweep("shown", trials=10_000, replicates=1), 2_000
+    columns = _table((0, 1)).to_pydict()
+    tables = [
+        pa.table({**{name: values * step for name, values in columns.items()}, "trial": range(first, first + step)})
+        for first in range(0, 8_000, step)
+    ]
+    held = []
+    with ProgressDisplay(Console(file=StringIO(), force_terminal=False), spec, tables[0].slice(0, 0)) as display:
+        tracemalloc.start()
+        for rows in tables:
+            for trial in rows["trial"].to_pylist():
+                display.trial_told(trial)
+            display.rows_committed(rows)
+            held.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+    # A number for each of 6,000 trials would be 200 kB.
+    assert held[-1] - held[0] < 50_000
 
 
 def test_status_names_the_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
