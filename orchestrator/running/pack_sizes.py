@@ -177,7 +177,8 @@ def _sizes_in(kept: _Sizes) -> object:
 class PackSizer:
     """Finds the pack size that trains one shape fastest: doubles it while that trains more steps per second.
 
-    On a GPU the peaks of packs of two sizes predict the largest one that fits; one that did not fit is halved.
+    On a GPU, where a pack of 512 takes hardly longer than one of 64, it grows eightfold. The peaks of packs predict the
+    largest one that fits; one that did not fit is halved.
 
     Args:
         fixed: The size to use throughout; `None` finds one.
@@ -188,6 +189,7 @@ class PackSizer:
     smallest, largest = 64, 4096
     _worth_it = 1.05
     _last_may_be = 1.5
+    _growth_on_gpu = 8
 
     def __init__(self, fixed: int | None, measured: Measured | None = None, slack: int = 0) -> None:
         self._fixed, self._slack = fixed, slack
@@ -239,13 +241,14 @@ class PackSizer:
         self._limit = min(self._limit, max(n_lanes // 2, 1))
 
     def _limit_to(self, memory: PackMemory) -> None:
-        """Once packs of two widths are known: makes no pack that would not fit."""
+        """Makes no pack that would not fit."""
         self._peaks[memory.width] = memory.peak
         narrow, wide = min(self._peaks), max(self._peaks)
-        if narrow < wide:
-            model = MemoryOfPacks.of((narrow, self._peaks[narrow]), (wide, self._peaks[wide]))
-            # A pack is as wide as a power of two. What has fitted fits.
-            self._fitting = max(1 << (model.most_lanes(memory.free).bit_length() - 1), wide)
+        # Of a single width all could grow with the lanes.
+        least = (narrow, self._peaks[narrow]) if narrow < wide else (0, 0)
+        most = MemoryOfPacks.of(least, (wide, self._peaks[wide])).most_lanes(memory.free)
+        # A pack is as wide as a power of two. What has fitted fits.
+        self._fitting = max(1 << (most.bit_length() - 1), wide)
 
     @property
     def _most(self) -> int:
@@ -255,5 +258,6 @@ class PackSizer:
         if not self._rates:
             return min(self.smallest, self._most)
         best = max(self._rates, key=lambda size: self._rates[size])
-        double = best * 2
-        return double if best == max(self._rates) and double <= self._most else min(best, self._most)
+        growth = self._growth_on_gpu if self._peaks else 2
+        larger = min(best * growth, self._most)
+        return larger if best == max(self._rates) and larger >= 2 * best else min(best, self._most)

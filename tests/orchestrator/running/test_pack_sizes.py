@@ -60,12 +60,14 @@ def _climb_in(free: int) -> list[int]:
     return sizes
 
 
-def test_what_packs_of_two_sizes_took_of_a_gpus_memory_limits_later_ones() -> None:
+def test_packs_on_a_gpu_grow_eightfold_as_far_as_its_memory_goes() -> None:
+    assert _climb_in(10**9) == [64, 512, 4096, 4096, 4096, 4096]
     # 700 lanes fit 90% of it. A pack is as wide as the next power of two.
-    assert _climb_in(790_000) == [64, 128, 256, 512, 512, 512]
-    assert _climb_in(10**9)[-1] == 2048
+    assert _climb_in(790_000) == [64, 512, 512, 512, 512, 512]
+    # By the first pack alone 249 seem to fit, by the first two 278.
+    assert _climb_in(320_000) == [64, 128, 256, 256, 256, 256]
     # What has fitted fits.
-    assert _climb_in(1000) == [64, 128, 128, 128, 128, 128]
+    assert _climb_in(1000) == [64, 64, 64, 64, 64, 64]
 
 
 def test_a_little_left_over_joins_the_last_pack() -> None:
