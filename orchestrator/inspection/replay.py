@@ -68,7 +68,7 @@ def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> R
     (was_on,) = recorded.trainings["device"].to_pylist()
     device = "cuda" if was_on == "cuda" and torch.cuda.is_available() else "cpu"
     (environment,) = recorded.trainings["environment"].to_pylist()
-    engine = directory.engine_of(environment) if device == "cpu" else "vmapped"
+    engine = directory.engine_of(environment)
     tasks = recorded_tasks(workload, recorded.trainings)
     (task,) = tasks
     probe_steps = dense_probe_steps(task.training.parameters.n_steps) if trace is not None else ()
@@ -225,7 +225,7 @@ def _trained(
     probe_steps: Sequence[int] = (),
     width: int | None = None,
 ) -> Pack[Any]:
-    programs = step_programs(device, blocks=engine == "blocks")
+    programs = step_programs(device, engine)
     prune_at = [task.pruned_step for task in tasks]
     trainings = [task.training for task in tasks]
     pack = Pack(workload, trainings, device, probe_steps, programs, width=width, prune_at=prune_at)

@@ -16,8 +16,8 @@ from attnsweep.workloads.errors import UserError
 if TYPE_CHECKING:
     from attnsweep.workloads.engine.contract import Workload
 
-Engine: TypeAlias = Literal["vmapped", "blocks"]
-"""What takes the steps of trainings on CPUs: docs/engines.md."""
+Engine: TypeAlias = Literal["vmapped", "blocks", "merged"]
+"""What takes the steps of trainings: docs/engines.md."""
 _ENGINE = "engine"
 _LIBRARIES = ("attnsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "numpy")
 _MOST_NAMED = 5
@@ -27,7 +27,7 @@ class Environment(BaseModel):
     """Versions of libraries, and digests of the modules that train.
 
     Attributes:
-        versions: Version by library, of `python`, and of the compiler where the engine is `blocks`.
+        versions: Version by library, of `python`, and of the compiler unless the engine is `vmapped`.
         code: Digest by module, from `digests_of`.
     """
 
@@ -48,7 +48,13 @@ class Environment(BaseModel):
     @property
     def engine(self) -> Engine:
         """What takes the steps of its trainings."""
-        return "blocks" if _ENGINE in self.versions else "vmapped"
+        match self.versions.get(_ENGINE, "").partition(",")[0]:
+            case "":
+                return "vmapped"
+            case "merged":
+                return "merged"
+            case _:
+                return "blocks"
 
     @property
     def id(self) -> str:
@@ -79,7 +85,7 @@ _version_of = cache(importlib.metadata.version)
 
 
 def versions(engine: Engine = "vmapped") -> dict[str, str]:
-    """The versions of Python, of the libraries that a sweep uses, and of what compiles its blocks.
+    """The versions of Python, of the libraries that a sweep uses, and of what compiles its steps.
 
     Raises:
         UserError: If the engine does not run on this machine.
@@ -87,14 +93,14 @@ def versions(engine: Engine = "vmapped") -> dict[str, str]:
     found = {"python": platform.python_version()} | {name: _version_of(name) for name in _LIBRARIES}
     if engine == "vmapped":
         return found
-    from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
+    from attnsweep.workloads.engine.programs import NoCompilerError, block_engine, merged_engine
 
     try:
-        return {**found, _ENGINE: block_engine()}
+        return {**found, _ENGINE: merged_engine() if engine == "merged" else block_engine()}
     except NoCompilerError as error:
         raise UserError(
             "engine",
-            given=f"blocks, but {error}",
-            expected="a machine that can compile them",
+            given=f"{engine}, but {error}",
+            expected="a machine that can compile its programs",
             fix="use another machine, or start a new sweep with --engine vmapped",
         ) from error

@@ -18,10 +18,11 @@ class Device(StrEnum):
 
 
 class Engine(StrEnum):
-    """What takes the steps of trainings on CPUs."""
+    """What takes the steps of trainings."""
 
     auto = "auto"
     blocks = "blocks"
+    merged = "merged"
     vmapped = "vmapped"
 
 
@@ -40,7 +41,8 @@ Priority = Annotated[
     int, typer.Option(help="Sweeps of lower priority on the same cluster give their cores to this one.")
 ]
 ByEngine = Annotated[
-    Engine, typer.Option(help="Engine on CPUs; auto: compiled blocks for a sweep that is long enough, else vmapped.")
+    Engine,
+    typer.Option(help="auto: on CPUs compiled blocks for a long sweep, else vmapped; merged: compiled for GPUs."),
 ]
 PackSize = Annotated[
     int | None, typer.Option(min=1, help="Trainings fused into one program; default: tuned for speed.")

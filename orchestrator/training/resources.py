@@ -34,13 +34,14 @@ class Resources:
         n_nodes: Machines of the cluster that have to be up before training begins.
         device: `cpu` or `cuda`; `auto` for GPUs where a machine has some.
         priority: Among the sweeps of a cluster: those of lower priority leave this one what it wants.
-        engine: What takes the steps of a new sweep's trainings on CPUs; `auto` for `blocks` where that pays.
+        engine: What takes the steps of a new sweep's trainings; `auto` for `blocks` where that pays on CPUs.
         pack_size: Trainings in a pack; `None` finds the fastest size.
         max_failures: Trainings that may fail in this run before it stops; `None` for any number.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
 
     Raises:
-        UserError: If `local` comes with an address, with several trainers, with nodes or with a priority.
+        UserError: If `local` comes with an address, with several trainers, with nodes or with a priority, or
+            `merged` with a device that may be a CPU.
     """
 
     address: str | None = None
@@ -63,6 +64,13 @@ class Resources:
             raise _not_local(f"--wait-nodes {self.n_nodes}", "no --wait-nodes")
         if self.local and self.priority:
             raise _not_local(f"--priority {self.priority}", "no --priority")
+        if self.engine == "merged" and self.device != "cuda":
+            raise UserError(
+                "engine",
+                given=f"merged with device {self.device}",
+                expected="device cuda: merged steps are compiled for GPUs",
+                fix="add --device cuda, or use --engine auto",
+            )
 
     @property
     def starts_ray(self) -> bool:

@@ -29,6 +29,7 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.step_programs import step_programs
 from attnsweep.workloads.engine.width import width_on
+from attnsweep.workloads.errors import UserError
 
 WORTH_KEEPING_SECONDS = 2.0
 """A pack that has trained for less time is handed back without its state."""
@@ -55,16 +56,26 @@ class Trainer:
         run: The run that its rows name.
         device: `cpu` or `cuda`.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
+
+    Raises:
+        UserError: If the engine is for the other kind of device.
     """
 
     def __init__(
         self, workload: Workload[Any], run: RunContext, device: str, checkpoint_seconds: float = CHECKPOINT_SECONDS
     ) -> None:
+        if run.engine == "merged" and device == "cpu":
+            raise UserError(
+                "engine",
+                given="merged, on a CPU",
+                expected="a GPU: merged steps are compiled for GPUs",
+                fix="go on with --device cuda, or start a new sweep with --engine auto",
+            )
         self._workload = workload
         self._run = run
         self._device = device
         self._checkpoint_seconds = checkpoint_seconds
-        self._programs = step_programs(device, blocks=run.engine == "blocks")
+        self._programs = step_programs(device, run.engine)
         self._memory, self._free = memory_of(device), 0
         self._order: PackOrder | None = None
         self._pack: Pack[Any] | None = None

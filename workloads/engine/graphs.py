@@ -5,23 +5,24 @@ its bucket, S step.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from attnsweep.workloads.engine.block_step import BATCH, LEARNING_RATE, NUMBER
 from attnsweep.workloads.engine.blocks import Problem, shapes_of
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.engine.even_rows import even_rows
 from attnsweep.workloads.engine.first_order import STEPS_AHEAD, FirstOrder
-from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.lane_memory import Bucket, LaneMemory
-from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
+from attnsweep.workloads.engine.lane_steps import Compiler, LaneStep, MergedStep, VmappedStep
+from attnsweep.workloads.engine.layout import Layout, prefixed
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.engine.width import filled_up
 
-_RATE, _NUMBER, _BATCH = "rate", "number", "batch"
 _STEPS_A_REPLAY = 16
 """Launching a graph costs as much as some kernels, and what the steps read is copied by as many kernels for all of them
 as for one."""
@@ -59,20 +60,33 @@ class Graphs:
     Args:
         new_graph: Makes an empty graph.
         n_steps: Steps of a replay; where fewer are left before a probe, they are replayed one by one.
+        compiler: Merges the operations of a step, if there is a rule for each; `None` for PyTorch's own kernels.
     """
 
-    def __init__(self, new_graph: Callable[[], Graph] = CudaGraph, n_steps: int = _STEPS_A_REPLAY) -> None:
-        self._new_graph, self._n_steps = new_graph, n_steps
+    def __init__(
+        self,
+        new_graph: Callable[[], Graph] = CudaGraph,
+        n_steps: int = _STEPS_A_REPLAY,
+        compiler: Compiler | None = None,
+    ) -> None:
+        self._new_graph, self._n_steps, self._compiler = new_graph, n_steps, compiler
         self._layout: Layout | None = None
         self._memory = LaneMemory()
 
     def of(self, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch) -> "GraphedStep":
         """The step of batches of this shape; the other arguments are those of `Programs.of`."""
-        del optimizer, rows, buffers
         # The steps of a pack with batches of several shapes change the same state; each pack has a layout of its own.
         if problem.layout is not self._layout:
             self._layout, self._memory = problem.layout, LaneMemory()
-        return GraphedStep(problem, batch, self._memory, self._new_graph, self._n_steps)
+        step = self._step_of(problem, optimizer, rows, buffers, batch)
+        return GraphedStep(step, batch, self._memory, self._new_graph, self._n_steps)
+
+    def _step_of(self, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch) -> LaneStep:
+        if self._compiler is not None:
+            with suppress(NoRuleError):
+                step = problem.step_graph(optimizer, rows, buffers, batch)
+                return MergedStep(step, problem.layout, self._compiler)
+        return VmappedStep(problem)
 
     def gradient_of(self, problem: Problem, rows: Tensor, buffers: State, batch: Batch) -> None:
         """None: a search's evaluations differ from each other."""
@@ -82,18 +96,16 @@ class GraphedStep:
     """The steps of one shape.
 
     Args:
-        problem: What is minimized.
+        step: Takes a step of all lanes.
         batch: (A, ...), of the shape.
         memory: The pack's.
         new_graph, n_steps: As `Graphs` takes them.
     """
 
     def __init__(
-        self, problem: Problem, batch: Batch, memory: LaneMemory, new_graph: Callable[[], Graph], n_steps: int
+        self, step: LaneStep, batch: Batch, memory: LaneMemory, new_graph: Callable[[], Graph], n_steps: int
     ) -> None:
-        self._layout = problem.layout
-        self._loss = over_lanes(problem.template, problem.workload.loss)
-        self._shapes = shapes_of(batch)
+        self._step, self._shapes = step, shapes_of(batch)
         self._memory, self._new_graph, self._n_steps = memory, new_graph, n_steps
         self._bucket: Bucket | None = None
         self._captured: dict[int, tuple[Graph, State]] = {}
@@ -109,6 +121,7 @@ class GraphedStep:
     ) -> None:
         """Takes all lanes on to step `until`; as `BlockProgram.advance`."""
         bucket = self._memory.bucket_of(optimizer, rows, buffers)
+        self._step.load(bucket)
         while optimizer.n_updates < until:
             start = optimizer.n_updates
             found = list(batches(start, min(until, start + STEPS_AHEAD)))
@@ -119,20 +132,21 @@ class GraphedStep:
                 break
             ahead = optimizer.ahead(range(start, start + len(drawn)))
             read = [
-                {_RATE: rate_A, **prefixed(_NUMBER, numbers), **prefixed(_BATCH, batch)}
+                {LEARNING_RATE: rate_A, **prefixed(NUMBER, numbers), **prefixed(BATCH, batch)}
                 for batch, (rate_A, numbers) in zip(drawn, ahead, strict=True)
             ]
             while read:
                 n_taken = self._take(bucket, read)
                 optimizer.n_updates += n_taken
                 read = read[n_taken:]
+        self._step.store(bucket)
 
     def _take(self, bucket: Bucket, read: Sequence[State]) -> int:
         """Takes the first of the steps that read this, (A, ...); returns how many."""
         if self._bucket is not bucket or self._cannot_capture:
             self._bucket, self._captured = bucket, {}
             # The first step is taken without a graph: it allocates what steps keep, and what libraries need.
-            self._step(bucket, _filled_up(read[0], bucket.size))
+            self._step.take(bucket, _filled_up(read[0], bucket.size))
             return 1
         n_steps = self._n_steps if len(read) >= self._n_steps else 1
         if n_steps not in self._captured:
@@ -145,7 +159,7 @@ class GraphedStep:
                 self._cannot_capture = True
                 return self._take(bucket, read)
         graph, memory = self._captured[n_steps]
-        n_lanes = len(read[0][_RATE])
+        n_lanes = len(read[0][LEARNING_RATE])
         for name, values in memory.items():
             out = values[:, :n_lanes] if _is_by_lane(name) else values
             torch.stack([of_step[name] for of_step in read[:n_steps]], out=out)
@@ -159,25 +173,16 @@ class GraphedStep:
 
         def take_all() -> None:
             for number in range(len(read)):
-                self._step(bucket, {name: values[number] for name, values in memory.items()})
+                self._step.take(bucket, {name: values[number] for name, values in memory.items()})
 
         graph = self._new_graph()
         graph.capture(take_all)
         return graph, memory
 
-    def _step(self, bucket: Bucket, read: State) -> None:
-        leaf = bucket.rows.detach().requires_grad_()
-        with even_rows(leaf.device):
-            loss_L = self._loss(self._layout.views(leaf), bucket.buffers, under(_BATCH, read))
-            # Lanes do not mix, so the sum's gradient is each lane's own.
-            (gradient,) = torch.autograd.grad(loss_L.sum(), leaf, materialize_grads=True)
-            own = {ROWS: bucket.rows}
-            bucket.optimizer.take_step(own, loss_L.detach(), {ROWS: gradient}, read[_RATE], under(_NUMBER, read))
-
 
 def _is_by_lane(name: str) -> bool:
     """Whether a step reads one value for each lane."""
-    return not name.startswith(f"{_NUMBER}/")
+    return not name.startswith(f"{NUMBER}/")
 
 
 def _filled_up(read: State, size: int) -> State:

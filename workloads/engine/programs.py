@@ -8,6 +8,7 @@ rules make it from the graph of one training.
 
 import fcntl
 import hashlib
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -49,7 +50,7 @@ _OPTIONS = {
 }
 _STACK_BYTES = 2 * 1024**2
 """What a program keeps on the stack, of the usual 8 MiB. One that needs more uses the heap."""
-_NAME = "blocks"
+_NAME, _MERGED = "blocks", "merged"
 _VECTORS = "avx2"
 _COMPILER_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 _SOURCE = Path(__file__).parent
@@ -67,6 +68,25 @@ def block_engine() -> str:
     """
     _folder()
     return f"{_NAME}, {_VECTORS}, {compiler()}"
+
+
+def merged_engine() -> str:
+    """What the bits of a GPU's merged steps depend on besides PyTorch.
+
+    Raises:
+        NoCompilerError: If PyTorch cannot compile for a GPU here.
+    """
+    try:
+        return f"{_MERGED}, triton {importlib.metadata.version('triton')}"
+    except importlib.metadata.PackageNotFoundError as error:
+        raise NoCompilerError("PyTorch's compiler for GPUs is missing: install triton") from error
+
+
+def merged(graph: fx.GraphModule, examples: Sequence[Tensor]) -> Callable[..., object]:
+    """A program of a graph on a GPU, for inputs like these."""
+    with IN_ONE_THREAD, _compiling_in(_folder() / "compiler"):
+        run: Callable[..., object] = torch._inductor.compile(graph, list(examples))
+        return run
 
 
 @cache

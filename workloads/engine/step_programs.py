@@ -2,16 +2,18 @@
 
 from attnsweep.workloads.engine.blocks import StepPrograms
 from attnsweep.workloads.engine.graphs import Graphs
+from attnsweep.workloads.engine.programs import merged
 from attnsweep.workloads.engine.shape_programs import Programs
 
 
-def step_programs(device: str, *, blocks: bool) -> StepPrograms | None:
+def step_programs(device: str, engine: str) -> StepPrograms | None:
     """The programs of a trainer on this device; `None` if it launches each operation of a step from Python.
 
     Args:
         device: `cpu` or `cuda`.
-        blocks: Whether steps on a CPU are compiled for blocks of lanes.
+        engine: `blocks` compiles steps on a CPU for blocks of lanes, `merged` steps on a GPU for whole packs; on the
+            other device both are `vmapped`.
     """
     if device == "cuda":
-        return Graphs()
-    return Programs() if blocks else None
+        return Graphs(compiler=merged if engine == "merged" else None)
+    return Programs() if engine == "blocks" else None

@@ -1,6 +1,7 @@
 """The environment of a row: exactly the versions and the code that its training runs."""
 
-import importlib
+import importlib.metadata
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from attnsweep.orchestrator.storage.environment import Environment
+from attnsweep.orchestrator.storage.environment import Environment, versions
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, RunContext, Trained
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.programs import merged_engine
+from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.translation import Translation
@@ -210,3 +213,20 @@ def test_versions_of_what_a_sweep_runs_on_are_named() -> None:
     versions = Environment.current(CategoryPairs()).versions
     assert versions.keys() >= {"python", "torch", "numpy", "attnsweep"}
     assert versions["torch"] == importlib.metadata.version("torch")
+
+
+@pytest.mark.parametrize(
+    ("found", "engine"),
+    [({}, "vmapped"), ({"engine": "blocks, avx2, g++ 12"}, "blocks"), ({"engine": "merged, triton 3.6.0"}, "merged")],
+)
+def test_it_names_its_engine(found: dict[str, str], engine: str) -> None:
+    assert Environment(versions=found, code={}).engine == engine
+
+
+def test_merged_steps_need_the_compiler_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: {"triton": "3.6.0"}[name])
+    assert merged_engine() == "merged, triton 3.6.0"
+    monkeypatch.undo()
+    if importlib.util.find_spec("triton") is None:
+        with pytest.raises(UserError, match="install triton"):
+            versions("merged")

@@ -7,7 +7,11 @@ import pytest
 import torch
 
 from attnsweep.orchestrator.training import cluster
+from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.resources import Resources, open_resources
+from attnsweep.orchestrator.training.trainer import Trainer
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.errors import UserError
 
 TRAINER = "attnsweep.orchestrator.training.trainer_actor"
 
@@ -37,3 +41,12 @@ def test_its_processes_import_the_trainer_if_each_becomes_one(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     with open_resources(resources):
         assert found == modules
+
+
+def test_merged_steps_are_for_gpus() -> None:
+    assert Resources(device="cuda", engine="merged").engine == "merged"
+    with pytest.raises(UserError, match="merged with device auto"):
+        Resources(engine="merged")
+    # As where a sweep that began on a GPU is resumed on a CPU.
+    with pytest.raises(UserError, match="go on with --device cuda"):
+        Trainer(CategoryPairs(), RunContext("sweep", engine="merged"), "cpu")

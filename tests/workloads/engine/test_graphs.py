@@ -1,6 +1,6 @@
 """A step that was captured once trains on rightly when it is replayed: with new batches, rates and counters."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -71,6 +71,31 @@ def test_replayed_steps_are_those_of_the_pack_to_the_last_bit(name: str, n_steps
         assert (n_replays, len(graphs)) == (39, 1)
     elif name != "translation":
         assert (n_replays < 30, len(graphs)) == (True, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.sample("C, AdamW, rates that change")
+@pytest.mark.parametrize("name", ["P, SGD with momentum", "C, AdamW, rates that change"])
+def test_merged_steps_are_those_of_the_pack_to_rounding(name: str) -> None:
+    compiled: list[torch.fx.GraphModule] = []
+
+    def interpreter(graph: torch.fx.GraphModule, examples: Sequence[torch.Tensor]) -> torch.fx.GraphModule:
+        assert all(each.shape[-1] in (1, 4) for each in examples)
+        compiled.append(graph)
+        return graph
+
+    merged, plain = _trained(name, Graphs(RecordedGraph, 3, interpreter)), _trained(name, None)
+    assert len(compiled) == 1
+    torch.testing.assert_close(merged._final_rows, plain._final_rows, rtol=1e-9, atol=1e-9)
+    assert (merged.result().n_steps == plain.result().n_steps).all()
+
+
+def test_a_step_without_rules_keeps_the_kernels_of_pytorch() -> None:
+    def never(graph: torch.fx.GraphModule, examples: object) -> torch.fx.GraphModule:
+        raise AssertionError("it was compiled")
+
+    merged, plain = _trained("P, sampled", Graphs(RecordedGraph, 3, never)), _trained("P, sampled", None)
+    assert torch.equal(merged._final_rows, plain._final_rows)
 
 
 @pytest.mark.slow

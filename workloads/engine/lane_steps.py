@@ -1,0 +1,116 @@
+"""A step of all lanes of a bucket, in the kernels of PyTorch or in one program. What CUDA graphs capture.
+
+Axes: L lane of the bucket.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, fx
+
+from attnsweep.workloads.engine.block_step import BATCH, LEARNING_RATE, NUMBER, StepGraph, has_lane_axis, step_inputs
+from attnsweep.workloads.engine.blocks import Problem
+from attnsweep.workloads.engine.even_rows import even_rows
+from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.lane_memory import Bucket
+from attnsweep.workloads.engine.layout import ROWS, Layout, under
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.programs import over_block
+
+Compiler = Callable[[fx.GraphModule, Sequence[Tensor]], Callable[..., object]]
+"""Makes a program of a graph, for inputs like these, which it updates in place."""
+
+
+class LaneStep(Protocol):
+    """Takes steps of a bucket's lanes."""
+
+    def load(self, bucket: Bucket) -> None:
+        """Takes over the state of a bucket, before its next steps."""
+
+    def take(self, bucket: Bucket, read: State) -> None:
+        """Takes one step.
+
+        Args:
+            bucket: The one last loaded.
+            read: What differs from step to step, by the names of `block_step`: the learning rate (L,), the numbers, and
+                the batch (L, ...).
+        """
+
+    def store(self, bucket: Bucket) -> None:
+        """Gives the state back."""
+
+
+class VmappedStep:
+    """A step in PyTorch's own kernels, on the bucket's memory."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._layout = problem.layout
+        self._loss = over_lanes(problem.template, problem.workload.loss)
+
+    def load(self, bucket: Bucket) -> None:
+        """Nothing: it works on the bucket's memory."""
+
+    def take(self, bucket: Bucket, read: State) -> None:
+        """See `LaneStep`."""
+        leaf = bucket.rows.detach().requires_grad_()
+        with even_rows(leaf.device):
+            loss_L = self._loss(self._layout.views(leaf), bucket.buffers, under(BATCH, read))
+            # Lanes do not mix, so the sum's gradient is each lane's own.
+            (gradient,) = torch.autograd.grad(loss_L.sum(), leaf, materialize_grads=True)
+            own = {ROWS: bucket.rows}
+            bucket.optimizer.take_step(own, loss_L.detach(), {ROWS: gradient}, read[LEARNING_RATE], under(NUMBER, read))
+
+    def store(self, bucket: Bucket) -> None:
+        """Nothing: see `load`."""
+
+
+class MergedStep:
+    """A step in one program, compiled for the bucket's width, with the lanes as the last axis as in blocks on a CPU.
+
+    Args:
+        step: The step of one training.
+        layout: Of the rows.
+        compiler: Compiles it.
+    """
+
+    def __init__(self, step: StepGraph, layout: Layout, compiler: Compiler) -> None:
+        self._step, self._layout, self._compiler = step, layout, compiler
+        self._bucket: Bucket | None = None
+        self._state: State = {}
+        self._run: Callable[..., object] | None = None
+
+    def load(self, bucket: Bucket) -> None:
+        """See `LaneStep`."""
+        own = {name: value for name, value in self._state_of(bucket).items() if name != LEARNING_RATE}
+        if self._bucket is not bucket:
+            self._bucket, self._run = bucket, None
+            self._state = {name: _lanes_last(name, value).clone() for name, value in own.items()}
+        else:
+            for name, value in own.items():
+                self._state[name].copy_(_lanes_last(name, value))
+
+    def take(self, bucket: Bucket, read: State) -> None:
+        """See `LaneStep`."""
+        del bucket
+        of_step = [_lanes_last(name, read[name]) for name in self._step.inputs if name not in self._state]
+        inputs = [*self._state.values(), *of_step]
+        if self._run is None:
+            self._run = self._compiler(over_block(self._step, inputs), inputs)
+        self._run(*inputs)
+
+    def store(self, bucket: Bucket) -> None:
+        """See `LaneStep`."""
+        own = self._state_of(bucket)
+        for name in self._step.updated:
+            own[name].copy_(self._state[name].squeeze(0).movedim(-1, 0))
+
+    def _state_of(self, bucket: Bucket) -> State:
+        return step_inputs(bucket.optimizer, self._layout, bucket.rows, bucket.buffers)
+
+
+def _lanes_last(name: str, value: Tensor) -> Tensor:
+    """An input of the program, (..., L), or (1,) of a number."""
+    if name.startswith(f"{NUMBER}/"):
+        return value.reshape(1)
+    return (value.unsqueeze(1) if has_lane_axis(name) else value).movedim(0, -1).contiguous()
