@@ -17,66 +17,53 @@ HEAVY = ("torch", "ray", "mlflow")
 START_UP_SECONDS = 0.3
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Planted:
-    """A file with one error, and the check that must name it."""
+    """A file with one error, and the words that must name it."""
 
     path: str
     text: str
-    check: tuple[str, ...]
     finding: str
 
 
-PLANTED = {
-    "format": Planted(
-        path="workloads/planted.py",
-        text="WINDOW=4\n",
-        check=("ruff", "format", "--check"),
-        finding="--> workloads/planted.py:1:7",
+FORMAT = Planted("workloads/planted.py", "WINDOW=4\n", "--> workloads/planted.py:1:7")
+LINT = Planted("orchestrator/planted.py", "import json\n", "orchestrator/planted.py:1:8: F401")
+TYPES = (
+    Planted(
+        "workloads/planted.py",
+        'WINDOW: int = "wide"\n',
+        "workloads/planted.py:1: error: Incompatible types in assignment",
     ),
-    "lint": Planted(
-        path="orchestrator/planted.py",
-        text="import json\n",
-        check=("ruff", "check", "--output-format=concise"),
-        finding="orchestrator/planted.py:1:8: F401",
+    Planted(
+        "infra/planted.py",
+        "def window(half_width):\n    return half_width\n",
+        "infra/planted.py:1: error: Function is missing a type annotation",
     ),
-    # Only the file is checked: the whole project takes mypy a minute without its cache.
-    "type": Planted(
-        path="workloads/planted.py",
-        text='WINDOW: int = "wide"\n',
-        check=("mypy", "workloads/planted.py"),
-        finding="workloads/planted.py:1: error: Incompatible types in assignment",
+)
+LAYERS = (
+    Planted("workloads/planted.py", "import ray\n", "attnsweep.workloads.planted -> ray (l.1)"),
+    Planted(
+        "search_spaces/planted.py",
+        "import attnsweep.orchestrator.cli\n",
+        "attnsweep.search_spaces.planted -> attnsweep.orchestrator.cli (l.1)",
     ),
-    "untyped": Planted(
-        path="infra/planted.py",
-        text="def window(half_width):\n    return half_width\n",
-        check=("mypy", "infra/planted.py"),
-        finding="infra/planted.py:1: error: Function is missing a type annotation",
+    Planted(
+        "orchestrator/planted.py",
+        "import attnsweep.reproduction.catalog\n",
+        "attnsweep.orchestrator.planted -> attnsweep.reproduction.catalog (l.1)",
     ),
-    "layer: a training starts Ray": Planted(
-        path="workloads/planted.py",
-        text="import ray\n",
-        check=("lint-imports", "--no-logo"),
-        finding="attnsweep.workloads.planted -> ray (l.1)",
+    Planted(
+        "workloads/engine/planted.py",
+        "import attnsweep.workloads.category_pairs\n",
+        "attnsweep.workloads.engine.planted -> attnsweep.workloads.category_pairs (l.1)",
     ),
-    "layer: a search space knows who runs it": Planted(
-        path="search_spaces/planted.py",
-        text="import attnsweep.orchestrator.cli\n",
-        check=("lint-imports", "--no-logo"),
-        finding="attnsweep.search_spaces.planted -> attnsweep.orchestrator.cli (l.1)",
-    ),
-    "layer: the command line knows a reproduction": Planted(
-        path="orchestrator/planted.py",
-        text="import attnsweep.reproduction.catalog\n",
-        check=("lint-imports", "--no-logo"),
-        finding="attnsweep.orchestrator.planted -> attnsweep.reproduction.catalog (l.1)",
-    ),
-    "layer: the engine knows a problem": Planted(
-        path="workloads/engine/planted.py",
-        text="import attnsweep.workloads.category_pairs\n",
-        check=("lint-imports", "--no-logo"),
-        finding="attnsweep.workloads.engine.planted -> attnsweep.workloads.category_pairs (l.1)",
-    ),
+)
+# mypy is given only the files: the whole project takes it a minute without its cache.
+CHECKS = {
+    "format": (("ruff", "format", "--check"), (FORMAT,)),
+    "lint": (("ruff", "check", "--output-format=concise"), (LINT,)),
+    "types": (("mypy", *(each.path for each in TYPES)), TYPES),
+    "layers": (("lint-imports", "--no-logo"), LAYERS),
 }
 
 
@@ -103,18 +90,19 @@ def copy(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED.keys())
-def test_a_planted_error_turns_its_check_red(copy: Path, planted: Planted) -> None:
-    tool, *arguments = planted.check
-    file = copy / planted.path
-    file.write_text('"""A planted module."""\n')
+@pytest.mark.parametrize(("check", "errors"), CHECKS.values(), ids=CHECKS.keys())
+def test_planted_errors_turn_their_check_red(copy: Path, check: tuple[str, ...], errors: tuple[Planted, ...]) -> None:
+    tool, *arguments = check
+    for each in errors:
+        (copy / each.path).write_text('"""A planted module."""\n')
     before = run([BIN / tool, *arguments], copy)
     assert before.returncode == 0, before.stdout
 
-    file.write_text(planted.text)
+    for each in errors:
+        (copy / each.path).write_text(each.text)
     after = run([BIN / tool, *arguments], copy)
     assert after.returncode == 1, after.stdout
-    assert planted.finding in after.stdout
+    assert [each.finding for each in errors if each.finding not in after.stdout] == [], after.stdout
 
 
 def test_make_check_runs_every_tool() -> None:

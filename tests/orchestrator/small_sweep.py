@@ -97,11 +97,11 @@ def commit(writer: LedgerWriter, rows: Rows, losses: Mapping[int, Sequence[float
 
 
 def sweep_on_disk(path: Location, spec: Sweep, *trials: Rows) -> SweepDirectory:
-    """A sweep directory whose ledger holds these trials."""
+    """A sweep directory whose ledger holds these trials, in one fragment."""
     directory = SweepDirectory.create(path, spec, {})
     with open_writer(directory) as writer:
-        for rows in trials:
-            commit(writer, [{**row, "sweep": directory.sweep} for row in rows])
+        if rows := [{**row, "sweep": directory.sweep} for rows in trials for row in rows]:
+            commit(writer, rows)
     return directory
 
 

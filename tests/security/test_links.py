@@ -12,15 +12,19 @@ from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import sync
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small_sweep, sweep_on_disk, trial_rows
 
 REFUSED = "got 'a symbolic link', expected a file or folder of the sweep's own, since it is written to; remove the link"
 
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
-    trials = (trial_rows(number, ["solved"] * 4) for number in range(2))
-    return folder_of(sweep_on_disk(tmp_path / "s", small_sweep("s"), *trials))
+    """A sweep of two fragments, for what merges them."""
+    directory = sweep_on_disk(tmp_path / "s", small_sweep("s"))
+    with open_writer(directory) as writer:
+        for number in range(2):
+            commit(writer, trial_rows(number, ["solved"] * 4, sweep=directory.sweep))
+    return folder_of(directory)
 
 
 @pytest.fixture

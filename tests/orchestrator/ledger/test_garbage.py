@@ -14,7 +14,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small_sweep, sweep_on_disk, trial_rows
 from tests.orchestrator.storage.object_store import new_prefix
 
 SOLVED = ["solved"] * 4
@@ -32,7 +32,10 @@ KEPT = {"checkpoints/p-89ab.parquet", "mine/.draft.tmp", "set_aside/README", "we
 @pytest.fixture
 def directory(tmp_path: Path) -> SweepDirectory:
     """An unfinished sweep of two fragments, with files that a crash left, and others that look alike."""
-    directory = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, SOLVED), trial_rows(1, SOLVED))
+    directory = sweep_on_disk(tmp_path / "s", small_sweep("s"))
+    with open_writer(directory) as writer:
+        for trial in (0, 1):
+            commit(writer, trial_rows(trial, SOLVED, sweep=directory.sweep))
     for name in LEFT_OVER | KEPT:
         path = folder_of(directory) / name
         path.parent.mkdir(parents=True, exist_ok=True)

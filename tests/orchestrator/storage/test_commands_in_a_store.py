@@ -32,7 +32,11 @@ TRIALS = [
 
 @pytest.fixture(scope="module")
 def sweep(s3: str) -> SweepDirectory:
-    return sweep_on_disk(new_prefix(), SPEC, *TRIALS)
+    """A sweep of two fragments."""
+    directory = sweep_on_disk(new_prefix(), SPEC, *TRIALS[:3])
+    with open_writer(directory) as writer:
+        commit(writer, [{**row, "sweep": directory.sweep} for rows in TRIALS[3:] for row in rows])
+    return directory
 
 
 @pytest.fixture(scope="module")
