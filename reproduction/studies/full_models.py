@@ -37,7 +37,7 @@ CUT_OFFS: list[tuple[ModuleType, str]] = [
     (outcomes, "MOVING_SHARE"),
 ]
 """The cut-offs that label the full models, and the modules that define them."""
-N_KICKED = 60
+N_KICKED = 32
 """Number of zeros that are kicked; a quarter as many plateaus are."""
 _SOURCE = "attnsweep, docs/zeros.md"
 _GROUPED_BY = (
