@@ -47,8 +47,10 @@ def _sum(value: Tensor, dims: Sequence[int] | None, keepdim: bool = False, *, dt
 
 
 def _mean(value: Tensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype: Any = None) -> Tensor | None:
-    total = _sum(value, dims, keepdim, dtype=dtype)
-    return None if total is None else total / (value.numel() // total.numel())
+    found = dtype or value.dtype
+    # A sum of many half-precision numbers may overflow where their mean does not.
+    total = _sum(value, dims, keepdim, dtype=torch.promote_types(found, torch.float32))
+    return None if total is None else (total / (value.numel() // total.numel())).to(found)
 
 
 def _norm(

@@ -61,6 +61,12 @@ def test_values_and_gradients_stay(name: str) -> None:
     torch.testing.assert_close(gradient, gradient_expected)
 
 
+def test_a_mean_of_half_precision_numbers_does_not_overflow() -> None:
+    with EvenRows():
+        mean = torch.full((3, 950), 1000.0, dtype=torch.float16).mean(1)
+    assert mean.tolist() == [1000.0] * 3
+
+
 @pytest.mark.parametrize("name", ["sum", "mean", "norm", "of a part", "of transposed rows"])
 def test_rows_begin_at_multiples_of_four_numbers(name: str) -> None:
     value = torch.ones(3, 10, 19)
