@@ -5,6 +5,7 @@ import importlib
 import importlib.metadata
 import typing
 from contextlib import suppress
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -18,7 +19,13 @@ ENTRY_POINT_GROUP = "attnsweep.workloads"
 
 def registered_names() -> list[str]:
     """The workloads that installed packages offer."""
-    return sorted(entry.name for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP))
+    return sorted(entry.name for entry in _registered())
+
+
+@cache
+def _registered() -> importlib.metadata.EntryPoints:
+    """Read once: every installed package is asked, which takes a hundredth of a second."""
+    return importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
 
 
 def parameters_of_others(workload: str) -> dict[str, type[TrainingParameters]]:
@@ -41,7 +48,7 @@ def load_workload(reference: str, code: UserCode | None = None) -> Workload[Any]
     Raises:
         UserError: If no workload has that name, the name is not a `Workload`, or its module or file raises.
     """
-    entry = next(iter(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=reference)), None)
+    entry = next(iter(_registered().select(name=reference)), None)
     target = f"{entry.module}:{entry.attr}" if entry else reference
     place, colon, class_name = target.rpartition(":")
     if (file := user_file(target)) is not None:

@@ -65,6 +65,7 @@ def test_a_job_runs_in_the_interpreter_it_names_and_its_failure_is_that_of_its_s
     assert "failed with exit code 3" in job.stdout
 
 
+@pytest.mark.scale
 def test_a_stranger_is_refused(ray_head: Mapping[str, str]) -> None:
     job = submit({**ray_head, "RAY_AUTH_TOKEN": "a stranger's"}, sys.executable, "-c", "")
     assert job.returncode == 1
