@@ -3,6 +3,7 @@
 import atexit
 import errno
 import os
+import signal
 import sys
 from enum import StrEnum
 from functools import partial
@@ -309,6 +310,8 @@ def main() -> None:
             check_texts(sys.argv[1:])
             code = app(standalone_mode=False)
             _flush()
+            if code == EXIT_INTERRUPTED:
+                raise KeyboardInterrupt
             sys.exit(code)
     except UserError as mistake:
         _complain(str(mistake))
@@ -325,6 +328,8 @@ def main() -> None:
             _complain(f"{message[:_TYPED_CHARACTERS]}; see attnsweep --help")
         sys.exit(EXIT_MISTAKE)
     except (KeyboardInterrupt, typer.Abort):
+        # A further one, while Python ends, would be a traceback; now it ends the process, with this code to a shell.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         sys.exit(EXIT_INTERRUPTED)
     except OSError as fault:
         # What writes a file names it; stdout has no name.

@@ -13,7 +13,7 @@ from rich.console import Console
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.report.screen.summary import Summary, summarize
+from attnsweep.orchestrator.report.screen.summary import Summary, how_to_continue, summarize
 from attnsweep.orchestrator.running.charges import check_charges
 from attnsweep.orchestrator.running.engine_choice import Ahead, engine_for
 from attnsweep.orchestrator.running.few_steps import few_steps_warning
@@ -266,6 +266,10 @@ class _Session:
         except (StoreError, PoolError) as error:
             # The storage and the pool worked when the sweep began, so this is no mistake in the spec.
             raise SweepError(str(error), directory.place) from error
+        except KeyboardInterrupt:
+            # The second one, or one before the sweep or at its end: no summary follows.
+            self.console.print(how_to_continue(as_argument(directory.place)), soft_wrap=True, markup=False)
+            raise
 
     @contextmanager
     def _opened(

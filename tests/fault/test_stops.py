@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.report.screen.status import print_status
 from attnsweep.orchestrator.running.loop import HAND_BACK_SECONDS, SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep
@@ -193,6 +194,28 @@ def test_sigterm_is_ctrl_c_from_beginning_to_end(point: str, on: str, tmp_path: 
     )
     assert done.returncode == 130, done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_second_signal_ends_the_command_at_once_and_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted_twice(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(SweepLoop, "run", interrupted_twice)
+    words = ["run", "quickstart", "--trials", "1", "--replicates", "1", "--local", "--dir", str(tmp_path / "s")]
+    monkeypatch.setattr(sys, "argv", ["attnsweep", *words])
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        # A third one is no traceback.
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended.value.code == 130
+    assert f"interrupted; continue with: attnsweep resume {tmp_path / 's'}\n" in capsys.readouterr().err
 
 
 def _environment() -> dict[str, str]:

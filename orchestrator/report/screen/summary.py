@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     import duckdb
 
 
+def how_to_continue(place: str) -> str:
+    """What is said of an interrupted sweep; the place is as in a command."""
+    return f"interrupted; continue with: attnsweep resume {place}"
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Summary:
     """The end of a run.
@@ -150,7 +155,7 @@ class Summary:
         """The places of the sweep's files, and the next commands to type."""
         lines = [f"ledger   {place}/trainings/*.parquet", f"MLflow   {self.mlflow}"]
         if not self.finished:
-            return [*lines, f"interrupted; continue with: attnsweep resume {place}"]
+            return [*lines, how_to_continue(place)]
         query = "select outcome, count(*) from trainings group by 1"
         lines.append(f'next     attnsweep query {place} "{query}"')
         if self.n_failed:
