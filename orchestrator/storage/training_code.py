@@ -70,10 +70,14 @@ def _sha256(text: bytes) -> str:
 
 def _followed(scope: "_Scope") -> dict[str, str]:
     found: dict[str, str] = {}
-    queue = [scope.own, _TRAINER]
+    # Most names are of what a module holds, and asked for by many.
+    queue, asked = [scope.own, _TRAINER], set[str]()
     while queue:
         name = queue.pop()
-        if name in found or (module := scope.find(name)) is None:
+        if name in asked:
+            continue
+        asked.add(name)
+        if (module := scope.find(name)) is None:
             continue
         found[name], imports = _read(module.source)
         queue += with_parents(name)
