@@ -17,7 +17,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import SyncResult, runs, sync, tracking_uri
 from attnsweep.orchestrator.tracking.content import TrialContent, TrialValues, short_number, trial_contents
 from attnsweep.orchestrator.tracking.runs import SweepRuns
-from attnsweep.orchestrator.tracking.store import experiment
+from attnsweep.orchestrator.tracking.store import experiment, open_client
 from attnsweep.orchestrator.tracking.sync import Mirror
 from attnsweep.orchestrator.tracking.view import METRICS
 from attnsweep.search_spaces import Categorical, Conditional, Float
@@ -279,6 +279,17 @@ def test_the_default_database_is_read_while_it_is_written(tmp_path: Path) -> Non
     connection = sqlite3.connect("sweeps/mlflow.db")
     assert connection.execute("pragma journal_mode").fetchone() == ("wal",)
     connection.close()
+
+
+def test_a_kill_leaves_no_half_made_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(uri: str) -> None:
+        sqlite3.connect(uri.removeprefix("sqlite:///")).execute("create table experiments (name text)")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mlflow.MlflowClient", killed)
+    with pytest.raises(KeyboardInterrupt):
+        open_client(f"sqlite:///{tmp_path / 'm.db'}")
+    assert not (tmp_path / "m.db").exists()
 
 
 def test_a_deleted_experiment_comes_back(client: MlflowClient) -> None:
