@@ -51,7 +51,8 @@ def test_the_study_of_full_models_has_a_border_for_each_form() -> None:
     assert [row.name.split(":")[0] for row in borders] == [
         f"{variant}, {form}" for variant in ("solution_3", "solution_1") for form in ("factored", "merged")
     ]
-    assert all(0.9e-6 < float(row.ours) < 1.1e-2 for row in borders)
+    # Two trainings at each sigma bound a border from one side.
+    assert all(0.9e-6 < float(str(row.ours).removeprefix("above ")) < 1.1e-2 for row in borders)
 
 
 LAW = RunawayLaw.of(metric.N, metric.M, metric.LEARNING_RATE)
