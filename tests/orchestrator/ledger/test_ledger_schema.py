@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from attnsweep.orchestrator.ledger.schema import SORT_KEYS, conform, in_order
@@ -92,6 +92,7 @@ _whole = st.integers(0, 1) | st.integers(-(2**31), 2**31 - 1)
 
 
 @pytest.mark.slow
+@example([(0, 0, "loss", 0), (0, 0, "eval_loss", 0)])
 @given(st.lists(st.tuples(_whole, _whole, st.sampled_from(["loss", "eval_loss", "a"]), _whole), max_size=30))
 def test_rows_are_sorted_by_numbers_of_any_size_and_by_words(keys: list[tuple[int, int, str, int]]) -> None:
     names = SORT_KEYS["curves"]

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import optuna
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
@@ -94,6 +94,7 @@ def _resumed(directory: SweepDirectory, journal: bytes, path: Path) -> list[Conf
 
 @pytest.mark.slow
 @settings(max_examples=20)
+@example("qmc", 0.5)
 @given(st.sampled_from(["random", "qmc", "grid"]), st.floats(0, 1))
 def test_whatever_of_the_journal_reached_the_disk_the_configurations_are_the_same(sampler: str, share: float) -> None:
     directory, asked, journal = _undisturbed(sampler)
