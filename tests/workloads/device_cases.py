@@ -3,6 +3,7 @@
 Collected by `test_devices`, in a process of its own.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from attnsweep.workloads.category_pairs import CategoryPairs, certificates
 from attnsweep.workloads.diagnostics import kicks
 from attnsweep.workloads.diagnostics.kicks import kick_and_train
 from attnsweep.workloads.engine.contract import Batch, Training, Workload
+from attnsweep.workloads.engine.graphs import Graphs
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.gpt import GPTWorkload
@@ -107,12 +109,24 @@ def test_no_workload_mixes_devices(workload: Workload[Any], values: dict[str, Va
             np.testing.assert_allclose(found.metrics[name], expected.metrics[name], rtol=1e-5, err_msg=name)
 
 
+class _Repeated:
+    """In place of a CUDA graph: calls the function again."""
+
+    def capture(self, run: Callable[[], None]) -> None:
+        self.replay = run
+
+
 def test_all_lanes_of_a_pack_add_in_the_same_order(device: str) -> None:
     # The loss is a mean over 50 texts of 3 words: 150 numbers.
     values = FULL | {"variant": "solution_3", "batch_size": 50, "n_steps": 3}
     trainings = [Training(defaults(CategoryPairs(), **values), seed) for seed in range(3)]
     with watched() as watch:
         _ended(CategoryPairs(), trainings, device)
+    assert UNEVEN_SUM not in {note.kind for note in watch.notes}, "\n".join(map(str, watch.notes))
+
+    by_adam = [Training(defaults(CategoryPairs(), **values | {"optimizer": "adam"}), seed) for seed in range(3)]
+    with watched() as watch:
+        Pack(CategoryPairs(), by_adam, device, programs=Graphs(_Repeated)).advance(3)
     assert UNEVEN_SUM not in {note.kind for note in watch.notes}, "\n".join(map(str, watch.notes))
 
     uneven = torch.ones(3, 150, device=device)

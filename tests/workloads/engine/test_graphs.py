@@ -10,6 +10,8 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.graphs import Graphs
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.programs import merged
+from attnsweep.workloads.engine.step_programs import step_programs
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
@@ -84,18 +86,18 @@ def test_merged_steps_are_those_of_the_pack_to_rounding(name: str) -> None:
         compiled.append(graph)
         return graph
 
-    merged, plain = _trained(name, Graphs(RecordedGraph, 3, interpreter)), _trained(name, None)
+    replayed, plain = _trained(name, Graphs(RecordedGraph, 3, interpreter)), _trained(name, None)
     assert len(compiled) == 1
-    torch.testing.assert_close(merged._final_rows, plain._final_rows, rtol=1e-9, atol=1e-9)
-    assert (merged.result().n_steps == plain.result().n_steps).all()
+    torch.testing.assert_close(replayed._final_rows, plain._final_rows, rtol=1e-9, atol=1e-9)
+    assert (replayed.result().n_steps == plain.result().n_steps).all()
 
 
 def test_a_step_without_rules_keeps_the_kernels_of_pytorch() -> None:
     def never(graph: torch.fx.GraphModule, examples: object) -> torch.fx.GraphModule:
         raise AssertionError("it was compiled")
 
-    merged, plain = _trained("P, sampled", Graphs(RecordedGraph, 3, never)), _trained("P, sampled", None)
-    assert torch.equal(merged._final_rows, plain._final_rows)
+    replayed, plain = _trained("P, sampled", Graphs(RecordedGraph, 3, never)), _trained("P, sampled", None)
+    assert torch.equal(replayed._final_rows, plain._final_rows)
 
 
 @pytest.mark.slow
@@ -151,3 +153,14 @@ def test_memory_that_a_capture_lacks_is_not_taken_for_a_step_that_has_no_graph()
     """The pack raises, so that the sweep halves it."""
     with pytest.raises(torch.OutOfMemoryError):
         _trained("P, Adam", Graphs(_OutOfMemory, 3))
+
+
+def test_a_trainer_on_a_gpu_has_graphs_and_merges_steps_if_told() -> None:
+    found = {engine: step_programs("cuda", engine) for engine in ("vmapped", "blocks", "merged")}
+    assert all(isinstance(each, Graphs) for each in found.values())
+    assert {engine: each._compiler for engine, each in found.items() if isinstance(each, Graphs)} == {
+        "vmapped": None,
+        "blocks": None,
+        "merged": merged,
+    }
+    assert step_programs("cpu", "merged") is None
