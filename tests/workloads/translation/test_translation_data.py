@@ -12,7 +12,8 @@ import torch
 
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.parameters import Value
-from attnsweep.workloads.translation import TranslationParameters
+from attnsweep.workloads.testing import defaults
+from attnsweep.workloads.translation import Translation, TranslationParameters
 from attnsweep.workloads.translation.buckets import Passes, by_length
 from attnsweep.workloads.translation.corpus import PAD, SOS, TEST, TRAIN, VALID
 from attnsweep.workloads.translation.data import parts_of
@@ -211,3 +212,11 @@ def test_little_of_a_pass_is_left_over(n_sentences: int, batch_size: int) -> Non
     steps = _steps_of_pass(small(n_sentences=n_sentences, batch_size=batch_size))
     possible = n_sentences // batch_size
     assert 0.75 * possible <= steps <= possible
+
+
+def test_each_pass_has_an_order_of_buckets_of_its_own() -> None:
+    parameters = defaults(Translation())
+    passes = Passes(studied_corpus(parameters).corpus, studied_corpus(parameters).train, parameters.batch_size, 0)
+    first, second = ([passes.bucket_at(turn * passes.steps + step) for step in range(passes.steps)] for turn in (0, 1))
+    assert first != second
+    assert sorted(first) == sorted(second)
