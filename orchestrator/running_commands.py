@@ -1,11 +1,12 @@
 """The commands that run sweeps: `run`, `resume`, `mlflow-sync`. Light to import: each loads its libraries itself."""
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags
 from attnsweep.orchestrator.storage.location import locate
 from attnsweep.orchestrator.storage.ray_session import new_directory
@@ -14,6 +15,7 @@ from attnsweep.orchestrator.tools import resource_options as on
 from attnsweep.orchestrator.tools.arguments import SweepDir, TrackingUri
 from attnsweep.orchestrator.tools.commands import AsJson, sweep_names
 from attnsweep.orchestrator.tools.trusting import Trust, code_for, trust_code_of
+from attnsweep.orchestrator.training.resources import Resources, starting_meanwhile
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -100,10 +102,6 @@ def run(
     annotation = Annotation(note, parse_tags(tags or []), tuple(sorted({*(keep_weights or ())})))
     place = locate(new_directory(sweep.name, directory), "--dir")
 
-    from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
-    from attnsweep.orchestrator.training.resources import Resources
-
-    code = code_for(spec, sweep, trusted=trust)
     resources = Resources(
         address=address,
         local=local,
@@ -115,9 +113,15 @@ def run(
         pack_size=pack_size,
         max_failures=max_failures,
     )
-    start = run_or_resume if or_resume else run_sweep
-    with hooks.telling_faults(on_failure):
-        summary = start(sweep, place, resources, _stderr(), code, annotation)
+    code = code_for(spec, sweep, trusted=trust)
+    # A repetition may find that nothing is left to do.
+    with nullcontext() if or_resume else starting_meanwhile(resources):
+        with importing():
+            from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
+
+        start = run_or_resume if or_resume else run_sweep
+        with hooks.telling_faults(on_failure):
+            summary = start(sweep, place, resources, _stderr(), code, annotation)
     # A repetition of `--or-resume` may name further trials.
     _keep_weights(summary, {*annotation.keep_weights, *summary.directory.keep_weights})
     _conclude(summary, on_finish, report=not no_report, as_json=as_json)
@@ -149,9 +153,6 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Resume an interrupted sweep."""
-    from attnsweep.orchestrator.running.session import resume_sweep
-    from attnsweep.orchestrator.training.resources import Resources
-
     resources = Resources(
         address=address,
         local=local,
@@ -162,17 +163,23 @@ def resume(
         pack_size=pack_size,
         max_failures=max_failures,
     )
+    more_trials = on.parse_more(trials, "--trials", "trials")
+    more_replicates = on.parse_more(replicates, "--replicates", "replicates")
     if trust:
         trust_code_of(directory)
-    with hooks.telling_faults(on_failure):
-        summary = resume_sweep(
-            directory,
-            resources,
-            _stderr(),
-            accept_drift=accept_drift,
-            more_trials=on.parse_more(trials, "--trials", "trials"),
-            more_replicates=on.parse_more(replicates, "--replicates", "replicates"),
-        )
+    with starting_meanwhile(resources):
+        with importing():
+            from attnsweep.orchestrator.running.session import resume_sweep
+
+        with hooks.telling_faults(on_failure):
+            summary = resume_sweep(
+                directory,
+                resources,
+                _stderr(),
+                accept_drift=accept_drift,
+                more_trials=more_trials,
+                more_replicates=more_replicates,
+            )
     _keep_weights(summary, summary.directory.keep_weights)
     _conclude(summary, on_finish, report=not no_report, as_json=as_json)
 

@@ -123,7 +123,11 @@ def _pays(spec: Sweep, workload: Workload[Any]) -> bool:
     if steps * (_MOST_SAVED_IN_PARTS if in_parts else _MOST_SAVED_IN_A_STEP) < _MARGIN * _SECONDS_TO_COMPILE:
         return False
     try:
-        graph = Pack(workload, [training]).compiled_graph()
+        pack = Pack(workload, [training])
+        # Counting is cheap; to trace, PyTorch imports its compiler, which takes longer than many a sweep's steps.
+        if not in_parts and steps * pack.count_numbers() * _SECONDS_SAVED_BY_BLOCKS < _SECONDS_TO_COMPILE:
+            return False
+        graph = pack.compiled_graph()
     except STOPS:
         raise
     except BaseException:  # noqa: BLE001  # What a training raises becomes its outcome, once it is trained.

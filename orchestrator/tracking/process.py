@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from queue import Empty, Full, Queue, SimpleQueue
 from typing import Any, TextIO
 
+from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.location import locate
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.report import problem_drawing
@@ -184,7 +185,7 @@ def main() -> None:
     threading.Thread(target=_listen, args=(sys.stdin, answers, jobs), name="driver", daemon=True).start()
     set_environment()
     # Whatever keeps MLflow from being imported, the first job meets it too, and says so.
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception), importing():
         if can_be_made(tracking_uri()):
             importlib.import_module("mlflow")
     while True:

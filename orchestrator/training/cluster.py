@@ -4,6 +4,7 @@ import logging
 import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,7 +34,9 @@ _START_SECONDS, _PATIENT_START_SECONDS = 30.0, 120.0
 
 
 @contextmanager
-def connection(address: str | None, preloaded: Sequence[str] = ()) -> Iterator[bool]:
+def connection(
+    address: str | None, preloaded: Sequence[str] = (), started: "Future[bool] | None" = None
+) -> Iterator[bool]:
     """A connection to the cluster at `address` or `RAY_ADDRESS`; without either, to a Ray that is started here.
 
     A Ray started here ends with the context. A process that is already connected keeps its connection. Yields whether
@@ -42,36 +45,51 @@ def connection(address: str | None, preloaded: Sequence[str] = ()) -> Iterator[b
     Args:
         address: Of the cluster.
         preloaded: Modules that a Ray started here imports in a process for each core, before it is known what for.
+        started: What `start_here` returns, where it starts Ray already.
 
     Raises:
         UserError: If nothing answers at the address.
         PoolError: If Ray does not start here.
     """
-    if ray.is_initialized():
+    found = cluster_address(address)
+    is_ours = _connect(found, preloaded) if started is None else started.result()
+    if not is_ours:
         yield False
         return
-    found = cluster_address(address)
-    _connect(found, preloaded)
     try:
         yield found is None
     finally:
         ray.shutdown()
 
 
-def _connect(address: str | None, preloaded: Sequence[str]) -> None:
+def _connect(address: str | None, preloaded: Sequence[str]) -> bool:
     if address is None:
-        _start(preloaded)
-        return
+        return start_here(preloaded)
+    if ray.is_initialized():
+        return False
     _check_reachable(address)
     try:
         with keeping_sigterm():
             _initialize(address)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise _unreachable(address, str(error).splitlines()[0]) from error
+    return True
 
 
-def _start(preloaded: Sequence[str]) -> None:
-    """Starts Ray on this machine. If it does not start, tries once more with a longer limit."""
+def start_here(preloaded: Sequence[str]) -> bool:
+    """Starts Ray on this machine. If it does not start, tries once more with a longer limit.
+
+    Args:
+        preloaded: See `connection`.
+
+    Returns:
+        Whether it did: false where this process is connected to a Ray already.
+
+    Raises:
+        PoolError: If it does not start.
+    """
+    if ray.is_initialized():
+        return False
     for seconds in (_START_SECONDS, _PATIENT_START_SECONDS):
         try:
             with starting_on_loopback(), starting_few_processes(), keeping_sigterm(), up_within(seconds):
@@ -80,7 +98,7 @@ def _start(preloaded: Sequence[str]) -> None:
             reason = in_words(error)
             ray.shutdown()
         else:
-            return
+            return True
     raise PoolError(
         f"Ray did not start on this machine, tried twice, at last for {_PATIENT_START_SECONDS:g} s ({reason}); "
         "its logs are in /tmp/ray/session_latest/logs: check memory, disk and load, then try again"

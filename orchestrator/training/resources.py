@@ -1,10 +1,13 @@
 """The resources of a sweep: Ray, on this machine or a cluster; or this process alone."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from os.path import exists
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.address import cluster_address
 from attnsweep.orchestrator.training.messages import CHECKPOINT_SECONDS, RunContext
 from attnsweep.orchestrator.training.pool import Pool
@@ -12,11 +15,13 @@ from attnsweep.orchestrator.training.shares import Device, Wanted
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from attnsweep.orchestrator.storage.environment import Engine
     from attnsweep.workloads.engine.contract import Workload
     from attnsweep.workloads.engine.shape_programs import KnownPrograms
+
+_TRAINER_MODULE = "attnsweep.orchestrator.training.trainer_actor"
+_FILES_OF_GPUS = "/dev/nvidiactl", "/dev/dxg", "/dev/kfd"
+"""One of them is there if a GPU is. PyTorch, which knows exactly, takes seconds to import."""
 
 StartPool: TypeAlias = "Callable[[Workload[Any], RunContext], Pool]"
 """Starts the trainers of a workload, for one run."""
@@ -78,6 +83,12 @@ class Resources:
         return not self.local and cluster_address(self.address) is None
 
     @property
+    def preloaded(self) -> list[str]:
+        """Modules that a Ray started on this machine imports in a process for each core: if all are for trainers."""
+        is_on_cpus = self.device == "cpu" or (self.device == "auto" and not any(map(exists, _FILES_OF_GPUS)))
+        return [_TRAINER_MODULE] if self.starts_ray and self.n_trainers is None and is_on_cpus else []
+
+    @property
     def wanted(self) -> Wanted:
         """The trainers, as nodes are searched for them."""
         match self.n_trainers:
@@ -87,6 +98,45 @@ class Resources:
                 return Wanted(number, number, self.device)
             case least, most:
                 return Wanted(least, most, self.device)
+
+
+_starting: "list[Future[bool]]" = []
+"""What `starting_meanwhile` starts, for `open_resources`. A process has at most one Ray."""
+
+
+@contextmanager
+def starting_meanwhile(resources: Resources) -> Iterator[None]:
+    """Within this context a thread starts Ray, if these resources start one; `open_resources` finds it.
+
+    The driver imports PyTorch and checks the sweep meanwhile. Both take seconds, and Ray's are spent by processes of
+    its own. Ray ends with the context at the latest, also if a mistake was found meanwhile and nobody needs it.
+    """
+    if not resources.starts_ray:
+        yield
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="ray") as thread:
+        started = thread.submit(_start_ray, resources)
+        _starting.append(started)
+        try:
+            yield
+        finally:
+            _starting.clear()
+            with suppress(PoolError):
+                _end_ray(is_ours=started.result())
+
+
+def _start_ray(resources: Resources) -> bool:
+    from attnsweep.orchestrator.training.cluster import start_here
+
+    return start_here(resources.preloaded)
+
+
+def _end_ray(*, is_ours: bool) -> None:
+    import ray
+
+    # Does nothing if it has ended.
+    if is_ours:
+        ray.shutdown()
 
 
 @contextmanager
@@ -111,10 +161,9 @@ def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None
         return
     from attnsweep.orchestrator.training import cluster
     from attnsweep.orchestrator.training.ray_pool import TrainerPool
-    from attnsweep.orchestrator.training.trainer_actor import TrainerActor
 
-    preloaded = [TrainerActor.__module__] if _is_each_core_for_a_trainer(resources) else []
-    with cluster.connection(resources.address, preloaded) as is_only_here:
+    started = _starting.pop() if resources.starts_ray and _starting else None
+    with cluster.connection(resources.address, resources.preloaded, started) as is_only_here:
         if is_only_here:
             _check_fits(resources)
         yield lambda workload, run: TrainerPool(
@@ -126,12 +175,6 @@ def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None
             checkpoint_seconds=resources.checkpoint_seconds,
             programs=programs,
         )
-
-
-def _is_each_core_for_a_trainer(resources: Resources) -> bool:
-    """Whether a Ray that is started here starts its processes, one for each core, for trainers alone."""
-    is_on_cpus = resources.device != "cuda" and _device_here(resources.device) == "cpu"
-    return resources.starts_ray and resources.n_trainers is None and is_on_cpus
 
 
 def _device_here(device: Device) -> str:

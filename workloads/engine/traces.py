@@ -11,6 +11,8 @@ from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 aten = torch.ops.aten
 
@@ -44,6 +46,17 @@ def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.Graph
     return graph
 
 
+def count_numbers(function: Callable[[], object]) -> int:
+    """How many numbers the basic operations of a computation compute, counted while they do.
+
+    Unlike a trace it does not import PyTorch's compiler, and it counts results that nobody reads.
+    """
+    with sdpa_kernel(SDPBackend.MATH), _Counting() as counting:
+        function()
+    n_numbers: int = counting.n_numbers
+    return n_numbers
+
+
 def operations_of(graph: fx.GraphModule) -> list[fx.Node]:
     """The operations of a graph: how many there are is a measure of the time to compile it."""
     return [node for node in graph.graph.nodes if node.op == "call_function"]
@@ -72,6 +85,28 @@ class OneHotByComparison(TorchFunctionMode):
             return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
 
         return one_hot(*args, **(kwargs or {}))
+
+
+class _Counting(TorchDispatchMode):
+    """Computes everything by basic operations, and counts the numbers that they compute.
+
+    Attributes:
+        n_numbers: So far.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.n_numbers = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # PyTorch would import its compiler to tell it not to compile this class.
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        self.n_numbers += sum(each.numel() for each in tree_leaves(found) if isinstance(each, Tensor))
+        return found
 
 
 def _decompositions() -> dict[Any, Callable[..., Any]]:

@@ -23,7 +23,10 @@ from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.engine import programs
+from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.registry import load_workload
 from tests.fault.sweeps import curves, outcomes, resume, run, small_sweep
 
 QUIET = Console(quiet=True)
@@ -62,6 +65,16 @@ def test_a_sweep_is_trained_in_blocks_from_where_its_trainings_repay_the_compile
     compiled_blocks: None, trials: int, engine: str
 ) -> None:
     assert engine_for(load_sweep("quickstart").but(trials=trials), CategoryPairs(), "auto", QUIET) == engine
+
+
+@pytest.mark.parametrize("name", ["quickstart", "chiang_fig4"])
+def test_numbers_are_counted_without_a_trace(name: str) -> None:
+    sweep = load_sweep(name)
+    workload = load_workload(sweep.workload)
+    pack = Pack(workload, [Training(workload.parameters.resolve({**sweep.fixed()}), 0)])
+    traced = pack.compiled_graph()
+    # The choice relies on less than 2: it takes what a sweep counts to save at half of what would repay the compiler.
+    assert traced.n_numbers < 2 * pack.count_numbers() < 4 * traced.n_numbers
 
 
 class Broken(CategoryPairs):
