@@ -2,11 +2,11 @@
 
     python benchmarks/vs_ray_tune.py [--trainings 1024 4096] [--steps 200] [--out benchmarks/vs_ray_tune.json]
 
-Each side runs in a fresh process. Its time includes the imports, the start of Ray, the trainings, the study and the
-logging; the clock stops when the process has ended. Where Linux lets us count them, `cpu_seconds` are those of all of
-its processes. One Tune trial is one training, with the model, loss, steps and
-search space of the sweep, in plain PyTorch. attnsweep is measured twice: with 16 replicates per trial, as rates are
-measured, and with one, so that Optuna and MLflow see as many trials as with Tune.
+Each side runs in a fresh process: Tune in a program, attnsweep as the command `attnsweep run`. Its time includes the
+imports, the start of Ray, the trainings, the study and the logging; the clock stops when the process has ended. Where
+Linux lets us count them, `cpu_seconds` are those of all of its processes. One Tune trial is one training, with the
+model, loss, steps and search space of the sweep, in plain PyTorch. attnsweep is measured twice: with 16 replicates per
+trial, as rates are measured, and with one, so that Optuna and MLflow see as many trials as with Tune.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import platform
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from shared.accounting import run_accounted
@@ -31,12 +32,10 @@ def main() -> None:
     parser.add_argument("--trainings", type=int, nargs="+", default=[1024, 4096])
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--side", choices=["tune", "attnsweep"], help=argparse.SUPPRESS)
-    parser.add_argument("--replicates", type=int, default=1, help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=["tune"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side is not None:
-        side = {"tune": _tune, "attnsweep": _attnsweep}[options.side]
-        side(options.trainings[0], options.steps, options.replicates)
+        _tune(options.trainings[0], options.steps)
         return
     rows = [_compare(n_trainings, options.steps) for n_trainings in options.trainings]
     report = {
@@ -54,71 +53,36 @@ def main() -> None:
 
 def _compare(n_trainings: int, n_steps: int) -> dict[str, object]:
     load, *_ = os.getloadavg()
-    tune_seconds, tune_cpu, _ = _timed("tune", n_trainings, n_steps, 1)
+    program = [sys.executable, str(Path(__file__).resolve())]
+    tune = [*program, "--side", "tune", "--trainings", str(n_trainings), "--steps", str(n_steps)]
+    tune_seconds, tune_cpu = _timed(tune)
     row: dict[str, object] = {"trainings": n_trainings, "tune_seconds": round(tune_seconds, 1)}
     row["tune_cpu_seconds"] = tune_cpu
     row |= {"load_before": round(load, 1), "load_after": round(os.getloadavg()[0], 1)}
+    # A report, which Tune has not, is left out.
+    attnsweep = [Path(sys.executable).with_name("attnsweep"), "run", "spec.yaml", "--dir", "sweep", "--no-report"]
     for replicates in (16, 1):
-        seconds, cpu, profile = _timed("attnsweep", n_trainings, n_steps, replicates)
+        course = {"sampler": "tpe", "trials": n_trainings // replicates, "replicates": replicates}
+        seconds, cpu = _timed(attnsweep, sweep_of_system_p(n_steps, SPACE, **course).to_yaml())
         row[f"attnsweep_{replicates}_replicates"] = {
             "seconds": round(seconds, 1),
             "cpu_seconds": cpu,
             "times_faster": round(tune_seconds / seconds, 1),
             "load_after": round(os.getloadavg()[0], 1),
-            "where_the_time_goes": profile,
         }
     return row
 
 
-def _timed(side: str, n_trainings: int, n_steps: int, replicates: int) -> tuple[float, float | None, dict[str, float]]:
-    """Wall time, CPU time, and the parts of the wall time, in seconds."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--side", side, "--replicates", str(replicates)]
-    command += ["--trainings", str(n_trainings), "--steps", str(n_steps)]
+def _timed(command: Sequence[str | Path], spec: str = "") -> tuple[float, float | None]:
+    """Wall time and CPU time of a command in a folder that holds nothing but a sweep's spec, in seconds."""
     with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "spec.yaml").write_text(spec)
         started = time.perf_counter()
         cpu = run_accounted(command, folder)
-        seconds = time.perf_counter() - started
-        profile = Path(folder) / "profile.json"
-        parts = json.loads(profile.read_text()) if profile.exists() else {}
-    return seconds, None if cpu is None else round(cpu, 1), parts
+        return time.perf_counter() - started, None if cpu is None else round(cpu, 1)
 
 
-def _attnsweep(n_trainings: int, n_steps: int, replicates: int) -> None:
-    started = time.perf_counter()
-    from rich.console import Console
-
-    from attnsweep import Resources, run_sweep
-    from attnsweep.orchestrator.running import session
-    from attnsweep.orchestrator.running.loop import SweepLoop
-    from attnsweep.orchestrator.tracking import Projection
-    from attnsweep.orchestrator.training import cluster
-
-    spec = sweep_of_system_p(n_steps, SPACE, sampler="tpe", trials=n_trainings // replicates, replicates=replicates)
-    profile = {"imports": time.perf_counter() - started}
-    _watch(cluster, "_connect", profile, "ray_start")
-    _watch(SweepLoop, "run", profile, "sweep_loop")
-    _watch(session, "replay_some", profile, "self_check")
-    _watch(Projection, "close", profile, "mlflow_after_the_loop")
-    summary = run_sweep(spec, Path("sweep"), Resources(), Console(stderr=True))
-    assert summary.n_trainings == n_trainings
-    Path("profile.json").write_text(json.dumps({name: round(seconds, 2) for name, seconds in profile.items()}))
-
-
-def _watch(owner: object, name: str, profile: dict[str, float], label: str) -> None:
-    """Makes a function add its wall time to the profile."""
-    function = getattr(owner, name)
-
-    def timed(*args: object, **kwargs: object) -> object:
-        started = time.perf_counter()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            profile[label] = time.perf_counter() - started
-
-    setattr(owner, name, timed)
-
-
-def _tune(n_trainings: int, n_steps: int, _: int) -> None:
+def _tune(n_trainings: int, n_steps: int) -> None:
     import warnings
 
     warnings.simplefilter("ignore")
