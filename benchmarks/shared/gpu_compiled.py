@@ -10,7 +10,7 @@ from torch import Tensor
 from attnsweep.workloads.engine.block_step import BATCH, LEARNING_RATE, NUMBER
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.lane_memory import Bucket
-from attnsweep.workloads.engine.lane_steps import Compiler, MergedStep
+from attnsweep.workloads.engine.lane_steps import Compiler, MergedPrograms, MergedStep
 from attnsweep.workloads.engine.layout import prefixed
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.programs import merged
@@ -62,7 +62,8 @@ def compared(shape: Shape, size: int, device: str, compiler: Compiler) -> Compar
     ((rate_L, numbers),) = optimizer.ahead(range(_FIRST_STEPS, _FIRST_STEPS + 1))
     read: State = {LEARNING_RATE: rate_L, **prefixed(NUMBER, numbers), **prefixed(BATCH, batch)}
     bucket = Bucket(size, optimizer, rows, pack._buffers)
-    step = MergedStep(problem.step_graph(optimizer, rows, pack._buffers, batch), problem.layout, compiler)
+    programs = MergedPrograms(problem.step_graph(optimizer, rows, pack._buffers, batch), compiler)
+    step = MergedStep(programs, problem.layout)
     step.load(bucket)
     step.take(bucket, read)
     step.store(bucket)

@@ -1,6 +1,7 @@
 """A step that was captured once trains on rightly when it is replayed: with new batches, rates and counters."""
 
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,11 +50,15 @@ CASES: dict[str, tuple[Workload[Any], dict[str, Value]]] = {
 }
 
 
-def _trained(name: str, graphs: Graphs | None) -> Pack[Any]:
+def _pack(name: str, graphs: Graphs | None) -> Pack[Any]:
     workload, values = CASES[name]
     rates = (1e-3, 1e-2, 0.05)
     trainings = [Training(defaults(workload, **values | {"learning_rate": rates[seed % 3]}), seed) for seed in range(4)]
-    pack = Pack(workload, trainings, programs=graphs)
+    return Pack(workload, trainings, programs=graphs)
+
+
+def _trained(name: str, graphs: Graphs | None) -> Pack[Any]:
+    pack = _pack(name, graphs)
     while not pack.advance(7):
         pass
     return pack
@@ -92,10 +97,25 @@ def test_merged_steps_are_those_of_the_pack_to_rounding(name: str) -> None:
         compiled.append(graph)
         return graph
 
-    replayed, plain = _trained(name, Graphs(RecordedGraph, 3, interpreter)), _trained(name, None)
+    graphs = Graphs(RecordedGraph, 3, interpreter)
+    replayed, plain = _trained(name, graphs), _trained(name, None)
+    # Once for all packs of a shape and width.
+    _pack(name, graphs).advance(2)
     assert len(compiled) == 1
     torch.testing.assert_close(replayed._final_rows, plain._final_rows, rtol=1e-9, atol=1e-9)
     assert (replayed.result().n_steps == plain.result().n_steps).all()
+
+
+def test_the_memory_of_a_pack_goes_with_it() -> None:
+    graphs = Graphs(RecordedGraph, 3)
+    pack = _pack("P, Adam", graphs)
+    pack.advance(5)
+    (memory,) = graphs._memories.values()
+    rows = weakref.ref(memory.bucket_of(pack._optimizer, pack._rows, pack._buffers).rows)  # type: ignore[arg-type]
+    assert rows() is not None
+    del pack, memory
+    assert rows() is None
+    assert not graphs._memories
 
 
 def test_a_step_without_rules_keeps_the_kernels_of_pytorch() -> None:
