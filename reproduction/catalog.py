@@ -311,7 +311,7 @@ REPRODUCTIONS = (
         name="positional-power",
         title="which share of heads with attention planted at one offset is labelled positional",
         source=_TRANSLATION,
-        cost="1 min",
+        cost="2 min",
         function="attnsweep.reproduction.studies.positional_power:reproduce",
     ),
     Reproduction(

@@ -24,11 +24,12 @@ from attnsweep.workloads.registry import load_workload
 
 _ALL = "from {} where trial < {}"
 _ENDS = "from {} where trial < {} qualify step = max(step) over (partition by training_id, metric)"
+_LAST_HEADS = "from {} where trial < {} qualify step = max(step) over (partition by training_id)"
 _INDEPENDENT = ("random",)
 """Samplers whose first trials are the same however many follow."""
 
 
-def publish(source: Path, target: Path, *, ends_only: bool, trials: int | None = None) -> int:
+def publish(source: Path, target: Path, *, ends_only: bool, last_heads: bool = False, trials: int | None = None) -> int:
     """Writes a copy of a finished sweep that can be queried, reported and opened, and not resumed.
 
     It has no journal of the study. Of the command that made the sweep, only the names of files are kept.
@@ -37,6 +38,7 @@ def publish(source: Path, target: Path, *, ends_only: bool, trials: int | None =
         source: A sweep directory.
         target: The copy to make.
         ends_only: Keep the last value of each curve alone.
+        last_heads: Keep the heads of each training's last probe alone. Emergence cannot be read from these.
         trials: Keep the first trials alone, all of which must have ended; default all of a finished sweep.
 
     Returns:
@@ -53,7 +55,11 @@ def publish(source: Path, target: Path, *, ends_only: bool, trials: int | None =
         raise UserError("TARGET", given=str(target), expected="a new directory", fix="remove it, or name another")
     spec = sweep.spec if trials is None else sweep.spec.but(trials=trials)
     with Ledger(source).connect() as connection:
-        queries = {"trainings": _ALL, "curves": _ENDS if ends_only else _ALL, "heads": _ALL}
+        queries = {
+            "trainings": _ALL,
+            "curves": _ENDS if ends_only else _ALL,
+            "heads": _LAST_HEADS if last_heads else _ALL,
+        }
         tables = {
             name: connection.sql(query.format(name, spec.trials)).to_arrow_table() for name, query in queries.items()
         }
@@ -97,10 +103,13 @@ def main() -> int:
     parser.add_argument("sweep", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--ends", action="store_true", help="keep only the last value of each curve")
+    parser.add_argument("--last-heads", action="store_true", help="keep only the last probe of each training's heads")
     parser.add_argument("--trials", type=int, metavar="M", help="keep the first M trials of an interrupted sweep")
     given = parser.parse_args()
     try:
-        n_bytes = publish(given.sweep, given.target, ends_only=given.ends, trials=given.trials)
+        n_bytes = publish(
+            given.sweep, given.target, ends_only=given.ends, last_heads=given.last_heads, trials=given.trials
+        )
     except UserError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 2

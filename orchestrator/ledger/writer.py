@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.compaction import due, merge, recover
 from attnsweep.orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Stamp, open_snapshot, publish
+from attnsweep.orchestrator.ledger.memory import share_freed_memory
 from attnsweep.orchestrator.ledger.schema import SORT_KEYS, conform, in_order
 from attnsweep.orchestrator.ledger.verification import set_damage_aside
 from attnsweep.orchestrator.storage.place import Place
@@ -35,6 +36,7 @@ class LedgerWriter:
     """
 
     def __init__(self, place: Place, schemas: Mapping[str, pa.Schema], spec_sha256: str) -> None:
+        share_freed_memory()
         self._place = place
         self._schemas = schemas
         self._stamp = Stamp(spec_sha256=spec_sha256)
@@ -70,20 +72,22 @@ class LedgerWriter:
         assert trainings.num_rows
         assert not pack.startswith((MERGED, "."))
         assert "/" not in pack
-        given = {"trainings": trainings, "curves": curves, "heads": heads}
         if heads is not None and "heads" not in self._schemas:
             raise ValueError("heads: got rows, from a workload that was declared without heads")
+        name = self._publish(pack, {"trainings": trainings, "curves": curves, "heads": heads})
+        self._rows[name] = trainings.num_rows
+        if names := due(self._rows):
+            merged = merge(self._place, names)
+            self._rows[merged] = sum(self._rows.pop(each) for each in names)
+
+    def _publish(self, pack: str, given: Mapping[str, pa.Table | None]) -> str:
         contents = {}
         for table, schema in self._schemas.items():
             rows = given[table]
             rows = schema.empty_table() if rows is None else in_order(conform(rows, schema), SORT_KEYS[table])
             contents[table] = schema, rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
         self.confirm()
-        name = publish(self._place, pack, contents, self._stamp)
-        self._rows[name] = trainings.num_rows
-        if names := due(self._rows):
-            merged = merge(self._place, names)
-            self._rows[merged] = sum(self._rows.pop(each) for each in names)
+        return publish(self._place, pack, contents, self._stamp)
 
     def close(self) -> None:
         """Lets another process write."""

@@ -2,8 +2,11 @@
 
 A share of independent trainings is compared by Fisher's exact test. A rate over trials has an interval of Wilson's with
 an effective number of trainings, which is recovered from its width; two such rates are compared by the score test. An
-estimate is compared by the difference over its standard error, which is the width of the interval over 2 z: Student's
-intervals are a little wider than that, which makes the test a little conservative.
+estimate is compared by the difference over its standard error, which is read from the sides of the two intervals that
+face each other, as a side over z: an interval may reach farther to one side. Student's intervals are a little wider
+than that, which makes the test a little conservative.
+
+Source: Zou & Donner 2008, Stat. Med. 27 (variance from the facing sides of intervals).
 """
 
 import math
@@ -54,8 +57,10 @@ def p_value(claim: Claim, again: Measured) -> float:
         difference = claim.value - again.value
     else:
         of = math.log if claim.scale == "log" else float
-        error = math.hypot(of(claim.high) - of(claim.low), of(again.high) - of(again.low)) / (2 * z)
-        difference = of(claim.value) - of(again.value)
+        stated = Measured(value=claim.value, low=claim.low, high=claim.high)
+        lower, upper = sorted((stated, again), key=lambda each: each.value)
+        error = math.hypot(of(upper.value) - of(upper.low), of(lower.high) - of(lower.value)) / z
+        difference = of(upper.value) - of(lower.value)
     if error == 0.0:
         return float(difference == 0.0)
     return float(2 * stats.norm.sf(abs(difference) / error))

@@ -25,7 +25,7 @@ FLAVOURS = {
 
 SIZE_NOTE = (
     "Ours: N = 10, M = 20, 500 texts, 500 iterations. The paper: M = 50, 1,000 texts, 50 iterations, taken as calls of "
-    "torch.optim.LBFGS of up to 20 iterations. At the paper's size: --full (an hour on 2 cores), 50 such calls."
+    "torch.optim.LBFGS of up to 20 iterations. At the paper's size: --full (some three CPU hours), 50 such calls."
 )
 
 _MAJORITY = (math.nextafter(0.5, 1.0), 1.0)

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor
 
+from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
-from attnsweep.reproduction.rows import share_row
+from attnsweep.reproduction.rows import estimate_row
 from attnsweep.reproduction.threads import one_thread
 from attnsweep.workloads.diagnostics.roles import Sentences, count_roles, label_roles, role_scores
 from attnsweep.workloads.engine.contract import Training
@@ -44,7 +45,7 @@ class Size:
         n_sentences: Held-out sentences that heads are judged on.
     """
 
-    n_trainings: int = 8
+    n_trainings: int = 32
     first_seed: int = 0
     n_epochs: int = 2
     masses: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5)
@@ -52,7 +53,7 @@ class Size:
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains 8 translators, and plants."""
+    """Trains 32 translators, and plants."""
     del directory
     return compare(console, Size())
 
@@ -69,7 +70,7 @@ def compare(console: Console, size: Size) -> Comparison:
         rows=rows,
         notes=[
             "A share of each head's attention is moved to one offset (where the sentence has a key there); the rest of "
-            "its attention stays. Heads of one training are no independent trials, so intervals are too narrow."
+            "its attention stays. Heads of one training are no independent trials: the intervals are over trainings."
         ],
     )
 
@@ -101,9 +102,12 @@ def _trained(size: Size) -> Iterator[Part]:
 
 def _found(parts: list[Part], mass: float) -> Iterator[ComparedValue]:
     for layer, offsets in LAYERS.items():
-        labels = np.concatenate([_labels(parts, layer, offset, mass).ravel() for offset in offsets])
+        labels = np.concatenate([_labels(parts, layer, offset, mass) for offset in offsets], axis=1)
+        is_found = labels == "positional"
+        rate = pooled_rate([(each.size, int(each.sum())) for each in is_found])
+        assert rate.interval is not None
         name = f"{layer}, share {mass:g} of the attention planted: labelled positional"
-        yield share_row(name, int((labels == "positional").sum()), labels.size)
+        yield estimate_row(name, *rate.interval, None, None)
 
 
 def _labels(parts: list[Part], layer: str, offset: int, mass: float) -> NDArray[np.str_]:

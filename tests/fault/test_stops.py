@@ -37,12 +37,12 @@ from attnsweep import Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 
 class Busy(CategoryPairs):
-    def loss(self, *_):
+    def judge(self, *_):  # Not `loss`: the driver calls that too, to predict escapes.
         Path({mark!r}).touch()
         threading.Event().wait()
 
 def sweep():
-    return Sweep(name="busy", workload="busy.py:Busy", space={{}}, trials=1)
+    return Sweep(name="busy", workload="busy.py:Busy", space={{"n_steps": 1}}, trials=1)
 """
 TERMINATED = """
 import signal

@@ -55,9 +55,9 @@ def _summary(said: str) -> dict[str, Any]:
 
 
 def test_by_the_clusters_address(new_network: Callable[[], Network], on_one_host: Path) -> None:
-    cluster = _hosts(new_network(), [2], takes_jobs=False, mlflow=OUT_OF_REACH)
+    cluster = _hosts(new_network(), [2, 3], takes_jobs=False, mlflow=OUT_OF_REACH)
     said = cluster.run(1, "attnsweep", *RUN, "--dir", "/srv/by_address", "--address", HEAD, seconds=200)
-    _assert_spread(said, cluster.network.shared / "by_address", {"host1", "host2"}, on_one_host)
+    _assert_spread(said, cluster.network.shared / "by_address", {"host1", "host2", "host3"}, on_one_host)
 
 
 def test_as_a_job(new_network: Callable[[], Network], on_one_host: Path) -> None:

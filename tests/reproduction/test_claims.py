@@ -123,6 +123,9 @@ def test_two_samples_are_told_apart_where_they_differ() -> None:
     assert p_value(share, Measured(value=0.4, low=0.17, high=0.69, n=10, k=4)) == pytest.approx(0.00212, abs=1e-5)
     mean = a_claim(kind="estimate", value=1.0, low=0.804, high=1.196)
     assert p_value(mean, Measured(value=1.28, low=1.084, high=1.476, n=9)) == pytest.approx(0.0477, abs=1e-3)
+    late = a_claim(kind="estimate", scale="log", value=0.9, low=0.4, high=1.0)
+    assert p_value(late, Measured(value=0.3, low=0.27, high=0.7)) == pytest.approx(0.0656, abs=1e-3)
+    assert p_value(late, Measured(value=2.7, low=1.2, high=3.0)) < 0.02
     never = a_claim(value=0.0, low=0.0, high=wilson(0, 40)[1])
     assert p_value(never, Measured(value=0.0, low=0.0, high=0.2, n=16)) == 1.0
     assert p_value(never, Measured(value=0.5, low=0.35, high=0.65, n=40)) < 1e-5

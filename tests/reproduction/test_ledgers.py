@@ -88,6 +88,13 @@ def test_a_published_sweep_has_the_same_rows_and_no_journal(tmp_path: Path) -> N
     assert len(ends) < len(curves)
 
 
+def test_of_the_heads_the_last_probe_can_be_kept_alone(tmp_path: Path) -> None:
+    publish(FOLDER / "positional_dropout", tmp_path / "copy", ends_only=True, last_heads=True)
+    heads, kept = rows(FOLDER / "positional_dropout", "heads"), rows(tmp_path / "copy", "heads")
+    assert kept == [row for row in heads if row["step"] == max(each["step"] for each in heads)]
+    assert 0 < len(kept) < len(heads)
+
+
 def test_a_sweep_from_before_a_column_is_published_with_nulls(tmp_path: Path) -> None:
     made = sweep_on_disk(tmp_path / "made", small_sweep("made"), trial_rows(0, ["solved"]))
     made.record_run(finished=True, seconds=1.0)

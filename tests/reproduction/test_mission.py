@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy import stats
 
 from attnsweep.reproduction.studies import mission_samplers
 from attnsweep.reproduction.studies.border_model import BorderModel, fit_border, products
 from attnsweep.reproduction.studies.mission_pairs import DTYPES, SCALES, Trials, derived_factors, moved, one_border
-from attnsweep.reproduction.studies.positional_power import planted
+from attnsweep.reproduction.studies.positional_power import _found, planted
 from attnsweep.workloads.diagnostics.roles import Sentences
 
 Floats = NDArray[np.float64]
@@ -82,19 +83,30 @@ def test_the_derived_border_is_where_a_product_of_three_factors_is_lost() -> Non
     assert found["scale log_n_inv_sqrt_d"] == pytest.approx((np.sqrt(20) / np.log(20)) ** 0.5)
 
 
-@pytest.mark.parametrize("offset", [-1, 1])
-def test_attention_is_planted_where_there_is_a_key(offset: int) -> None:
-    words = torch.ones(1, 3, dtype=torch.bool)
-    tokens = torch.tensor([[0, 1, 2]])
-    sentences = Sentences(
+def three_words() -> Sentences:
+    words, tokens = torch.ones(1, 3, dtype=torch.bool), torch.tensor([[0, 1, 2]])
+    return Sentences(
         queries=words, keys=words, query_tokens=tokens, key_tokens=tokens, rarity=torch.arange(3), n_frequent=1
     )
+
+
+@pytest.mark.parametrize("offset", [-1, 1])
+def test_attention_is_planted_where_there_is_a_key(offset: int) -> None:
     attention = torch.eye(3).reshape(1, 1, 1, 3, 3)
-    found = planted(attention, sentences, offset, 0.25)[0, 0, 0]
+    found = planted(attention, three_words(), offset, 0.25)[0, 0, 0]
     expected = 0.75 * torch.eye(3) + 0.25 * torch.diag(torch.ones(2), offset)
     edge = 0 if offset < 0 else 2
     expected[edge, edge] = 1.0
     assert torch.equal(found, expected)
+
+
+def test_heads_of_one_training_are_not_taken_as_independent() -> None:
+    """Of twelve trainings, six have four heads that look at their own position, and six have none."""
+    looks_at = torch.stack([torch.eye(3), torch.full((3, 3), 1 / 3)])
+    attention = looks_at.repeat_interleave(6, dim=0).reshape(12, 1, 1, 3, 3).expand(12, 4, 1, 3, 3)
+    for row in _found([(layer, attention, three_words()) for layer in ("encoder_self", "decoder_self")], mass=0.0):
+        expected = stats.binomtest(6, 12).proportion_ci(method="exact")
+        assert (row.ours, row.low, row.high) == pytest.approx((0.5, expected.low, expected.high))
 
 
 def planted_pairs(n_trials: int) -> Trials:

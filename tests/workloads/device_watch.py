@@ -66,7 +66,7 @@ class Note(NamedTuple):
         return f"{self.place}: {self.kind} ({self.operation})"
 
 
-@dataclass
+@dataclass(eq=False)
 class Watch:
     """What was seen so far.
 

@@ -81,7 +81,7 @@ def solution_scores(variant: str, logits_LSS: Tensor, values_LVV: Tensor, target
         "match_logits_target": _match(_centre(logits[:, :N, :N]), _centre(target)),
         "match_values_shift": _match_rows(values[:, N + 1 :, N:], shift_MM.T[1:], is_other_MM[1:]),
         "match_values_target": _match_rows(_centre(values[:, :N, :N]), _centre(target.mT)),
-        "match_values_identity": _match_rows(values[:, :N, :N], torch.eye(N).to(values)),
+        "match_values_identity": _match_rows(values[:, :N, :N], torch.eye(N, dtype=values.dtype, device=values.device)),
     }
     blocks = {name: torch.minimum(scores["share_logits_pp"], scores["share_values_cc"]) for name in ("1", "3")}
     blocks["2"] = torch.minimum(scores["share_logits_cc"], scores["share_values_pp"])

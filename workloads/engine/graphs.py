@@ -4,10 +4,11 @@ Tested with a stand-in for CUDA's graphs, on CPUs; `benchmarks/gpu.py` measures 
 its bucket, S step.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from attnsweep.workloads.engine.blocks import Problem, shapes_of
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.first_order import STEPS_AHEAD, FirstOrder
 from attnsweep.workloads.engine.lane_memory import Bucket, LaneMemory
-from attnsweep.workloads.engine.lane_steps import Compiler, LaneStep, MergedStep, VmappedStep
+from attnsweep.workloads.engine.lane_steps import Compiler, LaneStep, MergedPrograms, MergedStep, VmappedStep
 from attnsweep.workloads.engine.layout import Layout, prefixed
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.traces import NoRuleError
@@ -70,23 +71,31 @@ class Graphs:
         compiler: Compiler | None = None,
     ) -> None:
         self._new_graph, self._n_steps, self._compiler = new_graph, n_steps, compiler
-        self._layout: Layout | None = None
-        self._memory = LaneMemory()
+        # By the layout, of which each pack has its own: the memory goes with the pack, before the next one is built.
+        self._memories = WeakKeyDictionary[Layout, LaneMemory]()
+        self._merged: dict[Hashable, MergedPrograms | None] = {}
 
     def of(self, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch) -> "GraphedStep":
         """The step of batches of this shape; the other arguments are those of `Programs.of`."""
-        # The steps of a pack with batches of several shapes change the same state; each pack has a layout of its own.
-        if problem.layout is not self._layout:
-            self._layout, self._memory = problem.layout, LaneMemory()
-        step = self._step_of(problem, optimizer, rows, buffers, batch)
-        return GraphedStep(step, batch, self._memory, self._new_graph, self._n_steps)
+        # The steps of a pack with batches of several shapes change the same state.
+        memory = self._memories.setdefault(problem.layout, LaneMemory())
+        merged = self._merged_of(problem, optimizer, rows, buffers, batch)
+        step: LaneStep = VmappedStep(problem) if merged is None else MergedStep(merged, problem.layout)
+        return GraphedStep(step, batch, memory, self._new_graph, self._n_steps)
 
-    def _step_of(self, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch) -> LaneStep:
-        if self._compiler is not None:
+    def _merged_of(
+        self, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch
+    ) -> MergedPrograms | None:
+        """The merged step of a shape, compiled once for all its packs; `None` if PyTorch's own kernels take it."""
+        if self._compiler is None:
+            return None
+        shape = (problem.parameters.static_key(), optimizer.operations, shapes_of(batch))
+        if shape not in self._merged:
+            self._merged[shape] = None
             with suppress(NoRuleError):
                 step = problem.step_graph(optimizer, rows, buffers, batch)
-                return MergedStep(step, problem.layout, self._compiler)
-        return VmappedStep(problem)
+                self._merged[shape] = MergedPrograms(step, self._compiler)
+        return self._merged[shape]
 
     def gradient_of(self, problem: Problem, rows: Tensor, buffers: State, batch: Batch) -> None:
         """None: a search's evaluations differ from each other."""

@@ -65,26 +65,43 @@ class VmappedStep:
         """Nothing: see `load`."""
 
 
-class MergedStep:
-    """A step in one program, compiled for the bucket's width, with the lanes as the last axis as in blocks on a CPU.
+class MergedPrograms:
+    """The programs of one shape's step, with the lanes as the last axis as in blocks on a CPU: one for each width.
 
     Args:
         step: The step of one training.
-        layout: Of the rows.
         compiler: Compiles it.
     """
 
-    def __init__(self, step: StepGraph, layout: Layout, compiler: Compiler) -> None:
-        self._step, self._layout, self._compiler = step, layout, compiler
+    def __init__(self, step: StepGraph, compiler: Compiler) -> None:
+        self.step, self._compiler = step, compiler
+        self._by_width: dict[int, Callable[..., object]] = {}
+
+    def run(self, width: int, inputs: Sequence[Tensor]) -> None:
+        """Takes a step of so many lanes; compiled at the first one."""
+        if width not in self._by_width:
+            self._by_width[width] = self._compiler(over_block(self.step, inputs), inputs)
+        self._by_width[width](*inputs)
+
+
+class MergedStep:
+    """A step in one program.
+
+    Args:
+        programs: Of the shape.
+        layout: Of the rows.
+    """
+
+    def __init__(self, programs: MergedPrograms, layout: Layout) -> None:
+        self._programs, self._layout = programs, layout
         self._bucket: Bucket | None = None
         self._state: State = {}
-        self._run: Callable[..., object] | None = None
 
     def load(self, bucket: Bucket) -> None:
         """See `LaneStep`."""
         own = {name: value for name, value in self._state_of(bucket).items() if name != LEARNING_RATE}
         if self._bucket is not bucket:
-            self._bucket, self._run = bucket, None
+            self._bucket = bucket
             self._state = {name: _lanes_last(name, value).clone() for name, value in own.items()}
         else:
             for name, value in own.items():
@@ -92,17 +109,14 @@ class MergedStep:
 
     def take(self, bucket: Bucket, read: State) -> None:
         """See `LaneStep`."""
-        del bucket
-        of_step = [_lanes_last(name, read[name]) for name in self._step.inputs if name not in self._state]
-        inputs = [*self._state.values(), *of_step]
-        if self._run is None:
-            self._run = self._compiler(over_block(self._step, inputs), inputs)
-        self._run(*inputs)
+        inputs = self._programs.step.inputs
+        of_step = [_lanes_last(name, read[name]) for name in inputs if name not in self._state]
+        self._programs.run(bucket.size, [*self._state.values(), *of_step])
 
     def store(self, bucket: Bucket) -> None:
         """See `LaneStep`."""
         own = self._state_of(bucket)
-        for name in self._step.updated:
+        for name in self._programs.step.updated:
             own[name].copy_(self._state[name].squeeze(0).movedim(-1, 0))
 
     def _state_of(self, bucket: Bucket) -> State:

@@ -12,7 +12,9 @@ def to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
     Raises:
         TypeError: As `numbers_of` raises it.
     """
-    return {name: numbers_of(name, value).detach().to("cpu", torch.float64).numpy() for name, value in values.items()}
+    numbers = [numbers_of(name, value).detach().to(torch.float64) for name, value in values.items()]
+    # In one copy: the host waits for the device at every copy.
+    return dict(zip(values, torch.stack(numbers).cpu().numpy(), strict=True))
 
 
 def numbers_of(name: str, values: Tensor) -> Tensor:

@@ -2,8 +2,7 @@
 
 Trainings may have different lengths. One that ends without coming to it says only that it had not by then: it is
 censored at its last step. The variance is Greenwood's, summed by trial, so that replicates of one trial are not taken
-as independent. The interval is Wilson's at the number of trainings that gives this variance, within the bounds of
-`rates.intervals`:
+as independent. The interval is the one of `rates.intervals` at the number of trainings that gives this variance:
 
 - Up to the first censored training, the share and interval are those of `pooled_rate`.
 - If each trial has one training, the variance is Greenwood's own.
@@ -19,7 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.rates.intervals import spread_of_estimate, weights_of_equal_trials, wilson
+from attnsweep.orchestrator.analysis.rates.intervals import (
+    rate_interval,
+    spread_of_estimate,
+    weights_of_equal_trials,
+)
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
 
 _MOST_POINTS = 64
@@ -64,7 +67,7 @@ def share_by_step(
     still_T = np.where(at_risk_T > came_T, at_risk_T - came_T, 1.0)
     hazard_T = np.cumsum(came_T / (at_risk_T * still_T))
     trials, trial_R = np.unique(trial, return_inverse=True)
-    interval = _sequential if once_per_trial and len(trials) == 1 else wilson
+    n_of_trial = np.bincount(trial_R)
     points = []
     for at in np.unique(np.linspace(0, n_times - 1, _MOST_POINTS).round().astype(int)).tolist():
         # The influence of each training on log(without).
@@ -72,9 +75,14 @@ def share_by_step(
         spread = without_T[at] ** 2 * (weight_R * np.square(pull_R)).sum()
         spread_of_trials = without_T[at] ** 2 * np.square(np.bincount(trial_R, weight_R * pull_R)).sum()
         n_informed = at_risk_T[at] if without_T[at] == 1.0 else (weight_R * came).sum()
-        n = _effective_n(1.0 - without_T[at], spread, spread_of_trials, n_informed, len(step), len(trials))
-        low, high = interval(1.0 - without_T[at], n)
-        points.append(CurvePoint(int(times_T[at]), float(1.0 - without_T[at]), low, high))
+        share = float(1.0 - without_T[at])
+        n, n_once = _effective_n(share, spread, spread_of_trials, n_informed, len(step), len(trials))
+        if once_per_trial and len(trials) == 1:
+            low, high = sequential_interval(share * n, n)
+        else:
+            k_of_trial = np.bincount(trial_R, came & (place_R <= at))
+            low, high = rate_interval(share, n, np.stack([n_of_trial, k_of_trial], axis=1), n_once)
+        points.append(CurvePoint(int(times_T[at]), share, low, high))
     return tuple(points)
 
 
@@ -92,15 +100,10 @@ def median_of_those_that_come(step: NDArray[np.int64], came: NDArray[np.bool_]) 
     return int(times_T[np.argmax(share_T >= share_T[-1] / 2 * (1 - _ROUNDING))])
 
 
-def _sequential(share: float, n: float) -> tuple[float, float]:
-    """The anytime-valid interval, for a single trial whose own results stopped it; arguments as for `wilson`."""
-    return sequential_interval(share * n, n)
-
-
 def _effective_n(
     share: float, spread: float, spread_of_trials: float, n_informed: int, n_trainings: int, n_trials: int
-) -> float:
-    """The number of independent trainings with this variance; at least one per trial, reduced for censoring.
+) -> tuple[float, float]:
+    """The number of independent trainings with this variance, and its least: one per trial, reduced for censoring.
 
     Args:
         share: The estimate.
@@ -112,8 +115,10 @@ def _effective_n(
     binomial = share * (1.0 - share)
     if n_trials == 1 or spread == 0:
         alone = binomial / spread if spread else float(n_informed)
-        return alone if n_trials == 1 else alone * n_trials / n_trainings
+        once = alone * n_trials / n_trainings
+        return (alone, alone) if n_trials == 1 else (once, once)
     alone = binomial / spread
+    once = alone * n_trials / n_trainings
     design_effect = max(spread_of_trials * n_trials / (n_trials - 1) / spread, 1.0)
     together = alone / design_effect * spread_of_estimate(n_trials)
-    return float(np.clip(together, alone * n_trials / n_trainings, alone))
+    return float(np.clip(together, once, alone)), once

@@ -9,6 +9,9 @@ Wilson's interval at an *effective* number of trainings, `n / deff`:
   estimated from few trials.
 - It is clipped to between the number of trials (replicates that always agree) and the number of trainings.
 - If all trials agree, `deff` is undetermined, and each trial counts once.
+- If fewer than 8 trials, and at most half, are not wholly like the rest, `deff` rests on those few, and comes out too
+  small where the worst of them has not been seen. Each trial counts once then, and the interval is the exact binomial
+  one (Clopper & Pearson), which keeps its coverage near a share of 0 where Wilson's does not.
 - A single trial gets the plain Wilson interval, which is an interval for this one configuration.
 
 Under `Sequential` replication a trial has more trainings the nearer its rate is to one half (or to the threshold), so
@@ -18,11 +21,13 @@ the effective number that follows from the spread of the shares. A single trial 
 of the interval stops it (0.2, at most 200 trainings), by up to 0.05 if a threshold of one half stops it.
 
 In simulation (5 trials x 16, intra-trial correlation 0.6, rate 0.5) the pooled binomial interval covers the truth in
-46% of cases and this one in 95%. For 14 such trials and a rate of 0.1, where one or two trials have most of the stuck
-trainings, it covers in 90%. The tests repeat the simulation.
+46% of cases and this one in 95%. For 3 to 256 trials x 2 to 16, rates from 0.003 to 0.5 and correlations from 0.1 to
+0.9 it covers in at least 93%; without the rule for a few unlike trials it would cover in as few as 84%. The tests
+repeat some of these simulations.
 
 Source: Kish 1965 (design effect); Korn & Graubard 1998, Survey Methodology 24 (effective sample size, its degrees of
-freedom); Franco et al. 2019, J. Survey Stat. Methodol. 7 (Wilson's interval at it).
+freedom); Franco et al. 2019, J. Survey Stat. Methodol. 7 (Wilson's interval at it); Clopper & Pearson
+1934, Biometrika 26.
 """
 
 import math
@@ -43,6 +48,8 @@ from attnsweep.search_spaces.sweep import Sweep
 _Z = NormalDist().inv_cdf(0.975)
 _NARROW = 0.02
 """Width of an interval below which a third decimal is shown."""
+_FEW = 8
+"""Below so many trials unlike the rest the spread between trials is not estimated from them."""
 
 
 Counts: TypeAlias = Sequence[tuple[int, int]] | NDArray[np.int64]
@@ -102,7 +109,7 @@ def pooled_rate(counts: Counts) -> Rate:
     n, k = (int(total) for total in trials.sum(axis=0))
     if len(trials) <= 1:
         return binomial_rate(k, n)
-    low, high = wilson(k / n, _effective_n(trials[:, 0], trials[:, 1]))
+    low, high = rate_interval(k / n, _effective_n(*trials.T), trials)
     return Rate(n, k, low, high)
 
 
@@ -118,7 +125,7 @@ def mean_rate(counts: Counts) -> Rate:
     shares = trials[:, 1] / trials[:, 0]
     mean = float(shares.mean())
     variance = float(shares.var(ddof=1)) / n_trials
-    low, high = wilson(mean, _effective(mean, variance, n_trials, n))
+    low, high = rate_interval(mean, _effective(mean, variance, n_trials, n), trials)
     return Rate(n, k, low, high, mean)
 
 
@@ -192,6 +199,33 @@ def _effective(share: float, variance: float, n_trials: int, total: float) -> fl
         return n_trials
     design_effect = max(variance / (share * (1 - share) / total), 1.0)
     return float(np.clip(total / design_effect * spread_of_estimate(n_trials), n_trials, total))
+
+
+def rate_interval(
+    share: float, n: float, trials_T2: NDArray[np.float64], n_once: float | None = None
+) -> tuple[float, float]:
+    """The module's interval of a rate over several trials.
+
+    Args:
+        share: The rate.
+        n: The effective number of trainings.
+        trials_T2: (T, 2) the trainings of each trial, and how many of them have the property.
+        n_once: The effective number if each trial counts once; default the number of trials.
+    """
+    n_of_trial, k_of_trial = trials_T2.T
+    n_unlike = min((k_of_trial > 0).sum(), (k_of_trial < n_of_trial).sum())
+    is_estimated = 0 < share < 1 and n_of_trial.max() > 1
+    if is_estimated and n_unlike < _FEW and 2 * n_unlike <= len(trials_T2):
+        return _exact(share, len(trials_T2) if n_once is None else n_once)
+    return wilson(share, n)
+
+
+def _exact(share: float, n: float) -> tuple[float, float]:
+    """Clopper and Pearson's interval of a share that is neither 0 nor 1; `n` need not be whole."""
+    from scipy import special
+
+    k, tail = share * n, NormalDist().cdf(-_Z)
+    return float(special.betaincinv(k, n - k + 1, tail)), float(special.betaincinv(k + 1, n - k, 1 - tail))
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:

@@ -115,7 +115,7 @@ def _checks(driver: Environment) -> tuple[NodeCheck, ...]:
         NodeCheck(
             "a pack",
             _failed_pack,
-            "trained on each kind of device",
+            "trained on each device",
             "repair PyTorch or the GPU's driver there; to test it: python -m attnsweep.orchestrator.tools.doctor.facts",
         ),
     )

@@ -26,7 +26,8 @@ class NodeFacts:
         host: Its name.
         environment: Versions of libraries, and digests of the code that trains: fields of an `Environment`.
         n_gpus: NVIDIA GPUs that the kernel's driver has.
-        n_torch_gpus: Those that PyTorch sees.
+        n_torch_gpus: Those that PyTorch sees. Of a GPU's slices (MIG) a process sees one: if it does, all that it is
+            given count.
         shm_bytes: Size of /dev/shm.
         clock: Its time, in seconds since 1970.
         packs: By device, what was wrong with a tiny pack trained on it; empty where nothing was.
@@ -45,15 +46,14 @@ class NodeFacts:
         """Of this process's node. Takes seconds: PyTorch is imported, and trains."""
         import torch
 
-        n_torch_gpus = torch.cuda.device_count()
-        devices = ["cpu", *(["cuda"] if n_torch_gpus else [])]
+        n_seen = torch.cuda.device_count()
         return cls(
             host=platform.node(),
             environment=Environment.current(load_workload(_WORKLOAD)).model_dump(),
             n_gpus=len(list(Path("/proc/driver/nvidia/gpus").glob("*"))),
-            n_torch_gpus=n_torch_gpus,
+            n_torch_gpus=_with_slices(n_seen),
             shm_bytes=_shm_bytes(),
-            packs={device: _trained(device) for device in devices},
+            packs={"cpu": _trained("cpu")} | {f"cuda:{index}": _trained("cuda", index) for index in range(n_seen)},
             clock=time.time(),
         )
 
@@ -66,8 +66,15 @@ def _shm_bytes() -> int:
     return found.f_frsize * found.f_blocks
 
 
-def _trained(device: str) -> str:
-    """Trains a tiny pack; returns what was wrong with that."""
+def _with_slices(n_seen: int) -> int:
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return len(given) if n_seen and given[0].startswith("MIG-") else n_seen
+
+
+def _trained(device: str, index: int = -1) -> str:
+    """Trains a tiny pack, on a GPU by its index as on a trainer's only one; returns what was wrong with that."""
+    import torch
+
     from attnsweep.workloads.engine.contract import Training
     from attnsweep.workloads.engine.pack import Pack
     from attnsweep.workloads.engine.process import check_rounding
@@ -75,10 +82,12 @@ def _trained(device: str) -> str:
     workload = load_workload(_WORKLOAD)
     try:
         check_rounding()
-        pack = Pack(workload, [Training(workload.parameters.resolve(_TINY), seed) for seed in range(2)], device)
-        while not pack.advance(100):
-            pass
-        pack.result()
+        # A negative index leaves everything as it is.
+        with torch.cuda.device(index):
+            pack = Pack(workload, [Training(workload.parameters.resolve(_TINY), seed) for seed in range(2)], device)
+            while not pack.advance(100):
+                pass
+            pack.result()
     except Exception as error:  # noqa: BLE001  # A broken PyTorch or GPU raises whatever it likes.
         return in_words(error)
     return ""

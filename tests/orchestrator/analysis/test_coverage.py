@@ -51,8 +51,7 @@ def _chances(rng: np.random.Generator, rate: Array | float, size: int, correlati
         (5, 16, 0.5, 0.6, LEAST),
         (40, 8, 0.2, 0.4, LEAST),
         (120, 8, 0.05, 0.4, LEAST),
-        # One or two trials with most of the stuck trainings dominate, as the module's docstring says.
-        (14, 16, 0.1, 0.6, 0.87),
+        (14, 16, 0.1, 0.6, LEAST),
     ],
 )
 def test_pooled_rates_cover(n_trials: int, n_replicates: int, rate: float, correlation: float, least: float) -> None:
@@ -62,6 +61,20 @@ def test_pooled_rates_cover(n_trials: int, n_replicates: int, rate: float, corre
     naive = [binomial_rate(sum(row), n_replicates * n_trials) for row in stuck]
     assert least < np.mean([_covers(each, rate) for each in pooled]) < MOST
     assert np.mean([_covers(each, rate) for each in naive]) < 0.75
+
+
+@pytest.mark.parametrize(
+    ("n_trials", "n_replicates", "rate", "correlation"),
+    [(16, 4, 0.01, 0.9), (32, 8, 0.03, 0.4), (128, 8, 0.01, 0.4), (256, 16, 0.01, 0.4)],
+)
+def test_pooled_rates_cover_where_nearly_all_trials_end_alike(
+    n_trials: int, n_replicates: int, rate: float, correlation: float
+) -> None:
+    """Wilson's interval at the effective number covers 0.88, 0.87, 0.89 and 0.91."""
+    rng = np.random.default_rng(7)
+    stuck = rng.binomial(n_replicates, _chances(rng, rate, 400 * n_trials, correlation)).reshape(400, n_trials).tolist()
+    pooled = [pooled_rate([(n_replicates, k) for k in row]) for row in stuck]
+    assert np.mean([_covers(each, rate) for each in pooled]) > 0.93
 
 
 def test_pooled_rates_have_the_width_of_a_cluster_bootstrap() -> None:

@@ -2,18 +2,20 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
+import torch
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.location import locate
 from attnsweep.orchestrator.tools.doctor import services
 from attnsweep.orchestrator.tools.doctor.checks import check_nodes
-from attnsweep.orchestrator.tools.doctor.facts import NodeFacts, _trained
+from attnsweep.orchestrator.tools.doctor.facts import NodeFacts, _trained, _with_slices
 from attnsweep.orchestrator.tools.doctor.nodes import Node, _ask, this_machine
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.pack import Pack
@@ -27,7 +29,7 @@ FACTS = NodeFacts(
     n_torch_gpus=4,
     shm_bytes=8 << 30,
     clock=0.0,
-    packs={"cpu": "", "cuda": ""},
+    packs={"cpu": "", "cuda:0": ""},
 )
 NODE = Node(name="host2", facts=FACTS, n_ray_gpus=4, clock_offset=1.0, clock_slack=2.0)
 
@@ -77,9 +79,9 @@ def test_nodes_without_a_fault_pass() -> None:
         (_with(shm_bytes=64 << 20), "/dev/shm", "host2: 67 MB; mount a larger one: docker run --shm-size=1g"),
         (replace(NODE, clock_offset=-3600.0), "clocks", "host2: 3600 s behind; synchronize it (chrony"),
         (
-            _with(packs={"cpu": "", "cuda": "RuntimeError: no kernel"}),
+            _with(packs={"cpu": "", "cuda:0": "", "cuda:5": "RuntimeError: no kernel"}),
             "a pack",
-            "host2: on cuda RuntimeError: no kernel",
+            "host2: on cuda:5 RuntimeError: no kernel",
         ),
     ],
 )
@@ -114,6 +116,30 @@ def test_a_pack_that_does_not_train_says_why(monkeypatch: pytest.MonkeyPatch) ->
     assert _trained("cpu") == ""
     monkeypatch.setattr(Pack, "advance", broken)
     assert _trained("cpu") == "RuntimeError: no kernel image is available"
+
+
+def test_a_pack_is_trained_on_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def current(index: int) -> nullcontext[None]:
+        if index == 1:
+            raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
+        return nullcontext()
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "device", current)
+    packs = NodeFacts.here().packs
+    assert list(packs) == ["cpu", "cuda:0", "cuda:1", "cuda:2"]
+    assert packs["cpu"] == ""
+    assert packs["cuda:1"] == "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+
+
+@pytest.mark.parametrize(("n_seen", "n_counted"), [(1, 2), (0, 0)])
+def test_slices_of_a_gpu_count_where_a_process_sees_one(
+    n_seen: int, n_counted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-5c89852c,MIG-16dfd2c2")
+    assert _with_slices(n_seen) == n_counted
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    assert _with_slices(n_seen) == n_seen
 
 
 @pytest.mark.slow

@@ -88,13 +88,13 @@ def test_a_sweep_goes_on_without_mlflow(
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("down"), trial_rows(0, SOLVED), trial_rows(1, SOLVED))
     with caplog.at_level(logging.WARNING, logger="attnsweep.orchestrator.tracking"):
         projection = Projection(directory, with_password, retry_seconds=0.0)
-        for _ in range(10_000):
-            projection.trial_told(0)
+        for trial in range(10_000):
+            projection.trial_told(trial)
         assert projection.close() == SyncResult(0, 0)
     problem = present(projection.problem)
     assert problem.endswith("(ConnectionRefusedError: [Errno 111] Connection refused)")
     assert "\n" not in problem
-    assert projection.lag == f"1 trial behind: {problem}"
+    assert projection.lag == f"10,000 trials behind: {problem}"
     [warning] = [record.getMessage() for record in caplog.records if record.name.startswith("attnsweep")]
     assert f"MLflow ({shown}): MlflowException: " in warning
     assert "secret" not in warning
@@ -115,6 +115,7 @@ def test_mlflow_that_comes_back_gets_what_it_missed(client: MlflowClient, tmp_pa
         for trial in range(3):
             commit(writer, trial_rows(trial, SOLVED))
         projection.trial_told(2)
+        _wait_until(lambda: projection.lag == "", projection)
         _wait_until(lambda: [run.info.status for run in runs_of(client, directory)] == ["FINISHED"] * 3, projection)
         assert projection.problem is None
         assert projection.lag == ""

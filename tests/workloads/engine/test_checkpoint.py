@@ -340,6 +340,17 @@ def test_other_trainings_are_refused(other: str) -> None:
         Pack.resumed(workload, _others(trainings)[other], from_bytes(CONTENT))
 
 
+def test_searches_of_another_kind_of_device_are_begun_anew() -> None:
+    """A GPU keeps the pairs of L-BFGS in another form."""
+    workload, trainings = _case("pairs, lbfgs")
+    pack = Pack(workload, trainings)
+    pack.advance(5)
+    checkpoint = pack.checkpoint()
+    state = {name: value for name, value in checkpoint.items() if name != "optimizer/pairs/rho"}
+    with pytest.raises(CheckpointError, match="another kind of device"):
+        Pack.resumed(workload, trainings, state)
+
+
 def test_another_workload_version_or_schedule_of_probes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     class Renamed(CategoryPairs):
         name = "renamed"

@@ -1,6 +1,9 @@
 """A step that was captured once trains on rightly when it is replayed: with new batches, rates and counters."""
 
+import sys
+import weakref
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +21,10 @@ from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation
 from tests.workloads.engine.recorded_graph import RecordedGraph
 from tests.workloads.translation.small_translation import SMALL
+
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+from shared.gpu_compiled import compared
+from shared.gpu_shapes import SHAPES
 
 PAIRS: dict[str, Value] = {"n_categories": 3, "n_positions": 5, "batch_size": 6, "n_steps": 40}
 CHANGING: dict[str, Value] = {
@@ -43,11 +50,15 @@ CASES: dict[str, tuple[Workload[Any], dict[str, Value]]] = {
 }
 
 
-def _trained(name: str, graphs: Graphs | None) -> Pack[Any]:
+def _pack(name: str, graphs: Graphs | None) -> Pack[Any]:
     workload, values = CASES[name]
     rates = (1e-3, 1e-2, 0.05)
     trainings = [Training(defaults(workload, **values | {"learning_rate": rates[seed % 3]}), seed) for seed in range(4)]
-    pack = Pack(workload, trainings, programs=graphs)
+    return Pack(workload, trainings, programs=graphs)
+
+
+def _trained(name: str, graphs: Graphs | None) -> Pack[Any]:
+    pack = _pack(name, graphs)
     while not pack.advance(7):
         pass
     return pack
@@ -86,10 +97,25 @@ def test_merged_steps_are_those_of_the_pack_to_rounding(name: str) -> None:
         compiled.append(graph)
         return graph
 
-    replayed, plain = _trained(name, Graphs(RecordedGraph, 3, interpreter)), _trained(name, None)
+    graphs = Graphs(RecordedGraph, 3, interpreter)
+    replayed, plain = _trained(name, graphs), _trained(name, None)
+    # Once for all packs of a shape and width.
+    _pack(name, graphs).advance(2)
     assert len(compiled) == 1
     torch.testing.assert_close(replayed._final_rows, plain._final_rows, rtol=1e-9, atol=1e-9)
     assert (replayed.result().n_steps == plain.result().n_steps).all()
+
+
+def test_the_memory_of_a_pack_goes_with_it() -> None:
+    graphs = Graphs(RecordedGraph, 3)
+    pack = _pack("P, Adam", graphs)
+    pack.advance(5)
+    (memory,) = graphs._memories.values()
+    rows = weakref.ref(memory.bucket_of(pack._optimizer, pack._rows, pack._buffers).rows)  # type: ignore[arg-type]
+    assert rows() is not None
+    del pack, memory
+    assert rows() is None
+    assert not graphs._memories
 
 
 def test_a_step_without_rules_keeps_the_kernels_of_pytorch() -> None:
@@ -164,3 +190,9 @@ def test_a_trainer_on_a_gpu_has_graphs_and_merges_steps_if_told() -> None:
         "merged": merged,
     }
     assert step_programs("cpu", "merged") is None
+
+
+def test_the_benchmark_measures_the_merged_step_that_sweeps_take() -> None:
+    found = compared(SHAPES["system P, float64"], 3, "cpu", lambda graph, _: graph)
+    assert found.differ == 0
+    found.take()

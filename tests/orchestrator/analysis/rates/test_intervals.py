@@ -45,9 +45,11 @@ def test_pooling_never_narrows_and_never_counts_less_than_its_trials(counts: lis
 
 
 def test_replicates_that_always_agree_count_once_per_trial() -> None:
-    once = binomial_rate(3, 12)
+    once = stats.binomtest(3, 12).proportion_ci(method="exact")
     agreeing = pooled_rate([(16, 16)] * 3 + [(16, 0)] * 9)
     assert (agreeing.low, agreeing.high) == pytest.approx((once.low, once.high))
+    many = pooled_rate([(16, 16)] * 12 + [(16, 0)] * 18)
+    assert (many.low, many.high) == pytest.approx((binomial_rate(12, 30).low, binomial_rate(12, 30).high), abs=0.01)
     never = binomial_rate(0, 12)
     assert pooled_rate([(16, 0)] * 12).high == pytest.approx(never.high)
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from mlflow import MlflowClient
 from rich.console import Console
+from scipy import stats
 
 from attnsweep.orchestrator.analysis import open_sweep
-from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
 from attnsweep.orchestrator.analysis.roles.history import _SCORES
@@ -161,7 +161,7 @@ def test_a_trial_without_a_training_that_counts_is_in_no_bin(tmp_path: Path) -> 
 def test_trainings_of_one_trial_are_not_taken_as_independent(tmp_path: Path) -> None:
     directory = _sweep(tmp_path / "s", [{(0, 0): "p"}] * 8, [{(0, 0): "p"}] * 8, *[[{(0, 0): "."}] * 8] * 4)
     rate = _rates(directory)[0, "positional"].rate
-    once = binomial_rate(2, 6)
+    once = stats.binomtest(2, 6).proportion_ci(method="exact")
     assert (rate.n, rate.k) == (48, 16)
     assert (rate.low, rate.high) == pytest.approx((once.low, once.high))
 

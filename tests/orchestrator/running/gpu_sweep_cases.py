@@ -1,0 +1,154 @@
+"""Whole sweeps as on a GPU: on the pretended device, by merged steps in graphs. Collected by `test_devices`."""
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.running.loop import SweepLoop
+from attnsweep.orchestrator.running.pack_sizes import PackSizer
+from attnsweep.orchestrator.storage.replays import read_replays
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training import resources, trainer
+from attnsweep.search_spaces import Categorical, Float, Sweep
+from attnsweep.workloads.engine import programs
+from attnsweep.workloads.engine.graphs import Graphs
+from tests.fault.sweeps import after_slices, outcomes, resume, run, sliced
+from tests.workloads.engine.recorded_graph import RecordedGraph
+from tests.workloads.pretend_device import pretend_device
+
+pytestmark = [pytest.mark.scale, pytest.mark.usefixtures("no_mlflow")]
+
+ON_GPU: dict[str, Any] = {"engine": "merged", "device": "cuda"}
+SPEC = Sweep(
+    name="merged",
+    workload="category_pairs",
+    space={
+        "n_steps": 24,
+        "n_categories": 3,
+        "n_positions": 4,
+        "optimizer": Categorical(choices=("sgd", "adam")),
+        "init_sigma": Float(low=0.1, high=1.0),
+        "learning_rate": Float(low=0.01, high=0.3),
+    },
+    sampler="random",
+    trials=14,
+    replicates=4,
+    seed=5,
+)
+
+
+class Memory:
+    """Of a GPU with room for every pack."""
+
+    def begin(self) -> None:
+        """Counts nothing."""
+
+    def peak(self) -> int:
+        return 64
+
+    def free(self) -> int:
+        return 10_000
+
+
+class Gpu:
+    """The pretended device as this process's GPU.
+
+    Attributes:
+        widths: For which a step was compiled.
+        widest: For which memory suffices.
+    """
+
+    def __init__(self) -> None:
+        self.widths: list[int] = []
+        self.widest = 10_000
+
+    def step_programs(self, device: str, engine: str) -> Graphs | None:
+        assert device == pretend_device()
+        return Graphs(RecordedGraph, 4, self._compiled) if engine == "merged" else None
+
+    def _compiled(self, graph: torch.fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., object]:
+        self.widths.append(max(each.shape[-1] for each in examples))
+        if self.widths[-1] > self.widest:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return graph
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    # PyTorch takes the device only before its first backward pass.
+    pretend_device()
+    found = Gpu()
+    monkeypatch.setattr(resources, "_device_here", lambda device: pretend_device() if device == "cuda" else "cpu")
+    monkeypatch.setattr(trainer, "step_programs", found.step_programs)
+    monkeypatch.setattr(trainer, "memory_of", lambda _: Memory())
+    monkeypatch.setattr(programs, "merged_engine", lambda: "merged, pretended")
+    # Packs begin small, and each size seems to pay.
+    monkeypatch.setattr(PackSizer, "smallest", 2)
+    monkeypatch.setattr(PackSizer, "_worth_it", 0.0)
+    return found
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    keys = [(name, "ascending") for name in ("trial", "replicate")]
+    found: list[dict[str, Any]] = Ledger(path).trainings().sort_by(keys).to_pylist()
+    return found
+
+
+def check_replays(path: Path) -> None:
+    replays = read_replays(SweepDirectory.open(path))
+    assert replays is not None
+    assert replays.deviations
+    assert set(replays.deviations.values()) == {0.0}
+    assert not replays.disagreeing
+
+
+def test_packs_grow_and_all_trainings_end_as_vmapped(gpu: Gpu, tmp_path: Path) -> None:
+    assert run(SPEC, tmp_path / "gpu", **ON_GPU).finished
+    rows = rows_of(tmp_path / "gpu")
+    assert {2, 16} <= {row["pack_size"] for row in rows}
+    # Once for each shape, however many packs it has.
+    assert gpu.widths == [64, 64]
+    check_replays(tmp_path / "gpu")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "step_programs", lambda *_: None)
+        patch.setattr(trainer, "memory_of", lambda _: None)
+        assert run(SPEC, tmp_path / "cpu", engine="vmapped").finished
+    for row, expected in zip(rows, rows_of(tmp_path / "cpu"), strict=True):
+        assert row["device"] != expected["device"]
+        assert (row["training_id"], row["outcome"]) == (expected["training_id"], expected["outcome"])
+        np.testing.assert_allclose(row["eval_loss"] or 0.0, expected["eval_loss"] or 0.0, rtol=1e-6)
+
+
+def test_a_pack_that_does_not_fit_is_halved(gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PackSizer, "smallest", 16)
+    gpu.widest = 64
+    spec = SPEC.but(trials=50, space={**SPEC.space, "optimizer": "adam"})
+    assert run(spec, tmp_path / "gpu", **ON_GPU).finished
+    rows = rows_of(tmp_path / "gpu")
+    assert len(rows) == 200
+    assert not [row["error"] for row in rows if row["error"]]
+    assert max(gpu.widths) > 64
+    assert max(row["pack_size"] for row in rows) <= 64
+    check_replays(tmp_path / "gpu")
+
+
+def test_a_stopped_sweep_goes_on_from_its_checkpoint(gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = SPEC.but(trials=2, space={**SPEC.space, "optimizer": "adam", "n_steps": 100})
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    assert run(spec, whole, pack_size=8, **ON_GPU).finished
+    with monkeypatch.context() as patch:
+        patch.setattr("attnsweep.orchestrator.training.local_pool.Trainer", sliced())
+        patch.setattr(SweepLoop, "_receive", after_slices(2, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        assert not run(spec, stopped, pack_size=8, **ON_GPU).finished
+    assert list((stopped / "checkpoints").glob("*.parquet"))
+    assert resume(stopped, device="cuda").finished
+    assert outcomes(stopped) == outcomes(whole)
+    check_replays(stopped)
+    assert gpu.widths
