@@ -12,6 +12,7 @@ import pytest
 import ray
 
 from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.training import resources
 from tests.security.hostile_files import DEEP, DIGITS, HUGE, write_hostile_files
 
 Case = tuple[list[str], str]
@@ -274,11 +275,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Works in the folder. Starting Ray fails the test, because the case was accepted."""
+    """Works in the folder, without Ray. Looking for what fits on it fails the test, because the case was accepted."""
     monkeypatch.chdir(folder)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("the case was accepted"))
+    monkeypatch.setattr(ray, "init", lambda **_: None)
+    monkeypatch.setattr(resources, "_check_fits", lambda _: pytest.fail("the case was accepted"))
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
 
 
