@@ -54,13 +54,20 @@ def main() -> None:
 def _compare(n_trainings: int, n_steps: int) -> dict[str, object]:
     load, *_ = os.getloadavg()
     program = [sys.executable, str(Path(__file__).resolve())]
-    tune = [*program, "--side", "tune", "--trainings", str(n_trainings), "--steps", str(n_steps)]
+    tune: list[str | Path] = [*program, "--side", "tune", "--trainings", str(n_trainings), "--steps", str(n_steps)]
     tune_seconds, tune_cpu = _timed(tune)
     row: dict[str, object] = {"trainings": n_trainings, "tune_seconds": round(tune_seconds, 1)}
     row["tune_cpu_seconds"] = tune_cpu
     row |= {"load_before": round(load, 1), "load_after": round(os.getloadavg()[0], 1)}
     # A report, which Tune has not, is left out.
-    attnsweep = [Path(sys.executable).with_name("attnsweep"), "run", "spec.yaml", "--dir", "sweep", "--no-report"]
+    attnsweep: list[str | Path] = [
+        Path(sys.executable).with_name("attnsweep"),
+        "run",
+        "spec.yaml",
+        "--dir",
+        "sweep",
+        "--no-report",
+    ]
     for replicates in (16, 1):
         course = {"sampler": "tpe", "trials": n_trainings // replicates, "replicates": replicates}
         seconds, cpu = _timed(attnsweep, sweep_of_system_p(n_steps, SPACE, **course).to_yaml())

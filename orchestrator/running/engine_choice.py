@@ -124,7 +124,8 @@ def _pays(spec: Sweep, workload: Workload[Any]) -> bool:
         return False
     try:
         pack = Pack(workload, [training])
-        # Counting is cheap; to trace, PyTorch imports its compiler, which takes longer than many a sweep's steps.
+        # Counting is cheap; to trace, PyTorch imports its compiler, which takes longer than many a sweep's steps. Of
+        # shipped workloads it finds 0.9 to 1.6 times as many as a graph has, whose operations are others.
         if not in_parts and steps * pack.count_numbers() * _SECONDS_SAVED_BY_BLOCKS < _SECONDS_TO_COMPILE:
             return False
         graph = pack.compiled_graph()

@@ -182,10 +182,7 @@ class Pack(Generic[P]):
         return self._record.result()
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """The trainings at these positions in the pack, (K,), and their parameters and buffers where they ended.
-
-        Of trainings that have not ended: where they are.
-        """
+        """The trainings at these positions in the pack, (K,), and their parameters and buffers now or at their end."""
         lanes = torch.from_numpy(positions).to(self._all.device)
         return self._all.select(lanes), selected(self._layout.views(self._all_rows()) | self._all_buffers, lanes)
 
@@ -207,8 +204,7 @@ class Pack(Generic[P]):
         }
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        # The current batches are drawn again, for the lanes that were active when they were drawn: drawn for other
-        # lanes, they might round differently.
+        # For the lanes that were active when the batches were drawn: drawn for others, they might round differently.
         self._keep(checkpoint["drawn_for"])
         self._batch_at(int(checkpoint["first_drawn"]))
         self._keep(checkpoint["position"])
@@ -223,8 +219,7 @@ class Pack(Generic[P]):
         self._drop(self._record.is_pruned(self._position, self.step))
 
     def _fingerprint(self) -> str:
-        n_parameters = self._final_rows.shape[1]
-        return fingerprint(self._workload.name, self._all.trainings, self._probe_steps, n_parameters)
+        return fingerprint(self._workload.name, self._all.trainings, self._probe_steps, self._final_rows.shape[1])
 
     def _on_device(self, array: NDArray[Any]) -> Tensor:
         return torch.tensor(array, device=self._all.device)
@@ -286,13 +281,9 @@ class Pack(Generic[P]):
         self._gradient_program(self._batch_at(0))
 
     def count_numbers(self) -> int:
-        """How many numbers an evaluation computes for each training, counted while the first one is taken.
-
-        Of shipped workloads 0.9 to 1.6 times as many as those of `compiled_graph`, whose operations are others.
-        """
+        """How many numbers an evaluation computes for each training, counted while the first one is taken."""
         # A single lane is computed twice.
-        n_lanes = max(self._rows.shape[0], 2)
-        return count_numbers(lambda: self._train_vmapped([1], 1)) // n_lanes
+        return count_numbers(lambda: self._train_vmapped([1], 1)) // max(self._rows.shape[0], 2)
 
     def compiled_graph(self) -> StepGraph | GradientGraph:
         """What the engine of blocks compiles for these trainings: their step, or else their loss and its gradient.
