@@ -1,14 +1,18 @@
 """Files that a user names by path, such as corpora: on this machine, or carried here from the driver's."""
 
 import atexit
+import fcntl
+import os
 import shutil
 import stat
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from attnsweep.workloads.errors import UserError
 
+_PREFIX = "attnsweep-files-"
 _carried: dict[str, Path] = {}
 """Where a carried file's content is on this machine, by the path that the user gave."""
 
@@ -55,6 +59,33 @@ def take_over(files: Mapping[str, bytes]) -> None:
 def _folder() -> Path:
     if _carried and (folder := next(iter(_carried.values())).parent).is_dir():
         return folder
-    made = tempfile.mkdtemp(prefix="attnsweep-files-")
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
-    return Path(made)
+    _remove_abandoned()
+    while True:
+        made = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        # Another process may find it before its lock is taken.
+        with suppress(FileNotFoundError):
+            if _take_lock(os.open(made, os.O_RDONLY)) and made.is_dir():
+                atexit.register(shutil.rmtree, made, ignore_errors=True)
+                return made
+
+
+def _remove_abandoned() -> None:
+    """Removes what processes have left that were killed, which is how Ray ends a trainer: nobody holds their locks."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        # Other users' folders cannot be opened.
+        with suppress(OSError):
+            opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if _take_lock(opened):
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(opened)
+
+
+def _take_lock(opened: int) -> bool:
+    """Locks an opened folder until it is closed or this process ends; returns `False` if another has the lock."""
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
