@@ -115,6 +115,19 @@ def test_a_step_keeps_to_its_budget_and_never_waits(name: str) -> None:
     assert 0.9 * case.budget < kernels <= case.budget, watch.kernels.most_common(12)
 
 
+def test_a_probe_of_a_full_model_waits_a_few_times_whatever_it_measures() -> None:
+    values = FULL | {"variant": "solution_1"}
+    pack = Pack(
+        CategoryPairs(), [Training(defaults(CategoryPairs(), **values), seed) for seed in range(2)], pretend_device()
+    )
+    pack.advance(1)
+    with watched() as watch:
+        pack._record_probe()
+    # All measures at once, all scores of heads, their labels, how far lanes are, and which are finite.
+    assert watch.notes.total() == 5, "\n".join(map(str, watch.notes))
+    assert 350 < watch.kernels.total() <= 369
+
+
 def _of(values: dict[str, Any], defaults_of: dict[str, Any], name: str) -> list[Any]:
     found = values.get(name, defaults_of.get(name))
     if isinstance(found, Conditional):

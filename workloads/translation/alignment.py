@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsweep.workloads.diagnostics.roles import Sentences
-from attnsweep.workloads.diagnostics.roles.counts import strongest_keys
 
 ALIGNMENT_SCORES = ("alignment", "alignment_baseline")
 
@@ -39,12 +38,12 @@ class AlignmentCounts:
     n_queries: int
 
 
-def count_aligned(attention: Tensor, sentences: Sentences, alignment: Alignment) -> AlignmentCounts:
-    """Counts of heads (..., B, Q, K) on one batch."""
+def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment) -> AlignmentCounts:
+    """Counts of heads on one batch, from their strongest keys (..., B, Q)."""
     place_BQ = alignment.place_BQ
     counts_BQ = sentences.queries & (place_BQ >= 0)
     counts_BQ = counts_BQ & sentences.keys.gather(1, place_BQ.clamp(min=0))
-    hits = ((strongest_keys(attention, sentences) == place_BQ) & counts_BQ).sum((-2, -1))
+    hits = ((strongest == place_BQ) & counts_BQ).sum((-2, -1))
     query_Q = place_BQ.new_tensor(range(place_BQ.shape[1]))
     by_offset = ((query_Q + alignment.offset == place_BQ) & counts_BQ).sum()
     return AlignmentCounts(hits.double().cpu().numpy(), int(by_offset), int(counts_BQ.sum()))

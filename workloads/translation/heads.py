@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsweep.workloads.diagnostics.roles import RoleCounts, count_roles, label_roles, role_scores, score_names
+from attnsweep.workloads.diagnostics.roles.counts import Looks
 from attnsweep.workloads.diagnostics.structure.pooled import SCORES as STRUCTURE_SCORES
 from attnsweep.workloads.diagnostics.structure.pooled import PooledStructure
 from attnsweep.workloads.engine.contract import Batch, HeadScores
@@ -78,11 +79,12 @@ class _Measures:
 
     def add(self, attention_LHBQK: Tensor, part: LookedAt) -> None:
         sentences = part.sentences[self._layer]
-        self._roles.append(count_roles(attention_LHBQK, sentences))
+        looks = Looks.of(attention_LHBQK, sentences)
+        self._roles.append(count_roles(attention_LHBQK, sentences, looks))
         if self._layer != "cross":
             self._add_structure(attention_LHBQK, part.n_tokens[self._layer])
         elif part.alignment is not None:
-            self._alignments.append(count_aligned(attention_LHBQK, sentences, part.alignment))
+            self._alignments.append(count_aligned(looks.strongest, sentences, part.alignment))
 
     def scores(self) -> dict[str, NDArray[np.float64]]:
         """(L, H) by name; NaN for scores that this layer does not have."""

@@ -182,3 +182,11 @@ def test_blocks_have_two_rows_at_least() -> None:
     assert found["sigma_3_window"] == 2
     assert found["sigma_3_num_pos"] == 1
     assert found["sigma_3"] > 0
+
+
+def test_a_diverged_head_disturbs_no_other() -> None:
+    heads = _random(3, 2, 4, 6, 6)
+    alone = _pooled(heads[1:])
+    heads[0] = torch.nan
+    for name, score in _pooled(heads).items():
+        np.testing.assert_allclose(score[1:], alone[name], rtol=1e-9, err_msg=name)

@@ -19,7 +19,7 @@ from attnsweep.workloads.diagnostics.roles import (
     roles_held,
     score_names,
 )
-from attnsweep.workloads.diagnostics.roles.counts import strongest_keys
+from attnsweep.workloads.diagnostics.roles.counts import Looks
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.vocabulary import ROLES
 from tests.workloads.diagnostics.planted_heads import PLANTED, B, T, planted_sentences, shift
@@ -121,7 +121,7 @@ def test_the_strongest_key_is_a_counted_one(seed: int) -> None:
     attention = torch.rand(2, 3, 4, 5, generator=generator, dtype=torch.float64)
     keys = torch.rand(3, 5, generator=generator) < 0.6
     queries = torch.rand(3, 4, generator=generator) < 0.7
-    found = strongest_keys(attention, Sentences(queries=queries, keys=keys))
+    found = Looks.of(attention, Sentences(queries=queries, keys=keys)).strongest
     for head in range(2):
         for b in range(3):
             for q in range(4):
@@ -240,7 +240,7 @@ def test_counts_of_batches_of_different_lengths_add_up(
 
 def test_causal_queries_have_no_later_candidates(heads: Tensor, sentences: Sentences) -> None:
     causal = dataclasses.replace(sentences, is_causal=True)
-    found = strongest_keys(heads, causal)
+    found = Looks.of(heads, causal).strongest
     for index, attention in enumerate(heads):
         for b, q in [(0, 0), (1, 3), (2, 5), (3, 1), (4, 4)]:
             weights = attention[b, q, : q + 1]

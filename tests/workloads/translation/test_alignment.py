@@ -3,6 +3,7 @@
 import torch
 
 from attnsweep.workloads.diagnostics.roles import Sentences
+from attnsweep.workloads.diagnostics.roles.counts import Looks
 from attnsweep.workloads.translation.alignment import Alignment, count_aligned
 
 
@@ -19,7 +20,7 @@ def test_alignment_counts_by_hand() -> None:
             [[[0.1, 0.9, 0.0], [0.3, 0.2, 0.5], [0.0, 0.0, 1.0]], [[0.0, 1.0, 0.0]] * 3],
         ]
     )
-    counts = count_aligned(attention, sentences, alignment)
+    counts = count_aligned(Looks.of(attention, sentences).strongest, sentences, alignment)
     assert counts.n_queries == 3
     assert counts.hits.tolist() == [2, 2]
     assert counts.by_offset == 1

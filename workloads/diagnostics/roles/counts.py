@@ -4,7 +4,7 @@ Axes: ... lanes, layers, heads in any number; B sentence, Q query, K key, O offs
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -71,20 +71,42 @@ class RoleCounts:
         return pad(value, (self.first_offset - first, past - self.first_offset - value.shape[-1]))
 
 
-def count_roles(attention: Tensor, sentences: Sentences) -> RoleCounts:
+class Looks(NamedTuple):
+    """Where queries look.
+
+    Attributes:
+        counted: (..., B, Q, K) the attention, 0 where it does not count.
+        strongest: (..., B, Q) the key with the most attention, among the keys that count. It is -1 for queries that do
+            not count, for queries without any attention on such keys, and where two keys tie: uniform attention has no
+            strongest key and must not count as looking at the first one.
+    """
+
+    counted: Tensor
+    strongest: Tensor
+
+    @classmethod
+    def of(cls, attention: Tensor, sentences: Sentences) -> Self:
+        """Those of heads (..., B, Q, K)."""
+        counted = attention.masked_fill(~sentences.allowed(), 0.0)
+        most, key = counted.max(-1)
+        is_one = (counted == most.unsqueeze(-1)).sum(-1) == 1
+        return cls(counted, torch.where(is_one & (most > 0), key, -1))
+
+
+def count_roles(attention: Tensor, sentences: Sentences, looks: Looks | None = None) -> RoleCounts:
     """Counts of heads on one batch of sentences.
 
     Args:
         attention: (..., B, Q, K) weights after softmax, captured in eval mode.
         sentences: The sentences.
+        looks: Those of the attention, if they are known already.
     """
     Q, K = attention.shape[-2:]
     offset_QK = torch.arange(K, device=attention.device) - torch.arange(Q, device=attention.device).unsqueeze(1)
     allowed = sentences.allowed()
-    counted = attention.masked_fill(~allowed, 0.0)
-    strongest = _strongest(counted)
+    counted, strongest = looks or Looks.of(attention, sentences)
     hits, mass, reach = _by_offset(counted, strongest, allowed, offset_QK + Q - 1)
-    pattern, uniform, total = pattern_mass(attention, allowed, sentences)
+    pattern, uniform, total = pattern_mass(attention, sentences)
     arcs = _count_arcs(strongest, allowed, sentences)
     rare = count_rare(strongest, sentences)
     return RoleCounts(
@@ -104,21 +126,6 @@ def count_roles(attention: Tensor, sentences: Sentences) -> RoleCounts:
         permuted_hits=rare[1],
         n_rare=rare[2],
     )
-
-
-def strongest_keys(attention: Tensor, sentences: Sentences) -> Tensor:
-    """(..., B, Q) the key with the most attention, among the keys that count.
-
-    It is -1 for queries that do not count, for queries without any attention on such keys, and where two keys tie:
-    uniform attention has no strongest key and must not count as looking at the first one.
-    """
-    return _strongest(attention.masked_fill(~sentences.allowed(), 0.0))
-
-
-def _strongest(counted: Tensor) -> Tensor:
-    most, key = counted.max(-1)
-    is_one = (counted == most.unsqueeze(-1)).sum(-1) == 1
-    return torch.where(is_one & (most > 0), key, -1)
 
 
 def _by_offset(counted: Tensor, strongest: Tensor, allowed: Tensor, place_QK: Tensor) -> tuple[Tensor, ...]:

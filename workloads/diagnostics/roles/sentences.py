@@ -1,7 +1,10 @@
 """The sentences that attention was captured on, as role scores need them. Axes: B sentence, Q query, K key."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -32,7 +35,7 @@ class Arcs:
         return torch.stack([self.dependent, self.governor]), torch.stack([self.governor, self.dependent])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, weakref_slot=True)
 class Sentences:
     """A batch of held-out sentences, shared by all heads.
 
@@ -100,6 +103,22 @@ class Sentences:
             key_tokens=None if self.key_tokens is None else self.key_tokens[first:past],
             arcs=arcs,
         )
+
+
+R = TypeVar("R")
+
+
+def once(function: Callable[[Sentences], R]) -> Callable[[Sentences], R]:
+    """Computes a function once for each `Sentences`, which are looked at again at every probe."""
+    known = WeakKeyDictionary[Sentences, R]()
+
+    @functools.wraps(function)
+    def of(sentences: Sentences) -> R:
+        if sentences not in known:
+            known[sentences] = function(sentences)
+        return known[sentences]
+
+    return of
 
 
 def fit_offsets(arcs: Arcs, n_tokens: int, *, is_causal: bool = False) -> Tensor:

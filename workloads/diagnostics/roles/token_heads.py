@@ -90,5 +90,5 @@ def _mass(weight_NHBTT: Tensor, query_BT: Tensor, token_BT: Tensor, index: int) 
     sentences = Sentences(
         queries=query_BT, keys=torch.ones_like(query_BT), is_causal=True, query_tokens=token_BT, key_tokens=token_BT
     )
-    mass_NHP, uniform_P, total_NH = pattern_mass(weight_NHBTT, sentences.allowed(), sentences)
+    mass_NHP, uniform_P, total_NH = pattern_mass(weight_NHBTT, sentences)
     return mass_NHP[..., index] / total_NH, uniform_P[index] / query_BT.sum()

@@ -8,13 +8,13 @@ import functools
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.diagnostics.roles.sentences import Sentences
+from attnsweep.workloads.diagnostics.roles.sentences import Sentences, once
 from attnsweep.workloads.engine.streams import Streams
 
 PATTERNS = ("previous_token", "duplicate_token", "induction")
 
 
-def pattern_mass(attention: Tensor, allowed_BQK: Tensor, sentences: Sentences) -> tuple[Tensor, Tensor, Tensor]:
+def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tensor, Tensor]:
     """Attention on each pattern (..., 3), the same for attention uniform over counting keys (3,), and in all (...).
 
         previous_token   key i - 1
@@ -25,8 +25,22 @@ def pattern_mass(attention: Tensor, allowed_BQK: Tensor, sentences: Sentences) -
     `transformer_lens.head_detector`). Queries without such a key count too, so no head reaches 1 on text in which few
     tokens repeat. By definition only earlier keys count, so attention on later keys lowers the score.
     """
-    Q, K = attention.shape[-2:]
-    before_QK = torch.ones(Q, K, dtype=torch.bool, device=attention.device).tril(-1)
+    design, uniform = _patterns(sentences)
+    mass = (attention.flatten(-3) @ design.to(attention)).double()
+    missing = mass.new_full((len(PATTERNS) - len(uniform),), torch.nan)
+    of_pattern = mass[..., :-1]
+    return (
+        torch.cat([of_pattern, missing.expand(*of_pattern.shape[:-1], -1)], -1),
+        torch.cat([uniform, missing]),
+        mass[..., -1],
+    )
+
+
+@once
+def _patterns(sentences: Sentences) -> tuple[Tensor, Tensor]:
+    """Whether each place (B Q K) is of each measured pattern, and of any; and uniform attention on the patterns."""
+    allowed_BQK = sentences.allowed()
+    before_QK = torch.ones_like(allowed_BQK[0]).tril(-1)
     previous = before_QK & ~before_QK.tril(-2)
     patterns = [previous.expand_as(allowed_BQK)]
     if sentences.query_tokens is not None and sentences.key_tokens is not None:
@@ -37,17 +51,9 @@ def pattern_mass(attention: Tensor, allowed_BQK: Tensor, sentences: Sentences) -
         patterns += [same, after]
     of_BQKP = torch.stack(patterns, -1) & allowed_BQK.unsqueeze(-1)
     everything = sentences.queries.view(*allowed_BQK.shape[:2], 1, 1).expand(*allowed_BQK.shape, 1)
-    design = torch.cat([of_BQKP, everything], -1).flatten(0, 2).to(attention)
-    mass = (attention.flatten(-3) @ design).double()
     n_keys = allowed_BQK.sum(-1, keepdim=True).clamp_min(1).unsqueeze(-1)
     uniform = (of_BQKP.double() / n_keys).sum((0, 1, 2))
-    missing = mass.new_full((len(PATTERNS) - len(patterns),), torch.nan)
-    of_pattern = mass[..., :-1]
-    return (
-        torch.cat([of_pattern, missing.expand(*of_pattern.shape[:-1], -1)], -1),
-        torch.cat([uniform, missing]),
-        mass[..., -1],
-    )
+    return torch.cat([of_BQKP, everything], -1).flatten(0, 2), uniform
 
 
 N_PERMUTATIONS = 100
@@ -64,24 +70,28 @@ def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, 
     """
     if sentences.rarity is None or sentences.key_tokens is None:
         return None, None, None
-    tokens, keys = sentences.key_tokens, sentences.keys
-    is_rare_B = sentences.rarity[tokens].masked_fill(~keys, -1).amax(1) >= sentences.n_frequent
-    K = keys.shape[1]
+    is_rarest, is_rare_B = _rarest(sentences)
+    K = sentences.keys.shape[1]
     place = torch.where(strongest >= 0, strongest, K)
     looks = torch.zeros(*place.shape[:-1], K + 1, dtype=torch.float64, device=place.device)
     looks = looks.scatter_add(-1, place, torch.ones_like(place, dtype=torch.float64))[..., :K]
     looks = looks * is_rare_B.unsqueeze(1)
-    ranks = torch.cat([sentences.rarity.unsqueeze(0), _permuted(sentences.rarity)])
-    is_rarest = _rarest(ranks[:, tokens], keys).double()
-    hits = torch.einsum("...bk,pbk->...p", looks, is_rarest)
+    hits = torch.einsum("...bk,pbk->...p", looks, is_rarest.double())
     return hits[..., 0], hits[..., 1:], (sentences.queries & is_rare_B.unsqueeze(1)).sum().double()
 
 
-def _rarest(rank_PBK: Tensor, keys: Tensor) -> Tensor:
-    """(P, B, K) whether a key is at least as rare as the second-rarest key of its sentence."""
-    rank = rank_PBK.masked_fill(~keys, -1)
+@once
+def _rarest(sentences: Sentences) -> tuple[Tensor, Tensor]:
+    """(P + 1, B, K) whether a key is at least as rare as the second-rarest of its sentence, by the ranks and by each
+    permutation of them; and (B,) whether the rarest is rare."""
+    tokens, keys, rarity = sentences.key_tokens, sentences.keys, sentences.rarity
+    assert tokens is not None
+    assert rarity is not None
+    is_rare_B = rarity[tokens].masked_fill(~keys, -1).amax(1) >= sentences.n_frequent
+    ranks = torch.cat([rarity.unsqueeze(0), _permuted(rarity)])
+    rank = ranks[:, tokens].masked_fill(~keys, -1)
     second = rank.topk(min(N_RAREST, rank.shape[-1]), dim=-1).values[..., -1:]
-    return (rank >= second) & keys
+    return (rank >= second) & keys, is_rare_B
 
 
 def _permuted(rarity: Tensor) -> Tensor:

@@ -69,10 +69,17 @@ def permutation_test(
     return PermutationTest(distance(attention), shuffled.mean(0), shuffled.std(0))
 
 
-def shuffled(attention: Tensor, step: int) -> Tensor:
-    """(..., T, T) the matrices with the entries of each row permuted; the permutations depend on `step` only."""
+def shuffles(attention: Tensor, n_shuffles: int) -> Tensor:
+    """(..., S, T, T) the matrices (..., T, T) with the entries of each row permuted, in the same ways for all."""
     T = attention.shape[-1]
-    return attention.gather(-1, _places(T, step, is_causal=False).to(attention.device).expand(attention.shape))
+    places_STT = _places_on(T, n_shuffles, attention.device)
+    shape = (*attention.shape[:-2], *places_STT.shape)
+    return attention.unsqueeze(-3).expand(shape).gather(-1, places_STT.expand(shape))
+
+
+@functools.lru_cache(maxsize=1024)
+def _places_on(T: int, n_shuffles: int, device: torch.device) -> Tensor:
+    return torch.stack([_places(T, step, is_causal=False) for step in range(n_shuffles)]).to(device)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -5,11 +5,14 @@ is the mean over sentences. The w and p of Sigma_3 are the same for all sentence
 Axes: ... heads; B sentence, T token, W half-width, P number of blocks.
 """
 
+import functools
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from attnsweep.workloads.diagnostics.structure.blocks import distances_to_blocks
-from attnsweep.workloads.diagnostics.structure.permutations import shuffled
+from attnsweep.workloads.diagnostics.structure.permutations import shuffles
 from attnsweep.workloads.diagnostics.structure.supports import distances_to_bands, distances_to_diagonal
 
 N_SHUFFLES = 10
@@ -53,13 +56,16 @@ class PooledStructure:
         Args:
             attention: (..., B, T, T) weights, rows sum to 1.
         """
-        self._own.add(attention)
-        T = attention.shape[-1]
-        if T not in self._lengths_of_z:
-            self._lengths_of_z.add(T)
-            first = attention[..., :1, :, :]
-            self._of_z.add(first)
-            self._shuffled.add(torch.stack([shuffled(first, step) for step in range(N_SHUFFLES)]))
+        B, T = attention.shape[-3], attention.shape[-1]
+        if T in self._lengths_of_z:
+            self._own.add(_Distances.to(attention))
+            return
+        self._lengths_of_z.add(T)
+        # At once: a pass over the rows takes as many operations for one sentence as for many.
+        found = _Distances.to(torch.cat([attention, shuffles(attention[..., 0, :, :], N_SHUFFLES)], -3))
+        self._own.add(found.of(slice(B)))
+        self._of_z.add(found.of(slice(1)))
+        self._shuffled.add(found.of(slice(B, None)).each_alone())
 
     def scores(self) -> dict[str, Tensor]:
         """(...) by name, in the order of `SCORES`.
@@ -91,6 +97,43 @@ def _z(value: Tensor, of_shuffles: Tensor) -> Tensor:
     return torch.where(deviation > _NO_SPREAD, (value - of_shuffles.mean(-1)) / deviation, torch.nan)
 
 
+@dataclass(frozen=True, slots=True)
+class _Distances:
+    """Distances per token of sentences of one length.
+
+    Attributes:
+        diagonal_B, bands_BW, blocks_BWP: (..., B), (..., B, W), (..., B, W, P); infinite where blocks do not fit.
+        n_tokens: T.
+    """
+
+    diagonal_B: Tensor
+    bands_BW: Tensor
+    blocks_BWP: Tensor
+    n_tokens: int
+
+    @classmethod
+    def to(cls, attention: Tensor) -> "_Distances":
+        """Those of (..., B, T, T) to each family."""
+        found = (distances_to_diagonal(attention), distances_to_bands(attention), distances_to_blocks(attention))
+        return cls(*found, attention.shape[-1])
+
+    def of(self, sentences: slice) -> "_Distances":
+        """Those of some sentences."""
+        parts = self.diagonal_B[..., sentences], self.bands_BW[..., sentences, :], self.blocks_BWP[..., sentences, :, :]
+        return _Distances(*parts, self.n_tokens)
+
+    def each_alone(self) -> "_Distances":
+        """(B, ..., 1): the sentences as a first axis."""
+        parts = self.diagonal_B.movedim(-1, 0), self.bands_BW.movedim(-2, 0), self.blocks_BWP.movedim(-3, 0)
+        return _Distances(parts[0].unsqueeze(-1), parts[1].unsqueeze(-2), parts[2].unsqueeze(-3), self.n_tokens)
+
+
+@functools.lru_cache(maxsize=1024)
+def _fits(T: int, device: torch.device) -> Tensor:
+    """(W, P) whether P blocks of W rows fit into a sentence."""
+    return (torch.arange(1, T + 1).unsqueeze(1) * torch.arange(T + 1) <= T).to(device)
+
+
 class _Sums:
     """Sums of distances per token over sentences."""
 
@@ -102,19 +145,20 @@ class _Sums:
         self._blocks_WP: Tensor | float = 0.0
         self._fits_WP = torch.zeros(longest, longest + 1)
 
-    def add(self, attention: Tensor) -> None:
-        B, T = attention.shape[-3], attention.shape[-1]
+    def add(self, distances: _Distances) -> None:
+        B, T = distances.diagonal_B.shape[-1], distances.n_tokens
         more = self._longest - T
         self._n_sentences += B
-        self._diagonal = self._diagonal + distances_to_diagonal(attention).sum(-1) / T
+        self._diagonal = self._diagonal + distances.diagonal_B.sum(-1) / T
         # The distance to a band at least as wide as the sentence is 0.
-        bands = distances_to_bands(attention).sum(-2) / T
+        bands = distances.bands_BW.sum(-2) / T
         self._bands_W = self._bands_W + torch.nn.functional.pad(bands, (0, more))
-        summed = distances_to_blocks(attention).sum(-3) / T
-        fits = summed.flatten(0, -3)[0].isfinite()
-        summed = summed.masked_fill(~fits, 0.0)
+        summed = distances.blocks_BWP.sum(-3) / T
+        summed = summed.masked_fill(~_fits(T, summed.device), 0.0)
         self._blocks_WP = self._blocks_WP + torch.nn.functional.pad(summed, (0, more, 0, more))
-        self._fits_WP = self._fits_WP + torch.nn.functional.pad(fits.cpu() * float(B), (0, more, 0, more))
+        self._fits_WP = self._fits_WP + torch.nn.functional.pad(
+            _fits(T, torch.device("cpu")) * float(B), (0, more, 0, more)
+        )
 
     def to_diagonal(self) -> Tensor:
         """(...) mean distance to Sigma_1."""
