@@ -20,12 +20,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.engine.checkpoint import CheckpointError
 from attnsweep.workloads.engine.layout import prefixed, under
 from attnsweep.workloads.engine.line_search import LineSearches
 from attnsweep.workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
 from attnsweep.workloads.engine.quasi_newton import CurvaturePairs
-from attnsweep.workloads.engine.ring_of_pairs import RingOfPairs
 
 HISTORY_SIZE = 100
 TOLERANCE_GRAD = 1e-7
@@ -100,7 +98,7 @@ class Lbfgs(Optimizer):
 
     _now: _Iterates
     _search: LineSearches
-    _pairs: CurvaturePairs | RingOfPairs
+    _pairs: CurvaturePairs
     _n_waiting: int
     """The most lanes that may wait for a later stop, between two searches."""
 
@@ -168,10 +166,7 @@ class Lbfgs(Optimizer):
         if now:
             self._begin(_Iterates(**now))
             self._search.load_state_dict(under("search", state))
-            pairs = under("pairs", state)
-            if pairs.keys() != self._pairs.state_dict().keys():
-                raise CheckpointError("L-BFGS: the checkpoint is of another kind of device, or of another version")
-            self._pairs.load_state_dict(pairs)
+            self._pairs.load_state_dict(under("pairs", state))
         stops = {name.partition("/")[0] for name in under("seen_at", state)}
         self._seen_at = {int(stop): _Seen(**under(f"seen_at/{stop}", state)) for stop in stops}
 
@@ -207,8 +202,7 @@ class Lbfgs(Optimizer):
         """Starts at the given iterates, with no history and no line search."""
         self._now = iterates
         self._search = LineSearches(iterates.gradient, TOLERANCE_CHANGE)
-        kind = CurvaturePairs if iterates.gradient.device.type == "cpu" else RingOfPairs
-        self._pairs = kind(iterates.gradient, min(HISTORY_SIZE, self.settings.n_steps))
+        self._pairs = CurvaturePairs(iterates.gradient, min(HISTORY_SIZE, self.settings.n_steps))
         self._n_waiting = len(iterates.loss)
         self._has_started = True
 
@@ -221,9 +215,8 @@ class Lbfgs(Optimizer):
         masks = torch.stack([behind, is_open, ~is_open & ~now.is_over, *at_stops])
         # The only time in an evaluation that the host waits for the device.
         numbers = torch.cat([masks.sum(1), self._pairs.counts()]).tolist()
-        n_behind, n_searching, self._n_waiting, *others = numbers
-        n_at_stops, of_pairs = others[: len(stops)], others[len(stops) :]
-        self._pairs.know(*of_pairs)
+        n_behind, n_searching, self._n_waiting, *n_at_stops, n_used, n_full = numbers
+        self._pairs.know(n_used, n_full)
         for stop, is_there, n_there in zip(stops, at_stops, n_at_stops, strict=True):
             if n_there:
                 seen = now.seen()

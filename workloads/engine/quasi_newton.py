@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-SMALLEST_CURVATURE = 1e-10
+_SMALLEST_CURVATURE = 1e-10
 _FIRST_CAPACITY = 8
 
 
@@ -54,7 +54,7 @@ class CurvaturePairs:
         """Stores s and y (L, n) in some lanes, (L,) bool; a pair without positive curvature is skipped."""
         self._make_room()
         curvature = torch.linalg.vecdot(y, s)
-        lanes = lanes & (curvature > SMALLEST_CURVATURE)
+        lanes = lanes & (curvature > _SMALLEST_CURVATURE)
         # Every lane writes to its first free slot, so that the host need not know which have a pair: the others zeros.
         here = (self._end_L, self._lane_L)
         self._s_CLn[here] = s.masked_fill(~lanes[:, None], 0.0)

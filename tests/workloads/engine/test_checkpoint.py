@@ -340,15 +340,6 @@ def test_other_trainings_are_refused(other: str) -> None:
         Pack.resumed(workload, _others(trainings)[other], from_bytes(CONTENT))
 
 
-def test_searches_of_another_kind_of_device_are_begun_anew() -> None:
-    workload, trainings = _case("pairs, lbfgs")
-    pack = Pack(workload, trainings)
-    pack.advance(5)
-    checkpoint = {name: value for name, value in pack.checkpoint().items() if not name.endswith("/rho")}
-    with pytest.raises(CheckpointError, match="another kind of device"):
-        Pack.resumed(workload, trainings, checkpoint)
-
-
 def test_another_workload_version_or_schedule_of_probes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     class Renamed(CategoryPairs):
         name = "renamed"

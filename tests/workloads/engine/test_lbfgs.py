@@ -10,14 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine import lbfgs
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training
 from attnsweep.workloads.engine.lbfgs import Lbfgs
 from attnsweep.workloads.engine.optimizers import Settings, State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.quasi_newton import CurvaturePairs
 from attnsweep.workloads.engine.result import PackResult
-from attnsweep.workloads.engine.ring_of_pairs import RingOfPairs
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
@@ -79,15 +77,8 @@ class Fused:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("pairs", "stops"),
-    [(CurvaturePairs, (50,)), (CurvaturePairs, (0, 1, 2, 3, 7, 25, 50)), (RingOfPairs, (0, 1, 2, 3, 7, 25, 50))],
-)
-def test_ten_problems_in_one_pack_each_follow_torch_alone(
-    pairs: type[object], stops: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # On a GPU, pairs are kept in a ring.
-    monkeypatch.setattr(lbfgs, "CurvaturePairs", pairs)
+@pytest.mark.parametrize("stops", [(50,), (0, 1, 2, 3, 7, 25, 50)])
+def test_ten_problems_in_one_pack_each_follow_torch_alone(stops: tuple[int, ...]) -> None:
     fused = Fused(PROBLEMS, 50).advance(*stops)
     alone = [run_alone(problem, 50) for problem in PROBLEMS]
     for own, reference in zip(fused.traces, alone, strict=True):
@@ -182,11 +173,10 @@ def test_a_lane_that_overflows_ends_alone_as_torch_would() -> None:
         assert torch.equal(torch.stack(own.points), torch.stack(other.points))
 
 
-@pytest.mark.parametrize("kind", [CurvaturePairs, RingOfPairs])
-def test_old_pairs_are_forgotten_lane_by_lane(kind: type[CurvaturePairs] | type[RingOfPairs]) -> None:
+def test_old_pairs_are_forgotten_lane_by_lane() -> None:
     generator = torch.Generator().manual_seed(0)
     like = torch.zeros(4, 6, dtype=torch.float64)
-    fused = kind(like, most_pairs=3)
+    fused = CurvaturePairs(like, most_pairs=3)
     plain: list[list[tuple[Tensor, Tensor]]] = [[] for _ in like]
     for round_ in range(60):
         if round_ == 30:
