@@ -207,8 +207,11 @@ class Lbfgs(Optimizer):
         """Starts at the given iterates, with no history and no line search."""
         self._now = iterates
         self._search = LineSearches(iterates.gradient, TOLERANCE_CHANGE)
-        kind = CurvaturePairs if iterates.gradient.device.type == "cpu" else RingOfPairs
-        self._pairs = kind(iterates.gradient, min(HISTORY_SIZE, self.settings.n_steps))
+        like = iterates.gradient
+        # No device solves triangular systems in bfloat16.
+        walks = like.device.type == "cpu" or like.dtype == torch.bfloat16
+        kind = CurvaturePairs if walks else RingOfPairs
+        self._pairs = kind(like, min(HISTORY_SIZE, self.settings.n_steps))
         self._n_waiting = len(iterates.loss)
         self._has_started = True
 
