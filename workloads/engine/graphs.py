@@ -5,7 +5,6 @@ its bucket, S step.
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
 from itertools import takewhile
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -91,9 +90,11 @@ class Graphs:
             return None
         shape = (problem.parameters.static_key(), optimizer.operations, shapes_of(batch))
         if shape not in self._merged:
-            self._merged[shape] = None
-            with suppress(NoRuleError):
+            try:
                 step = problem.step_graph(optimizer, rows, buffers, batch)
+            except NoRuleError:
+                self._merged[shape] = None
+            else:
                 self._merged[shape] = MergedPrograms(step, self._compiler)
         return self._merged[shape]
 

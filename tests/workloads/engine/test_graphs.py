@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.blocks import Problem
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.graphs import Graphs
 from attnsweep.workloads.engine.pack import Pack
@@ -104,6 +105,26 @@ def test_merged_steps_are_those_of_the_pack_to_rounding(name: str) -> None:
     assert len(compiled) == 1
     torch.testing.assert_close(replayed._final_rows, plain._final_rows, rtol=1e-9, atol=1e-9)
     assert (replayed.result().n_steps == plain.result().n_steps).all()
+
+
+def test_a_shape_whose_trace_was_interrupted_is_merged_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep has one engine: no pack takes another because an earlier one met an error."""
+    compiled: list[torch.fx.GraphModule] = []
+
+    def compiler(graph: torch.fx.GraphModule, _: object) -> torch.fx.GraphModule:
+        compiled.append(graph)
+        return graph
+
+    def interrupted(*_: object) -> None:
+        raise MemoryError
+
+    graphs = Graphs(RecordedGraph, 3, compiler)
+    with monkeypatch.context() as patch:
+        patch.setattr(Problem, "step_graph", interrupted)
+        with pytest.raises(MemoryError):
+            _pack("P, Adam", graphs).advance(1)
+    _pack("P, Adam", graphs).advance(1)
+    assert len(compiled) == 1
 
 
 def test_the_memory_of_a_pack_goes_with_it() -> None:
