@@ -14,7 +14,8 @@ def to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
     """
     numbers = [numbers_of(name, value).detach().to(torch.float64) for name, value in values.items()]
     # In one copy: the host waits for the device at every copy.
-    return dict(zip(values, torch.stack(numbers).cpu().numpy(), strict=True))
+    together = torch.cat(numbers).cpu().split([each.shape[0] for each in numbers])
+    return {name: each.numpy() for name, each in zip(values, together, strict=True)}
 
 
 def numbers_of(name: str, values: Tensor) -> Tensor:
