@@ -65,8 +65,8 @@ FAULTS_OF_TRAININGS = (
     Fault(
         "merged steps of which the moments are not given back",
         "workloads/engine/lane_steps.py",
-        "for name in self._step.updated:",
-        "for name in self._step.updated[:1]:",
+        "for name in self._programs.step.updated:",
+        "for name in self._programs.step.updated[:1]:",
         (f"{_ENGINE}/test_graphs.py",),
     ),
     Fault(
