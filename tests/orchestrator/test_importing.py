@@ -1,0 +1,15 @@
+"""Imports without garbage collection."""
+
+import gc
+
+import pytest
+
+from attnsweep.orchestrator.importing import importing
+
+
+def test_garbage_is_collected_again_afterwards() -> None:
+    assert gc.isenabled()
+    with pytest.raises(ImportError), importing():
+        assert not gc.isenabled()
+        raise ImportError
+    assert gc.isenabled()
