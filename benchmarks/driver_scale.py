@@ -195,8 +195,8 @@ def _drive(
     from attnsweep.orchestrator.running.study import Study
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
     from attnsweep.orchestrator.storage.whereabouts import Beacon
-    from attnsweep.orchestrator.tracking import Projection
     from attnsweep.orchestrator.tracking.processes import end_idle_processes
+    from attnsweep.orchestrator.tracking.projection import Projection
     from attnsweep.search_spaces.replication import most_wanted
     from attnsweep.workloads.registry import load_workload
 

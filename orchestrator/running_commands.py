@@ -15,6 +15,7 @@ from attnsweep.orchestrator.tools import resource_options as on
 from attnsweep.orchestrator.tools.arguments import SweepDir, TrackingUri
 from attnsweep.orchestrator.tools.commands import AsJson, sweep_names
 from attnsweep.orchestrator.tools.trusting import Trust, code_for, trust_code_of
+from attnsweep.orchestrator.tracking import processes
 from attnsweep.orchestrator.training.resources import Resources, starting_meanwhile
 from attnsweep.workloads.errors import UserError
 
@@ -82,6 +83,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a sweep."""
+    processes.start_ahead()
     from attnsweep.search_spaces.loading import assignment, load_sweep
 
     sweep = load_sweep(spec).fix(dict(assignment(text) for text in fixed or []))
@@ -116,7 +118,7 @@ def run(
     code = code_for(spec, sweep, trusted=trust)
     # A repetition may find that nothing is left to do.
     with nullcontext() if or_resume else starting_meanwhile(resources):
-        with importing():
+        with importing(without=("pandas",)):
             from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
 
         start = run_or_resume if or_resume else run_sweep
@@ -153,6 +155,7 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Resume an interrupted sweep."""
+    processes.start_ahead()
     resources = Resources(
         address=address,
         local=local,
@@ -168,7 +171,7 @@ def resume(
     if trust:
         trust_code_of(directory)
     with starting_meanwhile(resources):
-        with importing():
+        with importing(without=("pandas",)):
             from attnsweep.orchestrator.running.session import resume_sweep
 
         with hooks.telling_faults(on_failure):
@@ -186,15 +189,16 @@ def resume(
 
 def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
     """Log to MLflow the trials and the report that it lacks."""
-    from attnsweep.orchestrator import tracking
     from attnsweep.orchestrator.running.progress import logging_progress
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+    from attnsweep.orchestrator.tracking.report import add_report
+    from attnsweep.orchestrator.tracking.sync import sync
 
     sweep = SweepDirectory.open(directory)
-    done = tracking.sync(sweep, tracking_uri, logging_progress(_stderr()))
+    done = sync(sweep, tracking_uri, logging_progress(_stderr()))
     typer.echo(f"{done.n_logged} trials logged, {done.n_present} already there", err=True)
     with _drawing():
-        tracking.add_report(sweep, tracking_uri)
+        add_report(sweep, tracking_uri)
 
 
 def _keep_weights(summary: "Summary", trials: Collection[int]) -> None:
@@ -221,12 +225,12 @@ def _conclude(summary: "Summary", on_finish: str | None, *, report: bool, as_jso
 
 def _draw_report(summary: "Summary") -> None:
     """Draws the report where it is missing or has become old."""
-    from attnsweep.orchestrator import tracking
+    from attnsweep.orchestrator.tracking.projection import have_report_drawn
 
     keep = summary.has_trained or not summary.has_report
     if keep or summary.in_mlflow:
         with _drawing():
-            tracking.have_report_drawn(summary.directory, keep=keep, in_mlflow=summary.in_mlflow)
+            have_report_drawn(summary.directory, keep=keep, in_mlflow=summary.in_mlflow)
 
 
 @contextmanager

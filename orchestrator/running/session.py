@@ -40,7 +40,9 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.trust import trust
 from attnsweep.orchestrator.storage.whereabouts import Beacon
 from attnsweep.orchestrator.terminal import PlainConsole
-from attnsweep.orchestrator.tracking import Projection, processes, tracking_uri
+from attnsweep.orchestrator.tracking import processes
+from attnsweep.orchestrator.tracking.projection import Projection
+from attnsweep.orchestrator.tracking.store import tracking_uri
 from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.orchestrator.training.resources import Resources, StartPool, open_resources
@@ -322,9 +324,7 @@ class _Session:
             followers=(display, projection),
         )
         finished, replays = False, None if self.more else earlier_replays(directory)
-        stop = StopOnSignal()
-
-        shown = 0.0
+        stop, shown = StopOnSignal(), 0.0
 
         def should_stop() -> bool:
             nonlocal shown
@@ -343,14 +343,16 @@ class _Session:
                     beacon.show("replaying some of the trainings", loop.n_asked, ())
                     replays = replay_some(directory, sweep.workload, pool, lambda: stop.requested)
         finally:
-            pool.close()
+            in_haste = not finished or stop.requested
             try:
                 sweep.end_run(finished=finished, seconds=self.seconds)
                 # Only now: if another driver has taken over the sweep, `progress.json` belongs to it.
                 beacon.end()
             finally:
-                patience = None if finished and not stop.requested else stop.seconds_left
-                projection.close(patience, logging_progress(self.console))
+                # Ray takes half a second to end, and MLflow's process as long to finish: both at once.
+                projection.end_soon(in_haste=in_haste)
+                pool.close()
+                projection.close(stop.seconds_left if in_haste else None, logging_progress(self.console))
         return summarize(
             directory,
             refused=study.refused,

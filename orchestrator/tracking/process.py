@@ -185,9 +185,9 @@ def main() -> None:
     threading.Thread(target=_listen, args=(sys.stdin, answers, jobs), name="driver", daemon=True).start()
     set_environment()
     # Whatever keeps MLflow from being imported, the first job meets it too, and says so.
-    with contextlib.suppress(Exception), importing():
+    with contextlib.suppress(Exception), importing(without=("pandas", "polars")):
         if can_be_made(tracking_uri()):
-            importlib.import_module("mlflow")
+            importlib.import_module("attnsweep.orchestrator.tracking.mlflow_internals")
     while True:
         print(json.dumps({"ended": jobs.get()()}), file=answers, flush=True)
 

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-_PROGRAM = "from attnsweep.orchestrator.tracking.process import main; main()"
+_PROGRAM = """from attnsweep.orchestrator.importing import importing
+with importing(without=("pandas", "polars")):
+    from attnsweep.orchestrator.tracking.process import main
+main()
+"""
 
 _OF_LIBRARIES = ("RAY_", "PYTHONBREAKPOINT", "TORCH", "MKL_")
 
@@ -80,7 +84,8 @@ class WritingProcess:
         self._process.kill()
 
     def end(self) -> None:
-        """Ends it, if it has not ended, and frees its pipes."""
+        """Kills it, if it has not ended, and frees its pipes."""
+        self.kill()
         with suppress(OSError):
             self.requests.close()
         self.wait()

@@ -46,7 +46,7 @@ class Projection:
         self._uri = tracking_uri(uri)
         self._state = State()
         self._given_up: str | None = None
-        self._has_warned = self._is_closed = False
+        self._has_warned = self._is_ending = self._is_closed = False
         self._n_told = 0
         self._on_progress: OnProgress | None = None
         self._outbox: SimpleQueue[int | bool | None] = SimpleQueue()
@@ -86,6 +86,16 @@ class Projection:
         self._n_told += 1
         self._outbox.put(trial)
 
+    def end_soon(self, *, in_haste: bool) -> None:
+        """Says that no trial follows: the process logs what is missing and the sweep's summary. `close` waits for it.
+
+        Args:
+            in_haste: Whether `close` will not wait for all of it.
+        """
+        if not self._is_ending:
+            self._is_ending = True
+            self._outbox.put(in_haste)
+
     def close(self, timeout: float | None = None, on_progress: OnProgress | None = None) -> SyncResult:
         """Has what is missing and the sweep's summary logged, and ends the process. Idempotent.
 
@@ -95,7 +105,7 @@ class Projection:
             on_progress: Told now and then how many trials are logged from here on, by a thread.
         """
         self._on_progress = on_progress
-        self._outbox.put(timeout is not None)
+        self.end_soon(in_haste=timeout is not None)
         self._wait(timeout)
         if not self._ended.is_set():
             self._give_up(
@@ -208,13 +218,11 @@ def have_report_drawn(directory: SweepDirectory, *, keep: bool, in_mlflow: bool)
             process.requests.flush()
         answer = _answer(process.answers.readline())
     except BaseException:
-        process.kill()
         process.end()
         raise
     if "ended" in answer:
         processes.keep(process)
     else:
-        process.kill()
         process.end()
     warn_of(answer.get("ended", f"no report: its process ended with status {process.status}"), directory)
 

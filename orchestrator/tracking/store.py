@@ -3,15 +3,14 @@
 import functools
 import logging
 import os
-import shutil
 import sqlite3
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.ray_session import refuse_ray_session
+from attnsweep.orchestrator.tracking.new_database import make_database
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def open_client(uri: str) -> "MlflowClient":
     if (database := database_of(uri)) is not None:
         database.parent.mkdir(parents=True, exist_ok=True)
         if not database.exists():
-            _make_whole(database)
+            make_database(database)
         if database == DEFAULT_DATABASE.resolve():
             _make_quick(database)
     from mlflow import MlflowClient
@@ -148,25 +147,6 @@ def can_be_made(uri: str) -> bool:
     """
     database = database_of(uri)
     return database is None or next(folder for folder in database.parents if folder.exists()).is_dir()
-
-
-def _make_whole(database: Path) -> None:
-    """Makes a database that is complete once it is there: MLflow never completes one that a kill left half-made."""
-    from mlflow import MlflowClient
-
-    with TemporaryDirectory(prefix=".mlflow-", dir=database.parent) as folder:
-        made, copy = Path(folder, "made.db"), Path(folder, "copy.db")
-        MlflowClient(f"sqlite:///{made}").search_experiments(max_results=1)
-        # A copy, since MLflow keeps the first one open: to close a file frees all locks that this process has on it.
-        shutil.copyfile(made, copy)
-        try:
-            os.link(copy, database)
-        except FileExistsError:
-            # Another sweep has made it meanwhile.
-            return
-        except OSError:
-            # A file system without links.
-            copy.replace(database)
 
 
 @functools.cache

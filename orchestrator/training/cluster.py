@@ -31,6 +31,8 @@ _REACH_SECONDS = 5.0
 _ANSWER_SECONDS = 10.0
 _LOOK_ANSWER_SECONDS = 1.0
 _START_SECONDS, _PATIENT_START_SECONDS = 30.0, 120.0
+_SHORT_WAITS = {"raylet_client_connect_timeout_milliseconds": 20, "raylet_client_num_connect_attempts": 500}
+"""Ray's node asks its own object store before that is up, and by default asks again a whole second later, ten times."""
 
 
 @contextmanager
@@ -93,7 +95,7 @@ def start_here(preloaded: Sequence[str]) -> bool:
     for seconds in (_START_SECONDS, _PATIENT_START_SECONDS):
         try:
             with starting_on_loopback(), starting_few_processes(), keeping_sigterm(), up_within(seconds):
-                _initialize("local", _system_config={"preload_python_modules": list(preloaded)})
+                _initialize("local", _system_config={"preload_python_modules": list(preloaded), **_SHORT_WAITS})
         except Exception as error:  # noqa: BLE001  # Ray raises whatever stopped it, and plain `Exception`.
             reason = in_words(error)
             ray.shutdown()

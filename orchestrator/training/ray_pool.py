@@ -3,7 +3,7 @@
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast
@@ -87,6 +87,7 @@ class TrainerPool:
         priority: Among the sweeps on the cluster; those of higher priority come first.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
         programs: Compiled by this process meanwhile; no pack is handed out before they are sent to its trainer.
+        at_close: Called once the trainers have ended.
 
     Raises:
         PoolError: From `reports`, if Ray is gone, or all nodes are given up.
@@ -102,8 +103,9 @@ class TrainerPool:
         priority: int = 0,
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
         programs: "Future[KnownPrograms] | None" = None,
+        at_close: Callable[[], None] = lambda: None,
     ) -> None:
-        self._programs = programs
+        self._programs, self._at_close = programs, at_close
         self._sent: ray.ObjectRef[KnownPrograms] | None = None
         self._modules = installed_modules(workload)
         self._environment = Environment(versions=versions(run.engine), code=digests_here(self._modules))
@@ -116,8 +118,7 @@ class TrainerPool:
         self._neighbours = Neighbours(run.sweep, priority)
         self._looked = float("-inf")
         self._answered = time.monotonic()
-        self._is_closing = False
-        self._n_started = 0
+        self._is_closing, self._n_started = False, 0
         self._trainers: dict[int, _Trainer] = {}
         self._placing: dict[ray.ObjectRef[Settled], int] = {}
         self._running: dict[ray.ObjectRef[Report], tuple[int, PackOrder]] = {}
@@ -201,10 +202,11 @@ class TrainerPool:
 
     def close(self) -> None:
         """Ends all trainers at once, with what they are training."""
-        for trainer in self._trainers.values():
-            ray.kill(trainer.actor)
+        while self._trainers:
+            ray.kill(self._trainers.popitem()[1].actor)
         self._running.clear()
         self._neighbours.close()
+        self._at_close()
 
     def _collect_within(self, timeout: float) -> Reports:
         waited_for = [*self._running, *self._placing]

@@ -141,7 +141,7 @@ def _end_ray(*, is_ours: bool) -> None:
 
 @contextmanager
 def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None" = None) -> Iterator[StartPool]:
-    """A context that yields a function to start trainers on these resources. A Ray started here ends with it.
+    """A context that yields a function to start trainers on these resources. A Ray started here ends with them.
 
     Args:
         resources: What a run may use.
@@ -159,6 +159,8 @@ def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None
         device = _device_here(resources.device)
         yield lambda workload, run: LocalPool(workload, run, device, resources.checkpoint_seconds)
         return
+    import ray
+
     from attnsweep.orchestrator.training import cluster
     from attnsweep.orchestrator.training.ray_pool import TrainerPool
 
@@ -174,6 +176,7 @@ def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None
             priority=resources.priority,
             checkpoint_seconds=resources.checkpoint_seconds,
             programs=programs,
+            at_close=ray.shutdown if is_only_here else lambda: None,
         )
 
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
+import pyarrow as pa
 import ray
 
+from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.environment import Engine, Environment, versions
 from attnsweep.orchestrator.storage.training_code import digests_here
 from attnsweep.orchestrator.training.messages import RunContext
@@ -46,6 +48,9 @@ class TrainerActor(Trainer):
     """A trainer as Ray runs it."""
 
     def __init__(self, shipment: Shipment, run: RunContext, device: str, checkpoint_seconds: float) -> None:
+        # Arrow looks for pandas once; it finds it if the user's workload has imported it.
+        with importing(without=("pandas",)):
+            pa.scalar(0)
         super().__init__(shipment.workload, run, device, checkpoint_seconds)
 
     def take_programs(self, programs: KnownPrograms) -> None:

@@ -8,7 +8,7 @@ from rich.console import Console
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.session import resume_sweep
-from attnsweep.orchestrator.tracking import sync
+from attnsweep.orchestrator.tracking.sync import sync
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps

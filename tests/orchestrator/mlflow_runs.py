@@ -12,8 +12,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking import tracking_uri
-from attnsweep.orchestrator.tracking.store import DEFAULT_DATABASE
+from attnsweep.orchestrator.tracking.store import DEFAULT_DATABASE, tracking_uri
 from tests.present import present
 
 

@@ -14,11 +14,11 @@ from mlflow.entities import Metric
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking import SyncResult, runs, sync, tracking_uri
+from attnsweep.orchestrator.tracking import runs
 from attnsweep.orchestrator.tracking.content import TrialContent, TrialValues, short_number, trial_contents
 from attnsweep.orchestrator.tracking.runs import SweepRuns
-from attnsweep.orchestrator.tracking.store import experiment, open_client
-from attnsweep.orchestrator.tracking.sync import Mirror
+from attnsweep.orchestrator.tracking.store import experiment, open_client, tracking_uri
+from attnsweep.orchestrator.tracking.sync import Mirror, SyncResult, sync
 from attnsweep.orchestrator.tracking.view import METRICS
 from attnsweep.search_spaces import Categorical, Conditional, Float
 from attnsweep.workloads.errors import UserError
@@ -281,7 +281,29 @@ def test_the_default_database_is_read_while_it_is_written(tmp_path: Path) -> Non
     connection.close()
 
 
+@pytest.mark.slow
+def test_a_database_is_made_from_an_empty_one_that_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    open_client(f"sqlite:///{tmp_path / 'first.db'}").create_experiment("mine")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    # What MLflow makes tables with.
+    monkeypatch.delattr("mlflow.store.db.utils._initialize_tables")
+    [only] = open_client(f"sqlite:///{tmp_path / 'second.db'}").search_experiments()
+    assert (only.name, only.artifact_location) == ("Default", str(tmp_path / "elsewhere" / "mlruns" / "0"))
+
+
+@pytest.mark.slow
+def test_a_database_is_made_where_nothing_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    [only] = open_client(f"sqlite:///{tmp_path / 'first.db'}").search_experiments()
+    assert only.name == "Default"
+
+
 def test_a_kill_leaves_no_half_made_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
     def killed(uri: str) -> None:
         sqlite3.connect(uri.removeprefix("sqlite:///")).execute("create table experiments (name text)")
         raise KeyboardInterrupt

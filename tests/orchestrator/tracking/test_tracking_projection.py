@@ -17,8 +17,10 @@ import pytest
 from mlflow import MlflowClient
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking import Projection, SyncResult, process, processes, sync, tracking_uri
-from attnsweep.orchestrator.tracking.sync import Mirror
+from attnsweep.orchestrator.tracking import process, processes
+from attnsweep.orchestrator.tracking.projection import Projection
+from attnsweep.orchestrator.tracking.store import tracking_uri
+from attnsweep.orchestrator.tracking.sync import Mirror, SyncResult, sync
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
 from tests.orchestrator.small_sweep import FINISHED, commit, open_writer, small_sweep, sweep_on_disk, trial_rows
@@ -203,7 +205,7 @@ _DRIVER = """
 import sys, time
 from pathlib import Path
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking import Projection
+from attnsweep.orchestrator.tracking.projection import Projection
 projection = Projection(SweepDirectory.open(Path(sys.argv[1])), sys.argv[2])
 print(projection._process.pid, flush=True)
 time.sleep(600)

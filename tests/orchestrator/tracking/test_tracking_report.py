@@ -14,7 +14,10 @@ from typer.testing import CliRunner
 
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking import Projection, add_report, have_report_drawn, processes, sync
+from attnsweep.orchestrator.tracking import processes
+from attnsweep.orchestrator.tracking.projection import Projection, have_report_drawn
+from attnsweep.orchestrator.tracking.report import add_report
+from attnsweep.orchestrator.tracking.sync import sync
 from attnsweep.search_spaces import Categorical
 from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
 from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small_sweep, sweep_on_disk, trial_rows
