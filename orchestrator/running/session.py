@@ -1,10 +1,9 @@
 """One run of a sweep from start to summary: a new sweep, or one that is resumed."""
 
-import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +23,6 @@ from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.signals import StopOnSignal
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.annotation import Annotation
-from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
 from attnsweep.orchestrator.storage.extension import Extension
@@ -324,45 +322,47 @@ class _Session:
             followers=(display, projection),
         )
         finished, replays = False, None if self.more else earlier_replays(directory)
-        stop, shown = StopOnSignal(), 0.0
+        stop, looked = StopOnSignal(), 0.0
 
         def should_stop() -> bool:
-            nonlocal shown
+            nonlocal looked
             for words in pool.notices():
                 self.console.print(words, soft_wrap=True, markup=False)
-            if time.monotonic() - shown > _SHOW_SECONDS_PER_TRAINER * pool.n_trainers:
+            if time.monotonic() - looked > _SHOW_SECONDS_PER_TRAINER * pool.n_trainers:
                 _show_progress(display, beacon, pool, loop, projection.lag)
-                shown = time.monotonic()
+                looked = time.monotonic()
             return stop.requested
 
-        try:
-            with stop, display:
-                _print_found(self.console, loop.resume(sweep.rows))
-                finished = loop.run(should_stop)
-                if finished and replays is None:
-                    beacon.show("replaying some of the trainings", loop.n_asked, ())
-                    replays = replay_some(directory, sweep.workload, pool, lambda: stop.requested)
-        finally:
-            in_haste = not finished or stop.requested
+        def patience() -> float | None:
+            return None if finished and not stop.requested else stop.seconds_left
+
+        with ExitStack() as at_last:
+            at_last.callback(lambda: projection.close(patience(), logging_progress(self.console)))
             try:
-                sweep.end_run(finished=finished, seconds=self.seconds)
-                # Only now: if another driver has taken over the sweep, `progress.json` belongs to it.
-                beacon.end()
+                with stop, display:
+                    _print_found(self.console, loop.resume(sweep.rows))
+                    finished = loop.run(should_stop)
+                    if finished and replays is None:
+                        beacon.show("replaying some of the trainings", loop.n_asked, ())
+                        replays = replay_some(directory, sweep.workload, pool, lambda: stop.requested)
             finally:
-                # Ray takes half a second to end, and MLflow's process as long to finish: both at once.
-                projection.end_soon(in_haste=in_haste)
-                pool.close()
-                projection.close(stop.seconds_left if in_haste else None, logging_progress(self.console))
-        return summarize(
-            directory,
-            refused=study.refused,
-            finished=finished,
-            seconds=self.seconds,
-            n_before=sweep.rows.num_rows,
-            mlflow=projection.shortfall() or f"mlflow ui --backend-store-uri {_shown(tracking_uri())}",
-            in_mlflow=projection.problem is None,
-            replays=replays,
-        )
+                try:
+                    sweep.end_run(finished=finished, seconds=self.seconds)
+                    # Only now: if another driver has taken over the sweep, `progress.json` belongs to it.
+                    beacon.end()
+                finally:
+                    # MLflow's process finishes while Ray ends and the ledger is read.
+                    projection.end_soon(in_haste=patience() is not None)
+                    pool.close()
+            summary = summarize(
+                directory,
+                refused=study.refused,
+                finished=finished,
+                seconds=self.seconds,
+                n_before=sweep.rows.num_rows,
+                replays=replays,
+            )
+        return replace(summary, mlflow=projection.to_open(), in_mlflow=projection.problem is None)
 
 
 def _check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
@@ -385,11 +385,6 @@ def _print_found(console: Console, found: Found) -> None:
         if found.n_from_checkpoint:
             again += f", {found.n_from_checkpoint} of them from a checkpoint"
         console.print(f"found {found.n_kept} trainings, told Optuna {found.n_told} trials, {again}", markup=False)
-
-
-def _shown(uri: str) -> str:
-    """The URI for a shell. A URI with credentials came from the environment, so its variable is named instead."""
-    return shlex.quote(uri) if without_credentials(uri) == uri else '"$MLFLOW_TRACKING_URI"'
 
 
 def _show_progress(display: ProgressDisplay, beacon: Beacon, pool: Pool, loop: SweepLoop, lag: str) -> None:

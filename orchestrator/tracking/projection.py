@@ -19,7 +19,7 @@ from attnsweep.orchestrator.terminal import plain
 from attnsweep.orchestrator.tracking import processes
 from attnsweep.orchestrator.tracking.process import DrawReport, Start, State
 from attnsweep.orchestrator.tracking.report import warn_of
-from attnsweep.orchestrator.tracking.store import tracking_uri
+from attnsweep.orchestrator.tracking.store import as_shell_word, tracking_uri
 from attnsweep.orchestrator.tracking.sync import OnProgress, SyncResult
 
 _PATIENCE_SECONDS = 60.0
@@ -122,6 +122,10 @@ class Projection:
             else:
                 self._process.end()
         return SyncResult(self._state.n_logged, self._state.n_present)
+
+    def to_open(self) -> str:
+        """The command that shows the sweep in MLflow after `close`, or what MLflow lacks."""
+        return self.shortfall() or f"mlflow ui --backend-store-uri {as_shell_word(self._uri)}"
 
     def shortfall(self) -> str | None:
         """What MLflow lacks after `close`, why, and how to fix it; `None` where it has everything."""

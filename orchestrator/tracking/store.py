@@ -3,6 +3,7 @@
 import functools
 import logging
 import os
+import shlex
 import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,6 +66,11 @@ def tracking_uri(given: str | None = None) -> str:
             fix=f"correct it ({fault})",
         )
     return given
+
+
+def as_shell_word(uri: str) -> str:
+    """The URI for a shell. A URI with credentials came from the environment, so its variable is named instead."""
+    return shlex.quote(uri) if without_credentials(uri) == uri else '"$MLFLOW_TRACKING_URI"'
 
 
 def set_environment() -> None:

@@ -3,6 +3,7 @@
 import logging
 import re
 import socket
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -35,14 +36,38 @@ _SHORT_WAITS = {"raylet_client_connect_timeout_milliseconds": 20, "raylet_client
 """Ray's node asks its own object store before that is up, and by default asks again a whole second later, ten times."""
 
 
+class Connection:
+    """A connection to Ray.
+
+    Attributes:
+        is_only_here: Whether Ray was started here for it, and so will have no more nodes than this one.
+    """
+
+    def __init__(self, *, is_only_here: bool) -> None:
+        self.is_only_here = is_only_here
+        self._ending: threading.Thread | None = None
+
+    def end_soon(self) -> None:
+        """Begins to end a Ray that was started here; it takes half a second, and this returns at once. Idempotent."""
+        if self.is_only_here and self._ending is None:
+            self._ending = threading.Thread(target=ray.shutdown, name="end of Ray")
+            self._ending.start()
+
+    def end(self) -> None:
+        """Ends the connection, and a Ray that was started here."""
+        if self._ending is None:
+            ray.shutdown()
+        else:
+            self._ending.join()
+
+
 @contextmanager
 def connection(
     address: str | None, preloaded: Sequence[str] = (), started: "Future[bool] | None" = None
-) -> Iterator[bool]:
+) -> Iterator[Connection]:
     """A connection to the cluster at `address` or `RAY_ADDRESS`; without either, to a Ray that is started here.
 
-    A Ray started here ends with the context. A process that is already connected keeps its connection. Yields whether
-    Ray was started here, and so will have no more nodes than this one.
+    A Ray started here ends with the context. A process that is already connected keeps its connection.
 
     Args:
         address: Of the cluster.
@@ -56,12 +81,13 @@ def connection(
     found = cluster_address(address)
     is_ours = _connect(found, preloaded) if started is None else started.result()
     if not is_ours:
-        yield False
+        yield Connection(is_only_here=False)
         return
+    ours = Connection(is_only_here=found is None)
     try:
-        yield found is None
+        yield ours
     finally:
-        ray.shutdown()
+        ours.end()
 
 
 def _connect(address: str | None, preloaded: Sequence[str]) -> bool:

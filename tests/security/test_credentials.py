@@ -12,12 +12,12 @@ from rich.console import Console
 from torch import nn
 
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.running import session
 from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.running.study import check_storage
 from attnsweep.orchestrator.storage.credentials import refuse_credentials, without_credentials
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.projection import Projection
+from attnsweep.orchestrator.tracking.store import as_shell_word
 from attnsweep.orchestrator.tracking.sync import sync
 from attnsweep.orchestrator.training.cluster import connection
 from attnsweep.orchestrator.training.identity import Task
@@ -186,9 +186,9 @@ def test_an_mlflow_that_fails_is_named_without_it(
     assert SECRET not in "".join(record.getMessage() for record in caplog.records if record.name.startswith("orch"))
 
 
-def test_the_summary_does_not_repeat_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert session._shown("sqlite:////a b/mlflow.db") == "'sqlite:////a b/mlflow.db'"
-    assert session._shown(URIS[0][0]) == '"$MLFLOW_TRACKING_URI"'
+def test_the_summary_does_not_repeat_it() -> None:
+    assert as_shell_word("sqlite:////a b/mlflow.db") == "'sqlite:////a b/mlflow.db'"
+    assert as_shell_word(URIS[0][0]) == '"$MLFLOW_TRACKING_URI"'
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -157,16 +158,15 @@ def test_the_terminal_is_not_steered(hostile: SweepDirectory, capsys: pytest.Cap
     text = io.StringIO()
     console = PlainConsole(file=text, width=500)
     spec = hostile.spec
-    summarize(
+    summary = summarize(
         hostile,
         refused={1: NASTY},
         finished=False,
         seconds=1.0,
         n_before=0,
-        mlflow=NASTY,
-        in_mlflow=False,
         replays=None,
-    ).print(console)
+    )
+    replace(summary, mlflow=NASTY).print(console)
     _assert_harmless(text.getvalue())
     assert MARKUP in text.getvalue()
     with ProgressDisplay(console, spec, Ledger(hostile.place).trainings()) as display:

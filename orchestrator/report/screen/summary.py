@@ -42,10 +42,10 @@ class Summary:
         n_trials: Trials with at least one training.
         seconds: Wall time of this run.
         trainings_per_second: The rate of this run.
-        mlflow: How to open the sweep in MLflow, or why MLflow does not have all of it.
-        in_mlflow: Whether MLflow has all of it.
         replays: The results of the self-check; `None` if there was none yet.
         promised: What a forecast promised, beside what the sweep took; `None` without a promise or before its end.
+        mlflow: How to open the sweep in MLflow, or why MLflow does not have all of it.
+        in_mlflow: Whether MLflow has all of it.
     """
 
     directory: SweepDirectory
@@ -55,10 +55,10 @@ class Summary:
     n_trials: int
     seconds: float
     trainings_per_second: float
-    mlflow: str
-    in_mlflow: bool
     replays: Replays | None
     promised: Promised | None = None
+    mlflow: str = ""
+    in_mlflow: bool = False
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{outcome} {count:,}" for outcome, count in self.results.outcomes.items())
@@ -171,11 +171,9 @@ def summarize(
     finished: bool,
     seconds: float,
     n_before: int,
-    mlflow: str,
-    in_mlflow: bool,
     replays: Replays | None,
 ) -> Summary:
-    """Reads a sweep's summary from its ledger.
+    """Reads a sweep's summary from its ledger, but for what it says of MLflow.
 
     Args:
         directory: The sweep.
@@ -183,8 +181,6 @@ def summarize(
         finished: Whether the sweep's budget is spent.
         seconds: Wall time of this run.
         n_before: The number of trainings of earlier runs.
-        mlflow: How to open the sweep in MLflow, or why MLflow does not have all of it.
-        in_mlflow: Whether MLflow has all of it.
         replays: The results of the self-check.
     """
 
@@ -202,8 +198,6 @@ def summarize(
         n_trials=n_trials,
         seconds=seconds,
         trainings_per_second=(results.n_trainings - n_before) / max(seconds, 1e-9),
-        mlflow=mlflow,
-        in_mlflow=in_mlflow,
         replays=replays,
         promised=promised,
     )

@@ -47,8 +47,6 @@ def test_it_is_summarized(bare: SweepDirectory) -> None:
         finished=False,
         seconds=1.0,
         n_before=0,
-        mlflow="-",
-        in_mlflow=False,
         replays=None,
     )
     found = summary.results

@@ -31,9 +31,7 @@ def promised_for(directory: Path, spec: Sweep, environment: Environment = HERE) 
 
 
 def summary_of(sweep: SweepDirectory, *, finished: bool = True) -> Summary:
-    return summarize(
-        sweep, refused={}, finished=finished, seconds=1.0, n_before=0, mlflow="-", in_mlflow=False, replays=None
-    )
+    return summarize(sweep, refused={}, finished=finished, seconds=1.0, n_before=0, replays=None)
 
 
 def test_a_promise_is_for_one_sweep_with_any_seed_in_one_environment(tmp_path: Path) -> None:
