@@ -4,7 +4,8 @@
 
 One thread, as in a trainer. The two engines take turns, and CPU seconds are counted, so that other programs disturb
 little. `compile_seconds` is CPU time too, of this process and the compiler it starts, with an empty cache; a machine
-pays it once per shape. Needs torch, numpy, pyarrow and a C++ compiler.
+pays it once per shape. `microseconds_at_limit` is what the arithmetic of the traced step takes alone
+(`shared/step_limit.py`). Needs torch, numpy, pyarrow and a C++ compiler.
 """
 
 import argparse
@@ -19,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from shared.step_limit import microseconds_at_limit
 from two_layer_attention import NextToken
 
 from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.block_step import StepGraph
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import block_engine
@@ -102,6 +105,7 @@ def measure(name: str, rounds: int) -> dict[str, object]:
         "shape": name,
         "microseconds": {engine: {size: round(microseconds[engine, size], 2) for size in SIZES} for engine in best},
         "times_vmapped": round(best["vmapped"] / best["blocks"], 1),
+        "microseconds_at_limit": _at_limit(name),
         "compile_seconds": round(compile_seconds, 1),
     }
 
@@ -110,6 +114,19 @@ def _pack(name: str, size: int, programs: Programs | None) -> Pack[Any]:
     workload, settings = SHAPES[name]
     trainings = [Training(defaults(workload, **each), seed) for seed, each in enumerate(islice(cycle(settings), size))]
     return Pack(workload, trainings, programs=programs)
+
+
+def _at_limit(name: str) -> float | None:
+    """The mean of the shapes; `None` where only the gradient is compiled."""
+    workload, settings = SHAPES[name]
+    trainings = [Training(defaults(workload, **each), 0) for each in settings]
+    graphs = [Pack(workload, [each]).compiled_graph() for each in trainings]
+    limits = [
+        microseconds_at_limit(graph.graph, getattr(torch, each.parameters.dtype))
+        for graph, each in zip(graphs, trainings, strict=True)
+        if isinstance(graph, StepGraph)
+    ]
+    return round(statistics.mean(limits), 2) if limits else None
 
 
 def _steps_per_round(advance: Callable[[int], object]) -> int:
