@@ -104,7 +104,8 @@ def test_a_mistake_in_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(with_faulty_files)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    # No Ray starts, and none is asked.
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     before = set(with_faulty_files.iterdir()) - {with_faulty_files / "__pycache__"}
     error = _mistake(["run", *arguments], monkeypatch, capsys)
     assert error.startswith(f"attnsweep: {message}")
@@ -126,7 +127,7 @@ def test_a_directory_that_holds_another_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "sweep.json").write_text("{}")
-    error = _mistake(["run", "quickstart", "--dir", str(tmp_path)], monkeypatch, capsys)
+    error = _mistake(["run", "quickstart", "--local", "--dir", str(tmp_path)], monkeypatch, capsys)
     assert f"continue that sweep with: attnsweep resume {tmp_path}; or choose another --dir" in error
     assert (tmp_path / "sweep.json").read_text() == "{}"
 
