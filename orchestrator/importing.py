@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 
+from attnsweep.orchestrator.garbage import uncollected
+
 
 class _NotInstalled(MetaPathFinder):
     """Finds no module of these names, wherever they are installed."""
@@ -27,20 +29,15 @@ class _NotInstalled(MetaPathFinder):
 def importing(*, without: Collection[str] = ()) -> Iterator[None]:
     """Within this context no garbage is collected, and what is imported is never looked at again.
 
-    Collection would take a tenth of the imports' time, and find nothing.
-
     Args:
         without: Modules that count as not installed here, for libraries that import whatever is there in case it is
             given to them: pandas takes 0.3 s, and Arrow looks for it when it makes its first scalar or array.
     """
-    was_enabled = gc.isenabled()
-    gc.disable()
     absent = _NotInstalled(without)
-    sys.meta_path.insert(0, absent)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(absent)
-        gc.freeze()
-        if was_enabled:
-            gc.enable()
+    with uncollected():
+        sys.meta_path.insert(0, absent)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(absent)
+            gc.freeze()

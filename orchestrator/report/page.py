@@ -1,10 +1,8 @@
 """The page: one HTML file that contains its figures and loads nothing; the figures are also beside it."""
 
-import gc
 import importlib.metadata
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -17,6 +15,7 @@ from attnsweep.orchestrator.analysis.onset.hazards import ratio_label
 from attnsweep.orchestrator.analysis.rates.interaction import p_label
 from attnsweep.orchestrator.analysis.rates.intervals import share_label
 from attnsweep.orchestrator.analysis.roles.results import step_label
+from attnsweep.orchestrator.garbage import uncollected
 from attnsweep.orchestrator.report.explorer.head_maps import TrainingMaps
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
 from attnsweep.orchestrator.report.portable import without_folders
@@ -57,23 +56,7 @@ class Shown:
         return json.dumps(json.loads(self.report.directory.spec.to_json()), indent=2, ensure_ascii=False)
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Collects no garbage meanwhile, as a `with` block or a decorator.
-
-    Figures are many small objects, which the collector would search again and again: an eighth of a report's time.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
-@_uncollected()
+@uncollected()
 def write_report(
     directories: Sequence[Location], out: Path | None, asks: Asks | None = None, maps: Maps | None = None
 ) -> Path:
@@ -120,7 +103,7 @@ class VectorReport:
     pictures: Sequence[Picture]
 
     @classmethod
-    @_uncollected()
+    @uncollected()
     def draw(cls, report: SweepReport) -> "VectorReport":
         """Draws it; nothing is written."""
         return cls(*_drawn([report]))
@@ -139,7 +122,7 @@ class VectorReport:
             place.put_text(REPORT_FILE, self.page)
 
 
-@_uncollected()
+@uncollected()
 def make_report(
     directories: Sequence[Location], asks: Asks | None = None, maps: Maps | None = None, renewal: int | None = None
 ) -> tuple[str, list[Picture]]:
