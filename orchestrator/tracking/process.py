@@ -69,12 +69,14 @@ class State:
     """How far it is.
 
     Attributes:
+        n_told: Told trials that are in MLflow.
         n_logged: Trials logged.
         n_present: Trials that MLflow had before.
         n_done, n_missing: Trials logged since `close`, of how many that were missing then.
         problem: Why MLflow does not have everything, in one line; `None` while all is well.
     """
 
+    n_told: int = 0
     n_logged: int = 0
     n_present: int = 0
     n_done: int = 0
@@ -96,7 +98,8 @@ class _Projector:
         self._told: Queue[int | None] = Queue(maxsize=_MOST_WAITING)
         self._closing = threading.Event()
         self._in_haste = False
-        self._n_logged = self._n_present = self._n_done = self._n_missing = 0
+        self._n_heard = self._n_dropped = 0
+        self._n_told = self._n_logged = self._n_present = self._n_done = self._n_missing = 0
         self._problem: str | None = None
         self._said, self._said_at = State(), 0.0
 
@@ -106,14 +109,17 @@ class _Projector:
             self._in_haste = message["close"]
             self._closing.set()
         for trial in message.get("told", [None]):
-            with contextlib.suppress(Full):
+            try:
                 self._told.put_nowait(trial)
+            except Full:
+                self._n_dropped += trial is not None
+            self._n_heard += trial is not None
 
     def run(self) -> None:
         """Logs until `close` has come and nothing is missing, or MLflow fails."""
         mirror: Mirror | None = None
         trials: list[int] = []
-        next_attempt = time.monotonic()
+        n_heard, next_attempt = 0, time.monotonic()
         while not self._closing.is_set():
             if mirror is not None or time.monotonic() >= next_attempt:
                 try:
@@ -122,18 +128,22 @@ class _Projector:
                         if self._closing.is_set():
                             break
                         mirror.runs.begin()
-                        trials = mirror.missing()
+                        # Those that were dropped are among the missing.
+                        self._n_dropped, n_heard, trials = 0, self._n_heard, mirror.missing()
                     for logged in mirror.log(trials):
                         self._n_logged += len(logged)
+                        self._n_told = min(self._n_told + len(logged), n_heard)
                         self._say()
                         if self._closing.is_set():
                             break
+                    else:
+                        self._n_told = n_heard
                 except Exception as error:  # noqa: BLE001  # whatever MLflow raises, the sweep goes on
                     mirror = None
                     next_attempt = time.monotonic() + self._start.retry_seconds
                     self._problem = in_one_line(error)
             self._say(now=True)
-            trials = self._take()
+            trials, n_heard = self._take(), self._n_heard - self._n_dropped
         try:
             self._drain(mirror or self._open())
         except Exception as error:  # noqa: BLE001  # as above
@@ -167,7 +177,7 @@ class _Projector:
         mirror.finish()
 
     def _say(self, *, now: bool = False) -> None:
-        state = State(self._n_logged, self._n_present, self._n_done, self._n_missing, self._problem)
+        state = State(self._n_told, self._n_logged, self._n_present, self._n_done, self._n_missing, self._problem)
         if state != self._said and (now or time.monotonic() - self._said_at >= _SAY_SECONDS):
             self._said, self._said_at = state, time.monotonic()
             print(json.dumps(asdict(state)), file=self._answers, flush=True)

@@ -72,7 +72,7 @@ class Projection:
     @property
     def lag(self) -> str:
         """How many of the trials that were told of MLflow does not have yet, and why; empty if it has them all."""
-        n_behind = self._n_told - self._state.n_logged
+        n_behind = self._n_told - self._state.n_told
         if n_behind <= 0:
             return ""
         s = "" if n_behind == 1 else "s"
