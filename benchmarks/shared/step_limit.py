@@ -1,7 +1,7 @@
-"""The least time that the arithmetic of a step can take: its operations at the rates of this processor's registers.
+"""The time that the arithmetic of a step takes alone: its operations at the rates of this processor's registers.
 
 Nothing is read, written, moved, compared or chosen, no operation waits for another, and an exponential counts as one
-multiplication. So no program that computes the same numbers, rounded in the same places, is faster.
+multiplication. A program that is faster leaves out operations of the trace, such as those whose result another one has.
 """
 
 import ctypes
