@@ -3,7 +3,6 @@
 import logging
 import re
 import socket
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -36,38 +35,14 @@ _SHORT_WAITS = {"raylet_client_connect_timeout_milliseconds": 20, "raylet_client
 """Ray's node asks its own object store before that is up, and by default asks again a whole second later, ten times."""
 
 
-class Connection:
-    """A connection to Ray.
-
-    Attributes:
-        is_only_here: Whether Ray was started here for it, and so will have no more nodes than this one.
-    """
-
-    def __init__(self, *, is_only_here: bool) -> None:
-        self.is_only_here = is_only_here
-        self._ending: threading.Thread | None = None
-
-    def end_soon(self) -> None:
-        """Begins to end a Ray that was started here; it takes half a second, and this returns at once. Idempotent."""
-        if self.is_only_here and self._ending is None:
-            self._ending = threading.Thread(target=ray.shutdown, name="end of Ray")
-            self._ending.start()
-
-    def end(self) -> None:
-        """Ends the connection, and a Ray that was started here."""
-        if self._ending is None:
-            ray.shutdown()
-        else:
-            self._ending.join()
-
-
 @contextmanager
 def connection(
     address: str | None, preloaded: Sequence[str] = (), started: "Future[bool] | None" = None
-) -> Iterator[Connection]:
+) -> Iterator[bool]:
     """A connection to the cluster at `address` or `RAY_ADDRESS`; without either, to a Ray that is started here.
 
-    A Ray started here ends with the context. A process that is already connected keeps its connection.
+    A Ray started here ends with the context. A process that is already connected keeps its connection. Yields whether
+    Ray was started here, and so will have no more nodes than this one.
 
     Args:
         address: Of the cluster.
@@ -81,13 +56,13 @@ def connection(
     found = cluster_address(address)
     is_ours = _connect(found, preloaded) if started is None else started.result()
     if not is_ours:
-        yield Connection(is_only_here=False)
+        yield False
         return
-    ours = Connection(is_only_here=found is None)
     try:
-        yield ours
+        yield found is None
     finally:
-        ours.end()
+        # Does nothing if it has ended.
+        ray.shutdown()
 
 
 def _connect(address: str | None, preloaded: Sequence[str]) -> bool:

@@ -159,12 +159,14 @@ def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None
         device = _device_here(resources.device)
         yield lambda workload, run: LocalPool(workload, run, device, resources.checkpoint_seconds)
         return
+    import ray
+
     from attnsweep.orchestrator.training import cluster
     from attnsweep.orchestrator.training.ray_pool import TrainerPool
 
     started = _starting.pop() if resources.starts_ray and _starting else None
-    with cluster.connection(resources.address, resources.preloaded, started) as ray_here:
-        if ray_here.is_only_here:
+    with cluster.connection(resources.address, resources.preloaded, started) as is_only_here:
+        if is_only_here:
             _check_fits(resources)
         yield lambda workload, run: TrainerPool(
             workload,
@@ -174,7 +176,8 @@ def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None
             priority=resources.priority,
             checkpoint_seconds=resources.checkpoint_seconds,
             programs=programs,
-            at_close=ray_here.end_soon,
+            # Not in a thread: whatever frees a reference meanwhile would end the process.
+            at_close=ray.shutdown if is_only_here else lambda: None,
         )
 
 
