@@ -8,7 +8,7 @@ import hashlib
 import os
 import shutil
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,14 +22,12 @@ def make_database(database: Path) -> None:
     kept = _place_kept()
     with TemporaryDirectory(prefix=".mlflow-", dir=database.parent) as folder:
         made, copy = Path(folder, "made.db"), Path(folder, "copy.db")
-        if kept is not None:
-            with suppress(OSError):
-                shutil.copyfile(kept, made)
+        is_kept = kept is not None and _copied_whole(kept, made)
         # Completes it: an empty one gets its default experiment here, with this working directory's folder.
         MlflowClient(f"sqlite:///{made}").search_experiments(max_results=1)
         # A copy, since MLflow keeps the first one open: to close a file frees all locks that this process has on it.
         shutil.copyfile(made, copy)
-        if kept is not None and not kept.exists():
+        if kept is not None and not is_kept:
             _keep(copy, kept)
         try:
             os.link(copy, database)
@@ -51,6 +49,17 @@ def _place_kept() -> Path | None:
     with suppress(RuntimeError):
         return state_folder() / "mlflow" / f"{tables}.db"
     return None
+
+
+def _copied_whole(kept: Path, made: Path) -> bool:
+    """Copies the one that is kept, unless it is damaged, as by a power cut: nothing is left of it then."""
+    with suppress(OSError, sqlite3.Error):
+        shutil.copyfile(kept, made)
+        with closing(sqlite3.connect(made)) as connection:
+            if connection.execute("PRAGMA quick_check").fetchall() == [("ok",)]:
+                return bool(connection.execute("SELECT 1 FROM alembic_version").fetchone())
+    made.unlink(missing_ok=True)
+    return False
 
 
 def _keep(made: Path, kept: Path) -> None:

@@ -294,6 +294,17 @@ def test_a_database_is_made_from_an_empty_one_that_is_kept(tmp_path: Path, monke
 
 
 @pytest.mark.slow
+def test_a_kept_database_that_is_damaged_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    open_client(f"sqlite:///{tmp_path / 'first.db'}")
+    [kept] = tmp_path.rglob("mlflow/*.db")
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[: len(whole) // 3])
+    [only] = open_client(f"sqlite:///{tmp_path / 'second.db'}").search_experiments()
+    assert (only.name, kept.stat().st_size) == ("Default", len(whole))
+
+
+@pytest.mark.slow
 def test_a_database_is_made_where_nothing_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
