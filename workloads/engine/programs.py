@@ -180,12 +180,20 @@ def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
 def _compiled(key: str, graph: Callable[[], fx.GraphModule], examples: Sequence[Tensor]) -> Path:
     folder = _folder()
     library = folder / f"{key}.so"
-    with IN_ONE_THREAD, (folder / f"{library.stem}.lock").open("w") as lock:
+    with IN_ONE_THREAD, (folder / f"{library.stem}.lock").open("a+") as lock:
         # One process compiles, the others of this machine wait for it.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not library.exists():
+        lock.seek(0)
+        # A full disk or a power cut may have damaged the program, and to run it would kill this process.
+        if not library.exists() or lock.read() != _digest(library):
             _compile(graph(), examples, library)
+            lock.truncate(0)
+            lock.write(_digest(library))
     return library
+
+
+def _digest(library: Path) -> str:
+    return hashlib.sha256(library.read_bytes()).hexdigest()
 
 
 def _compile(graph: fx.GraphModule, examples: Sequence[Tensor], library: Path) -> None:

@@ -221,7 +221,7 @@ def test_a_program_is_compiled_once_per_machine(programs: Programs, monkeypatch:
 
 
 @pytest.mark.slow
-def test_a_program_of_other_rules_is_not_used(
+def test_a_program_of_other_rules_or_a_damaged_one_is_not_used(
     compiled_blocks: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Whether the rules of `lanes_last` have changed, the graph of one training does not tell."""
@@ -244,8 +244,11 @@ def test_a_program_of_other_rules_is_not_used(
     monkeypatch.setattr(torch._inductor, "aot_compile", compiler)
     monkeypatch.setattr(programs, "_SOURCE", rules.parent)
     assert [compile_(), compile_()] == [1, 1]
+    [program] = (tmp_path / "attnsweep" / "programs").glob("*.so")
+    program.write_bytes(b"what a full disk left of it")
+    assert [compile_(), compile_()] == [2, 2]
     rules.write_text(rules.read_text() + "# A change.")
-    assert compile_() == 2
+    assert compile_() == 3
 
 
 @pytest.mark.slow
