@@ -10,7 +10,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import Comparison, save_figure
 from attnsweep.reproduction.rows import median_row
-from attnsweep.reproduction.shin.fig2 import FLAVOURS, SIZE_NOTE
+from attnsweep.reproduction.shin.fig2 import FLAVOURS, size_note, swept_full
 from attnsweep.reproduction.shin.heat_map import draw_heat_map
 from attnsweep.reproduction.swept import swept
 from attnsweep.workloads.engine.optimizers import State
@@ -44,7 +44,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 def reproduce_full(directory: Path, console: Console) -> Comparison:
     """The same at the paper's size."""
-    return compare(swept("shin_flavours_full", directory, console), directory)
+    return compare(swept_full(directory, console), directory)
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
@@ -72,7 +72,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
             "(workloads/category_pairs/heads.py).",
             "Solution 1 determines v on c only up to an invertible matrix, which the feed-forward part inverts. Its "
             "match with I need not be high.",
-            SIZE_NOTE,
+            size_note(sweep),
             f"Drawn: the seed of median test loss of each flavour: {', '.join(shown)}.",
         ],
     )
