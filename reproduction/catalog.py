@@ -294,6 +294,13 @@ REPRODUCTIONS = (
         function="attnsweep.reproduction.studies.gpt_stages:reproduce",
     ),
     Reproduction(
+        name="induction-changed",
+        title="why LayerNorm's epsilon decides whether induction heads emerge: starts and steps changed",
+        source=_GPT,
+        cost="4 min",
+        function="attnsweep.reproduction.studies.induction_changed:reproduce",
+    ),
+    Reproduction(
         name="translator-heads",
         title="which roles the heads of 512 small translators take, and when",
         source=_TRANSLATION,

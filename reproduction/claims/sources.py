@@ -24,6 +24,7 @@ from attnsweep.reproduction.shin import fig1, fig2
 from attnsweep.reproduction.studies import (
     full_models,
     gpt_stages,
+    induction_changed,
     metric,
     metric_full,
     mission_pairs,
@@ -185,6 +186,10 @@ def _metric_full(run: Run) -> Numbers:
     return numbers_of(metric_full.compare(run.console, metric_full.SIGMAS, seeds, metric_full.VALUES))
 
 
+def _induction_changed(run: Run) -> Numbers:
+    return numbers_of(induction_changed.compare(run.console, induction_changed.FIRST_SEED + run.first_seed))
+
+
 def _power(run: Run) -> Numbers:
     return numbers_of(positional_power.compare(run.console, positional_power.Size(first_seed=run.first_seed)))
 
@@ -196,6 +201,7 @@ def _first_order(run: Run) -> Numbers:
 
 SOURCES: Mapping[str, Callable[[Run], Numbers]] = {
     **{name: _swept(name) for name in SWEPT},
+    "induction-changed": _induction_changed,
     "metric": _metric,
     "metric-full": _metric_full,
     "positional-power": _power,
