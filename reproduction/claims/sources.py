@@ -161,6 +161,15 @@ def _swept(name: str) -> Callable[[Run], Numbers]:
     return measured
 
 
+def _gpt_stages_long(run: Run) -> Numbers:
+    spec = (
+        load_sweep("gpt_stages").fix({"tied": False, "n_steps": 60, "probe_every": 1}).but(replicates=96, seed=run.seed)
+    )
+    directory = run.directory / spec.name
+    run_or_resume(spec, directory, _RESOURCES, run.console)
+    return numbers_of(gpt_stages.compare(SweepDirectory.open(directory), run.directory))
+
+
 def _runaways(learning_rate: float) -> Callable[[Run], Numbers]:
     def measured(run: Run) -> Numbers:
         size = positions.Size(first_seed=run.first_seed)
@@ -201,6 +210,7 @@ def _first_order(run: Run) -> Numbers:
 
 SOURCES: Mapping[str, Callable[[Run], Numbers]] = {
     **{name: _swept(name) for name in SWEPT},
+    "gpt-stages-long": _gpt_stages_long,
     "induction-changed": _induction_changed,
     "metric": _metric,
     "metric-full": _metric_full,
