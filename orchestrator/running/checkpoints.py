@@ -7,7 +7,7 @@ the trainer's bytes. An unreadable checkpoint is removed, and its pack starts fr
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,6 +25,8 @@ _SCHEMA = pa.schema(
         ("state", pa.large_binary()),
     ]
 )
+_PLAIN: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+"""The numbers of a state hardly compress; a dictionary and statistics of its one value are seven copies of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,7 @@ class Checkpoints:
             _SCHEMA,
         )
         self._place.make_folders([CHECKPOINTS])
-        # Uncompressed: the numbers of a state hardly compress.
-        name = self._place.publish(order.pack, {CHECKPOINTS: partial(pq.write_table, table, compression="none")})
+        name = self._place.publish(order.pack, {CHECKPOINTS: partial(pq.write_table, table, **_PLAIN)})
         if self._files.get(order.pack) != name:
             self.remove(order.pack)
         self._latest[order.pack], self._files[order.pack] = state, name

@@ -163,7 +163,9 @@ def _swept(name: str) -> Callable[[Run], Numbers]:
 
 def _gpt_stages_long(run: Run) -> Numbers:
     spec = (
-        load_sweep("gpt_stages").fix({"tied": False, "n_steps": 60, "probe_every": 1}).but(replicates=96, seed=run.seed)
+        load_sweep("gpt_stages")
+        .fix({"tied": False, "n_steps": 60, "probe_every": 1})
+        .but(trials=16, replicates=96, seed=run.seed)
     )
     directory = run.directory / spec.name
     run_or_resume(spec, directory, _RESOURCES, run.console)

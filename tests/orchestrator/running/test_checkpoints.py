@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from attnsweep.orchestrator.running.checkpoints import Checkpoints, Saved
@@ -39,6 +40,14 @@ def _kept(place: Place) -> None:
     again.remove("a")
     assert again.latest("a") is None
     assert [each.pack for each in Checkpoints(place).load()] == ["b-2"]
+
+
+def test_a_large_state_is_written_as_it_is(tmp_path: Path) -> None:
+    """A state has up to gigabytes, and Parquet's dictionary and statistics of it are seven copies in memory."""
+    Checkpoints(LocalFolder(tmp_path)).put(_order("a", (0, 0)), b"state")
+    [file] = (tmp_path / CHECKPOINTS).iterdir()
+    state = pq.ParquetFile(file).metadata.row_group(0).column(3)
+    assert (state.path_in_schema, state.has_dictionary_page, state.statistics) == ("state", False, None)
 
 
 def test_the_last_one_of_each_pack_is_kept(tmp_path: Path) -> None:
