@@ -149,7 +149,7 @@ def extrapolated(
     both = np.isfinite(times).all(0)
     if not both.any():
         return np.full_like(small, np.inf)
-    steps_per_e = (small - large)[both].mean() / math.log(pilots[0] / pilots[1])
+    steps_per_e = (small[both] - large[both]).mean() / math.log(pilots[0] / pilots[1])
     return np.asarray(small + steps_per_e * math.log(pilots[1] / sigma))
 
 

@@ -65,6 +65,11 @@ def test_laws() -> None:
     assert extrapolated(3, pilots, times, pilots[1] / 10) == pytest.approx([1500.0, 2700.0])
 
 
+def test_pilots_that_do_not_leave_do_not_leave_by_law_either() -> None:
+    times = np.array([[10.0, np.inf], [15.0, np.inf]])
+    assert extrapolated(1, (0.1, 0.1 / np.e), times, 0.1 / np.e**3) == pytest.approx([25.0, np.inf])
+
+
 @pytest.mark.slow
 def test_pilots_end_when_their_time_is_up() -> None:
     parameters = defaults(PAIRS, n_categories=4, n_positions=5, learning_rate=1e-6, n_steps=4000)
