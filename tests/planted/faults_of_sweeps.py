@@ -334,4 +334,25 @@ FAULTS_OF_SWEEPS = (
         "{name: value[0] for name, value in state.items()}",
         ("tests/orchestrator/inspection/test_kept_weights.py",),
     ),
+    Fault(
+        "a damaged MLflow database taken over",
+        "orchestrator/tracking/new_database.py",
+        "    made.unlink(missing_ok=True)\n    return False\n",
+        "    return made.exists()\n",
+        ("tests/orchestrator/tracking/test_tracking.py::test_a_kept_database_that_is_damaged_is_made_again",),
+    ),
+    Fault(
+        "a state written with copies of itself",
+        "orchestrator/running/checkpoints.py",
+        ', "write_statistics": False',
+        "",
+        (f"{_RUNNING}/test_checkpoints.py",),
+    ),
+    Fault(
+        "a change of steps that moves the start",
+        "reproduction/studies/induction_changed.py",
+        " / (_factor(change.steps, name) or 1.0)",
+        "",
+        ("tests/reproduction/test_induction_changed.py",),
+    ),
 )

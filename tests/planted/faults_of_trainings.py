@@ -300,4 +300,11 @@ FAULTS_OF_TRAININGS = (
         "condition.then if value not in condition.among",
         ("tests/orchestrator/running/test_study.py",),
     ),
+    Fault(
+        "a damaged program run",
+        "workloads/engine/programs.py",
+        "if not library.exists() or lock.read() != _digest(library):",
+        "if not library.exists():",
+        ("tests/workloads/engine/test_blocks.py::test_a_program_of_other_rules_or_a_damaged_one_is_not_used",),
+    ),
 )
