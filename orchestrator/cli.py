@@ -106,11 +106,13 @@ def list_sweeps(
 
 @app.command()
 def query(
-    directories: Annotated[
-        list[str], typer.Argument(metavar="DIR...", help="One sweep directory or several, queried as one.")
-    ],
-    sql: Annotated[
-        str, typer.Argument(metavar="SQL", help="A query on the views trainings, curves, heads and trials.")
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DIR... SQL",
+            help="One sweep directory or several, queried as one; and a query on the views trainings, curves, heads "
+            "and trials.",
+        ),
     ],
     format_: Annotated[Format, typer.Option("--format", help="Format of the result.")] = Format.table,
     out: Annotated[Path | None, typer.Option(help="File to write instead of stdout.")] = None,
@@ -120,6 +122,11 @@ def query(
     from attnsweep.orchestrator.ledger.reader import Ledger
     from attnsweep.orchestrator.storage.output_file import check_output
 
+    *directories, sql = words
+    if not directories:
+        raise UserError(
+            "SQL", given=None, expected="a query after the directory", fix=f'attnsweep query {sql} "FROM trials"'
+        )
     if out is not None:
         check_output(out)
     render(query_all([Ledger(each) for each in directories], sql), format_.value, out)
@@ -305,6 +312,10 @@ def main() -> None:
     """The console script. A user's mistake is one line on stderr and exit code 2."""
     # Before all others, so that it is called after them.
     atexit.register(_end_in_silence)
+    if sys.stdout is None:
+        # Closed: the next file that is opened would be taken for it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.stdout = os.fdopen(1, "w")
     try:
         with sigterm_as_ctrl_c():
             check_texts(sys.argv[1:])

@@ -42,6 +42,7 @@ def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecErr
             did_you_mean(place.rpartition(".")[2], fields, otherwise="remove it, or correct its name"),
         ),
         "missing": ("a value", f"give {place}"),
+        "too_short": ("at least one value", "give one, or leave it out"),
         "model_type": (f"fields with values: {', '.join(fields)}", "correct it"),
         "union_tag_not_found": ("a value, or a mapping that names its kind", "add its kind"),
         "union_tag_invalid": (

@@ -6,13 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
 from attnsweep.search_spaces.model import SpecModel, first_mistake
 from attnsweep.search_spaces.pruners import Pruner
 from attnsweep.search_spaces.replication import Replicates
 from attnsweep.search_spaces.yaml_text import yaml_text
+from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import CERTIFIED_SHARE
 
 Sampler: TypeAlias = Literal["tpe", "random", "qmc", "grid", "cmaes", "boundary"]
@@ -35,7 +36,35 @@ class LossQuantile(SpecModel):
     direction: Literal["minimize", "maximize"] = "minimize"
 
 
-Objective: TypeAlias = Annotated[StuckRate | LossQuantile, Field(discriminator="kind")]
+def _by_name(given: object) -> object:
+    """A name alone takes all defaults, as a pruner's does."""
+    return {"kind": given} if isinstance(given, str) else given
+
+
+Objective: TypeAlias = Annotated[StuckRate | LossQuantile, Field(discriminator="kind"), BeforeValidator(_by_name)]
+
+
+def _named(space: object) -> object:
+    """The space with its parameters read one by one, so that a mistake in one names it."""
+    if not isinstance(space, Mapping):
+        return space
+    return {name: _dimension(name, given) for name, given in space.items()}
+
+
+def _dimension(name: object, given: object) -> object:
+    if not isinstance(given, Mapping):
+        return given
+    try:
+        return _DIMENSION.validate_python(given)
+    except SpecError as error:
+        subject = f"space.{name}.{error.subject}"
+        raise SpecError(subject, given=error.given, expected=error.expected, fix=error.fix) from None
+    except ValidationError:
+        # It names the parameter by itself.
+        return given
+
+
+_DIMENSION: TypeAdapter[Dimension] = TypeAdapter(Dimension)
 
 
 class Sweep(SpecModel):
@@ -60,7 +89,7 @@ class Sweep(SpecModel):
 
     name: str = Field(pattern=_NAME)
     workload: str
-    space: Mapping[str, Dimension]
+    space: Annotated[Mapping[str, Dimension], BeforeValidator(_named)]
     sampler: Sampler = "tpe"
     trials: int = Field(ge=1, le=2**31 - 1)
     seconds: float | None = Field(default=None, gt=0)

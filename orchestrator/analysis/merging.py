@@ -14,7 +14,7 @@ from attnsweep.orchestrator.analysis.rates.grouping import dimension_of, values_
 from attnsweep.orchestrator.ledger.compaction import sorted_batches
 from attnsweep.orchestrator.ledger.fragments import TABLES, Snapshot, Stamp, clashing, open_snapshot, publish
 from attnsweep.orchestrator.storage.annotation import Annotation
-from attnsweep.orchestrator.storage.location import Location, as_argument
+from attnsweep.orchestrator.storage.location import Location, as_argument, locate
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.sources import TRIALS_APART, Source, refuse_merged, source_file
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -45,9 +45,10 @@ def merge_sweeps(out: Location, where: Sequence[Location]) -> SweepDirectory:
     """
     if len(where) < 2:
         raise UserError("DIR...", given=f"{len(where)} sweep", expected="at least two", fix="name the sweeps to merge")
-    SweepDirectory.check_new(out)
+    SweepDirectory.check_new(out, "OUT")
     data = SweepData.open(*where)
     _check(data.directories)
+    _check_outside(locate(out, "OUT"), data.directories)
     snapshots = [open_snapshot(each.place) for each in data.directories]
     _check_columns(data.directories, snapshots)
     with data.reading() as connection:
@@ -72,6 +73,12 @@ def merge_sweeps(out: Location, where: Sequence[Location]) -> SweepDirectory:
         _publish(directory, data.directories, snapshots)
         directory.record_run(finished=True, seconds=sum(each.seconds_spent for each in data.directories))
     return directory
+
+
+def _check_outside(out: Place, directories: Sequence[SweepDirectory]) -> None:
+    inside = next((each.place for each in directories if out.full_name.startswith(f"{each.place.full_name}/")), None)
+    if inside is not None:
+        raise UserError("OUT", given=str(out), expected=f"a place outside {inside}", fix="choose another")
 
 
 def _check(directories: Sequence[SweepDirectory]) -> None:

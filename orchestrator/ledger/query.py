@@ -97,8 +97,15 @@ def render(table: pa.Table, format: str, out: Path | None) -> None:
         format: `table` (its first rows, to be looked at), `csv`, `json` (a list of records), or `parquet`.
 
     Raises:
-        UserError: For Parquet without a file, or a file that cannot be written.
+        UserError: For Parquet without a file, JSON of two columns with one name, or a file that cannot be written.
     """
+    if format == "json" and (twice := _twice(table.column_names)):
+        raise UserError(
+            "SQL",
+            given=f"two columns named {twice}",
+            expected="a name for each column, for --format json",
+            fix="name one of them with AS, or take --format csv",
+        )
     if format == "parquet" and out is None:
         raise UserError("--out", given=None, expected="a file, for --format parquet", fix="add --out FILE.parquet")
     if out is None:
@@ -110,6 +117,11 @@ def render(table: pa.Table, format: str, out: Path | None) -> None:
         else:
             with path.open("w", newline="", encoding="utf-8") as file:
                 _TEXT_FORMATS[format](table, file)
+
+
+def _twice(names: Sequence[str]) -> str:
+    """A name that comes twice; empty if none does."""
+    return next((name for at, name in enumerate(names) if name in names[:at]), "")
 
 
 def _write_table(table: pa.Table, file: TextIO) -> None:

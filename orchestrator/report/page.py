@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -227,11 +228,17 @@ def _figures_folder(out: Path) -> Path:
 
 def _write(out: Path, page: str, pictures: Iterable[Picture]) -> None:
     folder = _figures_folder(out)
+    is_new = not folder.exists()
     make_folder(folder, "--out")
-    for picture in pictures:
-        _put(folder / f"{picture.name}.svg", picture.svg.encode())
-    # A path may contain surrogates: it need not be UTF-8.
-    _put(out, page.encode("utf-8", errors="replace"))
+    try:
+        for picture in pictures:
+            _put(folder / f"{picture.name}.svg", picture.svg.encode())
+        # A path may contain surrogates: it need not be UTF-8.
+        _put(out, page.encode("utf-8", errors="replace"))
+    except UserError:
+        if is_new:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _put(path: Path, content: bytes) -> None:

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from attnsweep.orchestrator.inspection.bases import find_base
-from attnsweep.orchestrator.running.study import check_storage
+from attnsweep.orchestrator.running.study_database import check_storage
 from attnsweep.orchestrator.storage.credentials import refuse_credentials
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.stored_code import named_by_file_alone

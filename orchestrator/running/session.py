@@ -101,7 +101,7 @@ def run_sweep(
     ahead = Ahead.of(spec, workload, resources, lambda: engine_for(spec, workload, resources.engine, console))
     code = user_code_of(workload)
     if code is not None:
-        trust(code.sha256)
+        trust(code.sha256, console.print)
     with open_resources(resources, ahead.programs) as start_pool:
         if warning is not None:
             console.print(warning, soft_wrap=True, markup=False, highlight=False)
@@ -142,7 +142,7 @@ def run_or_resume(
     check_same(spec, code, found)
     if code is not None:
         # The user has given these very files again.
-        trust(code.sha256)
+        trust(code.sha256, console.print)
     if not found.finished:
         return resume_sweep(found.place, resources, console, patience=_PREDECESSOR_SECONDS)
     tracking_uri()

@@ -13,6 +13,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from attnsweep.orchestrator.running.journal import JournalFile, JournalPieces, StudyLog
+from attnsweep.orchestrator.running.study_database import check_database
 from attnsweep.orchestrator.running.trial_entries import TrialEntries
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.local import LocalFolder, regular_file
@@ -26,8 +27,7 @@ from attnsweep.search_spaces.optuna_internals import new_trial, storage_of
 from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.random_draws import RandomDraws
 from attnsweep.search_spaces.suggestion import draw, make_sampler, suggest, trial_seed, undrawn, values_of
-from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.errors import SpecError, UserError
+from attnsweep.workloads.errors import UserError
 
 _REFUSED, _PRUNED = "refused", "pruned_step"
 _WHAT_MATTERS = (
@@ -293,6 +293,7 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
     """
     with _readable(directory):
         if directory.spec.storage:
+            check_database(directory.spec.storage)
             storage: BaseStorage = RDBStorage(directory.spec.storage, skip_table_creation=True)
         elif not isinstance(folder := directory.place, LocalFolder):
             storage = JournalStorage(StudyLog(_journal(directory)))
@@ -316,26 +317,6 @@ def pruned_at(trial: FrozenTrial) -> int | None:
     return step
 
 
-def check_storage(spec: Sweep) -> None:
-    """Opens the sweep's own storage, if it names one, before anything is written.
-
-    Raises:
-        SpecError: If Optuna cannot open it.
-    """
-    if spec.storage is None:
-        return
-    try:
-        optuna.storages.get_storage(spec.storage)
-    except Exception as error:  # Each storage raises errors of its own library.
-        reason = without_credentials(str(error)).partition("\n")[0]
-        raise SpecError(
-            "storage",
-            given=without_credentials(spec.storage),
-            expected="an Optuna storage URL that can be opened",
-            fix=f"check it, or leave it out ({type(error).__name__}: {reason})",
-        ) from error
-
-
 def _name(directory: SweepDirectory) -> str:
     """The name of the study in messages."""
     return "the study" if directory.spec.storage else f"{directory.place}/{STUDY_FILE}"
@@ -343,6 +324,7 @@ def _name(directory: SweepDirectory) -> str:
 
 def _open_storage(directory: SweepDirectory) -> tuple[str | JournalStorage, StudyLog | None]:
     if directory.spec.storage:
+        check_database(directory.spec.storage)
         return directory.spec.storage, None
     log = StudyLog(_journal(directory))
     return JournalStorage(log), log

@@ -35,6 +35,10 @@ def locate(where: Location, subject: str = "DIR") -> "Place":
     if not isinstance(where, str | os.PathLike):
         return where
     text = os.fspath(where)
+    if not text:
+        raise UserError(
+            subject, given=text, expected="a directory, or s3://BUCKET/PREFIX", fix="name one: . is the present folder"
+        )
     if not _SCHEME.match(text):
         from attnsweep.orchestrator.storage.local import LocalFolder
 

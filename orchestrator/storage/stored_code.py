@@ -81,7 +81,7 @@ def trust_code(code: UserCode | None, say: Callable[[str], None]) -> None:
         return
     for name, sha256 in code.sha256.items():
         say(f"trusted: {name}, sha256 {sha256}")
-    trust(code.sha256)
+    trust(code.sha256, say)
 
 
 def named_by_file_alone(spec: Sweep, code: UserCode) -> Sweep:

@@ -129,26 +129,27 @@ class SweepDirectory:
         return locate(where, "--dir").has_text(SWEEP_FILE)
 
     @staticmethod
-    def check_new(where: Location) -> None:
-        """Checks that a new sweep can be created in a directory. Touches nothing.
+    def check_new(where: Location, subject: str = "--dir") -> None:
+        """Checks that a new sweep can be created in a directory, given for some argument. Touches nothing.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written.
         """
-        place = locate(where, "--dir")
+        place = locate(where, subject)
         if SweepDirectory.is_there(place):
+            resume = f"continue that sweep with: attnsweep resume {as_argument(place)}; or choose another --dir"
             raise UserError(
-                "--dir",
+                subject,
                 given=str(place),
                 expected="a directory without a sweep",
-                fix=f"continue that sweep with: attnsweep resume {as_argument(place)}; or choose another --dir",
+                fix=resume if subject == "--dir" else "choose another",
             )
         if not place.is_vacant():
-            raise _taken(place)
+            raise _taken(place, subject)
         try:
             place.check_makeable()
         except OSError as error:
-            raise unwritable(place, "--dir", error.strerror, kind="directory") from error
+            raise unwritable(place, subject, error.strerror, kind="directory") from error
 
     @classmethod
     def create(
@@ -393,5 +394,5 @@ def _check_readable(directory: SweepDirectory) -> None:
         ) from error
 
 
-def _taken(place: Place) -> UserError:
-    return UserError("--dir", given=str(place), expected="a new or empty directory", fix="choose another")
+def _taken(place: Place, subject: str = "--dir") -> UserError:
+    return UserError(subject, given=str(place), expected="a new or empty directory", fix="choose another")

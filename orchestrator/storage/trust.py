@@ -6,8 +6,7 @@ to whoever copied it, and an object store knows no user.
 
 import hashlib
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from attnsweep.orchestrator.storage.user_state import state_folder
@@ -16,20 +15,24 @@ _trusted_here: set[str] = set()
 """What this process trusts: the list cannot be written where there is no home."""
 
 
-def trust(code: Mapping[str, str]) -> None:
+def trust(code: Mapping[str, str], say: Callable[[str], object]) -> None:
     """Trusts some code from now on.
 
     Args:
         code: The sha256 of each file, by its name.
+        say: Called with a line if only this process will know of it.
     """
     digest = _digest(code)
     if is_trusted(code):
         return
     _trusted_here.add(digest)
-    with suppress(OSError, RuntimeError):
+    try:
         _list().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _list().open("a") as file:
             file.write(f"{digest}\n")
+    except (OSError, RuntimeError) as error:
+        reason = f"{_list()}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        say(f"it cannot be noted that you trust this sweep's code ({reason}): later commands on it need --trust")
 
 
 def is_trusted(code: Mapping[str, str]) -> bool:
@@ -38,8 +41,8 @@ def is_trusted(code: Mapping[str, str]) -> bool:
     if digest in _trusted_here:
         return True
     try:
-        return digest in _list().read_text().split()
-    except (OSError, RuntimeError, UnicodeDecodeError):
+        return digest in _list().read_text(errors="replace").split()
+    except (OSError, RuntimeError):
         return False
 
 

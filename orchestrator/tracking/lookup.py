@@ -6,8 +6,9 @@ from functools import cached_property
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.content import TrialValues
+from attnsweep.orchestrator.tracking.database_uri import database_of
 from attnsweep.orchestrator.tracking.runs import N_PROJECTED, experiment_name, search_runs, trial_of
-from attnsweep.orchestrator.tracking.store import database_of, open_client
+from attnsweep.orchestrator.tracking.store import open_client
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from attnsweep.orchestrator.storage.user_state import state_folder
+from attnsweep.orchestrator.tracking.database_uri import uri_of
 
 
 def make_database(database: Path) -> None:
@@ -24,7 +25,7 @@ def make_database(database: Path) -> None:
         made, copy = Path(folder, "made.db"), Path(folder, "copy.db")
         is_kept = kept is not None and _copied_whole(kept, made)
         # Completes it: an empty one gets its default experiment here, with this working directory's folder.
-        MlflowClient(f"sqlite:///{made}").search_experiments(max_results=1)
+        MlflowClient(uri_of(made)).search_experiments(max_results=1)
         # A copy, since MLflow keeps the first one open: to close a file frees all locks that this process has on it.
         shutil.copyfile(made, copy)
         if kept is not None and not is_kept:

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-_PROGRAM = """from attnsweep.orchestrator.importing import importing
+_PROGRAM = """import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+from attnsweep.orchestrator.importing import importing
 with importing(without=("pandas", "polars")):
     from attnsweep.orchestrator.tracking.process import main
 main()

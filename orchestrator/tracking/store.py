@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.ray_session import refuse_ray_session
+from attnsweep.orchestrator.tracking.database_uri import database_of, uri_of
 from attnsweep.orchestrator.tracking.new_database import make_database
 from attnsweep.workloads.errors import UserError
 
@@ -51,7 +52,7 @@ def tracking_uri(given: str | None = None) -> str:
         given = os.environ.get(subject) or None
     if given is None:
         refuse_ray_session(DEFAULT_DATABASE, subject, "set it, for example to sqlite:////shared/sweeps/mlflow.db")
-        given = f"sqlite:///{DEFAULT_DATABASE.absolute()}"
+        given = uri_of(DEFAULT_DATABASE)
     try:
         urlsplit(given)
         database = database_of(given)
@@ -138,12 +139,6 @@ def _artifact_location(uri: str, name: str) -> str | None:
         return None
     folder = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
     return (database.parent / "mlflow-artifacts" / folder).as_uri()
-
-
-def database_of(uri: str) -> Path | None:
-    """The file of a local database; `None` for another store."""
-    scheme = "sqlite:///"
-    return Path(uri.removeprefix(scheme)).resolve() if uri.startswith(scheme) else None
 
 
 def can_be_made(uri: str) -> bool:

@@ -77,7 +77,7 @@ class LocalPool:
         del timeout
         if self._order is None:
             return []
-        order, report = self._order, self._train_slice()
+        order, report = self._order, self._report()
         self._train_slice = self._trainer.proceed
         if isinstance(report, Raised) and report.has_lost_its_gpu:
             raise PoolError(
@@ -86,6 +86,13 @@ class LocalPool:
         if not isinstance(report, Progress | Probed):
             self._order = None
         return [(order, report)]
+
+    def _report(self) -> Report:
+        try:
+            return self._train_slice()
+        except SystemExit as error:
+            # A training's own: in an actor it would end that process, here the whole sweep with its exit code.
+            return self._trainer.raised(error)
 
     def hand_back(self, seconds: float) -> Reports:
         """Stops the pack at once and returns its state."""

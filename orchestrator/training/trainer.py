@@ -135,9 +135,13 @@ class Trainer:
         except STOPS:
             raise
         except BaseException as error:  # noqa: BLE001
-            self._order = self._pack = None
-            text = text_of(error)
-            return Raised(text, _is_out_of_memory(error, text), self._device, platform.node())
+            return self.raised(error)
+
+    def raised(self, error: BaseException) -> Raised:
+        """Drops the pack, one of whose trainings has raised this."""
+        self._order = self._pack = None
+        text = text_of(error)
+        return Raised(text, _is_out_of_memory(error, text), self._device, platform.node())
 
     def _proceed(self, pruned: Sequence[int]) -> Report:
         assert self._order is not None

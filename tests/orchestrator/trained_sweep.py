@@ -57,7 +57,7 @@ def trained_sweep(path: Location, spec: Sweep, pack_size: int = 8, n_commits: in
     directory.record_run(finished=finished, seconds=1.0)
     compact(directory.place)
     if code := code_of(directory):
-        trust(code.sha256)
+        trust(code.sha256, print)
     return directory
 
 

@@ -1,5 +1,6 @@
 """Sweeps: equal to their JSON, and clear about a mistake."""
 
+import math
 from typing import Any, get_args
 
 import optuna
@@ -128,12 +129,24 @@ def _sweep(**fields: Any) -> Sweep:
         ({"name": "../x"}, "name: got '../x', expected string should match pattern"),
         ({"seconds": float("nan")}, "seconds: got nan, expected"),
         ({"space": {"x": {"kind": "flaot"}}}, "space.x: got {'kind': 'flaot'}, expected"),
+        ({"space": {"x": {"kind": "float", "low": 2, "high": 1}}}, "space.x.low: got 2.0, expected at most high=1"),
+        ({"space": {"x": {"kind": "float", "low": 2, "high": math.inf}}}, "space.x.high: got inf, expected a finite"),
+        ({"space": {"x": {"kind": "categorical", "choices": []}}}, "space.x.choices: got [], expected at least one"),
+        (
+            {"objective": "stuck"},
+            "objective: got {'kind': 'stuck'}, expected a value, or one of the kinds 'stuck_rate'",
+        ),
     ],
 )
 def test_a_mistake_in_a_sweep_is_named(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError) as raised:
         _sweep(**fields)
     assert str(raised.value).startswith(message)
+
+
+def test_the_name_of_an_objective_takes_its_defaults() -> None:
+    assert _sweep(objective="stuck_rate").objective == StuckRate()
+    assert _sweep(objective="loss_quantile").objective == LossQuantile()
 
 
 def test_a_mistake_in_a_dimension_is_named() -> None:

@@ -92,7 +92,7 @@ BODIES = {
     "at_most": f"return spec(replicates=Sequential(at_most={HUGE}))",
     "quantile": f"return spec(objective=LossQuantile(quantile={HUGE}))",
     "storage": "return spec(storage='postgresql://[::1')",
-    "storage_nul": "return spec(storage='sqlite:///\\0')",
+    "storage_nul": "return spec(storage='sqlite:////\\0')",
 }
 _KEPT = 'kept: int = parameter(1, "kept")'
 _JUDGE = "    def judge(self, parameters, evidence): ...\n"

@@ -25,7 +25,7 @@ PATHS = {
     "x/" * 3000: "DIR: got 'x/x/x/",
     "file": "DIR: got 'file', expected a sweep directory",
     "nowhere": "DIR: got 'nowhere', expected a sweep directory",
-    "": "DIR: got '.', expected a sweep directory",
+    "": "DIR: got '', expected a directory, or s3://BUCKET/PREFIX; name one: . is the present folder",
     "pipe.py": "DIR: got 'pipe.py', expected a sweep directory",
     "/dev/null": "DIR: got '/dev/null', expected a sweep directory",
     "s3://[..": "DIR: got 's3://[..', expected a directory, or s3://BUCKET/PREFIX",
@@ -102,7 +102,7 @@ SPECS = {
     "at_most.py": "at_most: got 1000",
     "quantile.py": "quantile: got 1000",
     "storage.py": "storage: got 'postgresql://[::1', expected an Optuna storage URL that can be opened",
-    "storage_nul.py": "storage: got 'sqlite:///\\x00', expected an Optuna storage URL that can be opened",
+    "storage_nul.py": "storage: got 'sqlite:////\\x00', expected an Optuna storage URL that can be opened",
 }
 WORKLOADS = {
     "abstract.py": "W: got 'a class without judge', expected every abstract method of Workload; define judge",

@@ -86,8 +86,11 @@ LOADING: dict[str, list[str]] = {
     "report --heads N": [],
     "audit": [],
     "run": ["--local"],
+    "forecast": ["--seeds", "8"],
 }
 """Commands that run the code of a sweep directory, if it is trusted."""
+OF_RECORD = ("run", "forecast")
+"""Those that are given its `sweep.json`."""
 
 
 @pytest.fixture(scope="module")
@@ -304,7 +307,7 @@ def test_neither_merging_nor_serving_runs_its_code(ran: Path, tmp_path: Path) ->
 def test_the_others_run_it_only_with_trust(
     command: str, ran: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = (*command.replace("N", "1").split(), "s/sweep.json" if command == "run" else "s", *LOADING[command])
+    words = (*command.replace("N", "1").split(), "s/sweep.json" if command in OF_RECORD else "s", *LOADING[command])
     assert _exit_code(monkeypatch, *words) == 2
     assert not ran.exists()
     said = capsys.readouterr().err
@@ -322,7 +325,7 @@ def test_the_documents_tell_the_ones_from_the_others() -> None:
     security, readme = (" ".join((ROOT / name).read_text().split()) for name in ("docs/security.md", "README.md"))
     for text, looking, loading in (
         (security, r"can be looked at \((.*?)\)", r"Only (.*?) run code of a sweep directory"),
-        (readme, r"if you have trusted it\. (.*?) run none of it", r"runs as you\. (.*?) also run the code"),
+        (readme, r"if you have trusted it\. (.*?) run none:", r"runs as you\. (.*?) also run a sweep"),
     ):
         for pattern, commands in ((looking, {*LOOKING, *ALSO_LOOKING}), (loading, {*LOADING})):
             (named,) = re.findall(pattern, text)

@@ -15,6 +15,7 @@ from rich.table import Column, Table
 from attnsweep.orchestrator.analysis.rates.by_parameter import solved_rate, stuck_rate
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, share_label
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.location import Location, as_argument, locate
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
@@ -85,7 +86,8 @@ def print_list(places: Sequence[Location], *, as_json: bool) -> None:
 
 def _sweeps_below(place: Place) -> Iterator[Listed]:
     sizes = place.sizes()
-    if not sizes and place.is_vacant():
+    is_file = isinstance(place, LocalFolder) and place.path.is_file()
+    if is_file or (not sizes and place.is_vacant()):
         raise UserError("DIR", given=str(place), expected="a folder with sweeps below it", fix="check the path")
     folders = {PurePosixPath(path).parent for path in sizes if PurePosixPath(path).name == SWEEP_FILE}
     for folder in folders:
@@ -108,8 +110,10 @@ def _listed(place: Place, n_bytes: int) -> Listed:
         return Listed(str(place), f"damaged: {error.given}", 0, _NOT_MEASURED, _NOT_MEASURED, n_bytes, "")
     try:
         n_trainings, stuck, solved = Ledger(place).ask(lambda connection: _rates(connection, directory))
-    except UserError:
+    except UserError as error:
         n_trainings, stuck, solved = 0, _NOT_MEASURED, _NOT_MEASURED
+        if place.has_folder("trainings") and place.names("trainings"):
+            state = f"damaged: {error.given}"
     created = str(directory.provenance.get("created_at", ""))
     return Listed(str(place), state, n_trainings, stuck, solved, n_bytes, created, directory.note, directory.tags)
 

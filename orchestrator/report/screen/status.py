@@ -111,6 +111,9 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
     most, n_trainings = spec.trials * most_wanted(spec.replicates), sum(counts.outcomes.values())
     of = f"of {most}" if isinstance(spec.replicates, int) else f"of at most {most}"
     yield f"trainings   {n_trainings} {of} in the ledger, the last at {_utc(counts.last)}"
+    if directory.finished and isinstance(spec.replicates, int) and n_trainings < most:
+        by = f"refused by the workload, or lost: attnsweep audit {as_argument(directory.place)}"
+        yield f"missing     {most - n_trainings}, {by}"
     for outcome, count in counts.outcomes.items():
         yield f"  {outcome:16} {count}"
     yield f"stuck rate  {rate_label(counts.stuck)}"

@@ -17,7 +17,8 @@ from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.tools.doctor.checks import Finding
-from attnsweep.orchestrator.tracking.store import database_of, in_one_line, open_client, tracking_uri
+from attnsweep.orchestrator.tracking.database_uri import database_of
+from attnsweep.orchestrator.tracking.store import in_one_line, open_client, tracking_uri
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:

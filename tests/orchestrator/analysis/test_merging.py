@@ -140,6 +140,17 @@ def test_sweeps_that_are_not_one_are_refused(
     assert not (tmp_path / "all").exists()
 
 
+def test_a_merge_goes_to_a_new_place_outside_its_sources(
+    sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
+) -> None:
+    places = [each.place for each in sources]
+    with pytest.raises(UserError, match=r"^OUT: got '.*wide', expected a directory without a sweep; choose another$"):
+        merge_sweeps(tmp_path / "wide", places)
+    with pytest.raises(UserError, match=r"^OUT: got '.*wide/all', expected a place outside .*wide; choose another$"):
+        merge_sweeps(tmp_path / "wide" / "all", places)
+    assert not (tmp_path / "wide" / "all").exists()
+
+
 def test_sweeps_of_other_code_are_refused(tmp_path: Path) -> None:
     places = []
     for name, text in (("one", "RATE = 1"), ("two", "RATE = 2")):

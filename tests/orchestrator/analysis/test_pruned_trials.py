@@ -97,6 +97,15 @@ def test_status_says_how_many(sweeps: list[SweepDirectory], capsys: pytest.Captu
     assert "pruned" not in capsys.readouterr().out
 
 
+def test_status_says_that_rows_of_a_finished_sweep_are_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = sweep_on_disk(tmp_path / "s", SPEC.but(trials=2), trial_rows(0, ["solved"] * 4))
+    directory.record_run(finished=True, seconds=1.0)
+    print_status(directory.place)
+    assert f"missing     4, refused by the workload, or lost: attnsweep audit {tmp_path}/s" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_the_report_says_how_many(tmp_path: Path) -> None:
     spec = SPEC.but(space={"n_steps": 8}, trials=2)

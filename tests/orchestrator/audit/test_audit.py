@@ -12,6 +12,7 @@ from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.audit.problems import in_one_line
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.study import read_trials
+from attnsweep.orchestrator.running.study_database import check_storage
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.sync import sync
 from attnsweep.search_spaces import Float, LossQuantile, Sequential, Sweep
@@ -116,6 +117,7 @@ def test_replicates_as_needed_and_another_objective(home: Path) -> None:
 @pytest.mark.slow
 def test_a_study_in_a_storage_of_its_own(tmp_path: Path) -> None:
     spec = load_sweep("quickstart").but(trials=2, replicates=2, storage=f"sqlite:///{tmp_path}/study.db")
+    check_storage(spec)
     directory = trained_sweep(tmp_path / "sweep", spec.fix({"n_steps": 5}))
     directory.record_run(finished=False, seconds=1.0)
     found = audit(directory.place)
@@ -125,6 +127,10 @@ def test_a_study_in_a_storage_of_its_own(tmp_path: Path) -> None:
     [problem] = problems_of(audit(directory.place))
     assert problem.startswith("not checked: trials and trainings: the study: StorageInternalError: ")
     assert (tmp_path / "study.db").read_bytes() == b""
+    (tmp_path / "study.db").unlink()
+    [problem] = problems_of(audit(directory.place))
+    assert f"there is no database {tmp_path}/study.db" in problem
+    assert not (tmp_path / "study.db").exists()
 
 
 @pytest.mark.scale

@@ -272,7 +272,7 @@ def test_every_type_of_value_is_written_in_every_format(
     value: str, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = query_all([ledger], f"SELECT {value} AS v, 1 AS v, DATE '2025-11-01' AS day")
-    render(answer, "json", None)
+    render(answer.remove_column(1), "json", None)
     assert json.loads(capsys.readouterr().out)[0]["day"] == "2025-11-01"
     render(answer, "csv", None)
     assert list(csv.reader(io.StringIO(capsys.readouterr().out)))[1:] == [[UNUSUAL[value], "1", "2025-11-01"]]
@@ -280,6 +280,13 @@ def test_every_type_of_value_is_written_in_every_format(
     assert UNUSUAL[value] in capsys.readouterr().out
     render(answer, "parquet", tmp_path / "out.parquet")
     assert pq.ParquetFile(tmp_path / "out.parquet").metadata.num_rows == 1
+
+
+def test_no_column_is_lost_because_another_has_its_name(ledger: Ledger, tmp_path: Path) -> None:
+    table = query_all([ledger], "SELECT t.trial AS a, t.replicate AS a FROM trainings t")
+    with pytest.raises(UserError, match=r"^SQL: got 'two columns named a', .*; name one of them with AS"):
+        render(table, "json", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_csv_has_a_header_and_empty_nulls(ledger: Ledger, tmp_path: Path) -> None:

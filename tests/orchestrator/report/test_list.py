@@ -65,6 +65,17 @@ def test_a_damaged_sweep_is_listed_with_the_reason(begun: Path, capsys: pytest.C
     assert str(one["state"]).startswith("damaged: ")
 
 
+@pytest.mark.slow
+def test_a_sweep_whose_rows_are_damaged_is_listed_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained_sweep(tmp_path / "trained", small_sweep("small"))
+    [rows] = (tmp_path / "trained" / "trainings").iterdir()
+    rows.write_bytes(rows.read_bytes()[:500])
+    (one,) = listed(tmp_path, capsys=capsys)
+    assert str(one["state"]).startswith("damaged: ")
+
+
 def test_the_copy_of_a_record_in_mlflow_is_no_sweep(begun: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy = begun / "mlflow-artifacts" / "1" / ("0" * 31 + "f") / "artifacts"
     copy.mkdir(parents=True)
@@ -81,6 +92,12 @@ def test_a_path_is_never_cut(begun: Path, capsys: pytest.CaptureFixture[str], mo
 def test_there_is_no_such_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="expected a folder with sweeps below it"):
         print_list([str(tmp_path / "none")], as_json=False)
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="expected a folder with sweeps below it"):
+        print_list([str(tmp_path / "file")], as_json=False)
 
 
 def test_a_folder_without_sweeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

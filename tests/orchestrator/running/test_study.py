@@ -6,7 +6,8 @@ from typing import get_args
 import pytest
 from optuna.trial import TrialState
 
-from attnsweep.orchestrator.running.study import Asked, Configuration, Study, check_storage, read_trials
+from attnsweep.orchestrator.running.study import Asked, Configuration, Study, read_trials
+from attnsweep.orchestrator.running.study_database import check_storage
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sequential, Sweep
 from attnsweep.search_spaces.boundary import N_JUDGED
@@ -136,6 +137,16 @@ def test_a_storage_that_cannot_be_opened_is_named_before_anything_is_written(tmp
     ) as raised:
         check_storage(spec)
     assert "secret" not in str(raised.value)
+
+
+def test_a_database_that_another_folder_would_not_have_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = _directory(tmp_path / "a", "random").spec.but(storage="sqlite:///study.db")
+    with pytest.raises(SpecError, match=f"expected an absolute path.*set storage=sqlite:///{tmp_path}/study.db"):
+        check_storage(spec)
+    assert not (tmp_path / "study.db").exists()
 
 
 @pytest.mark.parametrize("sampler", ["random", "qmc"])

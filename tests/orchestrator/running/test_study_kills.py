@@ -19,6 +19,7 @@ from optuna.trial import TrialState
 
 from attnsweep.orchestrator.running import study as study_module
 from attnsweep.orchestrator.running.study import Configuration, Study, read_trials
+from attnsweep.orchestrator.running.study_database import check_storage
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
@@ -166,6 +167,7 @@ def test_an_ask_in_a_storage_of_the_users_that_was_killed_is_completed(
 ) -> None:
     undisturbed = _undisturbed("random")[1]
     directory = _directory(tmp_path / "s", "random", storage=f"sqlite:///{tmp_path}/study.db")
+    check_storage(directory.spec)
     study = Study(directory)
     adam = next(each.trial for each in undisturbed if each.values["optimizer"] == "adam")
     asked = [study.ask() for _ in range(adam)]

@@ -16,6 +16,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import runs
 from attnsweep.orchestrator.tracking.content import TrialContent, TrialValues, short_number, trial_contents
+from attnsweep.orchestrator.tracking.database_uri import database_of
 from attnsweep.orchestrator.tracking.runs import SweepRuns
 from attnsweep.orchestrator.tracking.store import experiment, open_client, tracking_uri
 from attnsweep.orchestrator.tracking.sync import Mirror, SyncResult, sync
@@ -310,6 +311,19 @@ def test_a_database_is_made_where_nothing_can_be_kept(tmp_path: Path, monkeypatc
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     [only] = open_client(f"sqlite:///{tmp_path / 'first.db'}").search_experiments()
     assert only.name == "Default"
+
+
+@pytest.mark.slow
+def test_the_default_database_may_be_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = tmp_path / "100%20 'x' #1?"
+    odd.mkdir()
+    monkeypatch.chdir(odd)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    open_client(tracking_uri()).create_experiment("mine")
+    assert database_of(tracking_uri()) == odd / "sweeps" / "mlflow.db"
+    connection = sqlite3.connect(odd / "sweeps" / "mlflow.db")
+    assert connection.execute("select name from experiments where name = 'mine'").fetchall() == [("mine",)]
+    connection.close()
 
 
 def test_a_kill_leaves_no_half_made_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

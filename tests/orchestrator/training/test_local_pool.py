@@ -16,7 +16,7 @@ from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.local_pool import LocalPool
-from attnsweep.orchestrator.training.messages import PackOrder, RunContext
+from attnsweep.orchestrator.training.messages import PackOrder, Raised, RunContext
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Training
@@ -118,6 +118,17 @@ def test_who_leaves_is_not_taken_for_a_training_that_raises(kind: type[BaseExcep
     with pytest.raises(kind):
         pool.reports(0.5)
     assert _settings() == notebook
+
+
+def test_a_training_that_exits_has_failed_and_the_sweep_goes_on() -> None:
+    def leave() -> None:
+        raise SystemExit(0)
+
+    pool = _training_in(LocalPool(Watched(leave), RunContext("s")))
+    [(_, report)] = pool.reports(0.5)
+    assert isinstance(report, Raised)
+    assert report.error.endswith("SystemExit: 0\n")
+    assert pool.has_idle
 
 
 @pytest.mark.slow
