@@ -83,6 +83,7 @@ class Trainer:
         self._evaluations_per_look = 1
         self._slice_seconds = SLICE_SECONDS
         self._started = self._saves_at = 0.0
+        self._saving_since: float | None = None
         self._is_leaving = False
 
     @property
@@ -112,7 +113,7 @@ class Trainer:
             self._free = self._memory.free()
         self._slice_seconds = slice_seconds(n_trainers)
         self._started = time.perf_counter()
-        self._saves_at = self._started + self._checkpoint_seconds
+        self._saves_at, self._saving_since = self._started + self._checkpoint_seconds, None
         return self.proceed()
 
     @training_settings()
@@ -145,6 +146,7 @@ class Trainer:
 
     def _proceed(self, pruned: Sequence[int]) -> Report:
         assert self._order is not None
+        self._note_saving()
         if self._pack is None:
             self._pack = self._begun(self._order)
             self._evaluations_per_look, self._told_step = 1, 0
@@ -181,12 +183,17 @@ class Trainer:
         started = time.perf_counter()
         if started < self._saves_at:
             return None
-        state = to_bytes(pack.checkpoint())
-        # The state of a large pack on a GPU takes gigabytes, and seconds.
-        seconds = time.perf_counter() - started
-        rarer = max(1.0, seconds / (_SHARE_OF_SAVING * CHECKPOINT_SECONDS))
-        self._saves_at = time.perf_counter() + rarer * self._checkpoint_seconds
-        return state
+        self._saving_since = started
+        return to_bytes(pack.checkpoint())
+
+    def _note_saving(self) -> None:
+        """Sets the time of the next checkpoint. A driver that asks for more has taken the state, or written it."""
+        if self._saving_since is None:
+            return
+        now = time.perf_counter()
+        # The state of a large pack takes gigabytes, and seconds.
+        rarer = max(1.0, (now - self._saving_since) / (_SHARE_OF_SAVING * CHECKPOINT_SECONDS))
+        self._saves_at, self._saving_since = now + rarer * self._checkpoint_seconds, None
 
     def _hand_back(self) -> HandedBack:
         pack, self._order, self._pack = self._pack, None, None

@@ -1,6 +1,8 @@
 """The trainer without Ray: it trains in slices of time, whatever an evaluation costs."""
 
 from bdb import BdbQuit
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,6 +47,23 @@ def test_slices_come_to_an_end() -> None:
     assert isinstance(report, Trained)
     assert report.rows.trainings["n_steps"].to_pylist() == [300, 300]
     assert report.rows.trainings["environment"].to_pylist() == ["of now"] * 2
+
+
+def test_checkpoints_are_rarer_where_the_driver_takes_long_to_write_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = count(0.0, 0.5)
+    monkeypatch.setattr(trainer, "time", SimpleNamespace(perf_counter=lambda: next(now)))
+    worker = Trainer(WORKLOAD, RunContext("s"), "cpu")
+
+    def saves_after(seconds: int) -> bool:
+        for _ in range(2 * seconds):
+            next(now)
+        report = worker.proceed()
+        assert isinstance(report, Progress)
+        return report.checkpoint is not None
+
+    worker.start(_order(10**6))
+    # Every 120 s, until the driver takes 60 s: then every 1,200 s, of which that is 5%.
+    assert [saves_after(seconds) for seconds in (0, 120, 60, 200, 1100)] == [False, True, False, False, True]
 
 
 def test_a_checkpoint_that_cannot_be_taken_is_its_packs_fault(monkeypatch: pytest.MonkeyPatch) -> None:
