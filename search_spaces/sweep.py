@@ -83,7 +83,7 @@ class Sweep(SpecModel):
         certified_share: Share of the stuck trainings whose label is tested: docs/outcomes.md.
         pruner: Ends trials early that fall behind: docs/pruning.md; `None` for none.
         prune_anyway: Prune although the objective is the stuck rate, which pruning biases.
-        storage: An Optuna storage URL instead of the sweep directory's journal.
+        storage: An Optuna storage URL instead of the sweep directory's journal; for SQLite with an absolute path.
         description: One line for `attnsweep specs` and MLflow.
     """
 
