@@ -48,6 +48,8 @@ Numbers = Mapping[str, tuple[float, float, float]]
 _RESOURCES = Resources(local=True, engine="vmapped")
 _SEEDS_APART = 10**6
 _INTERVAL = re.compile(r"(\S+) \[(\S+), (\S+)\]")
+_COMPILED = ("chiang_fig4", "shin_flavours_full")
+"""The sweeps that were measured with the faster engine, by the beginnings of their names."""
 _COUNTS = ("trainings", "trials", "heads")
 """Columns of tables that say how many there are."""
 
@@ -129,6 +131,7 @@ SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
     "precision": ("precision_border", lambda sweep, _: _numbers(precision.sweep_rows(sweep))),
     "shin-fig1": ("shin_solution_2", _compared(fig1.compare)),
     "shin-fig2": ("shin_flavours", _compared(fig2.compare)),
+    "shin-fig2-full": ("shin_flavours_full", _compared(fig2.compare)),
     "chiang-fig4": ("chiang_fig4", _compared(fig4.compare, "chiang-fig4")),
     "chiang-fig4-long": ("chiang_fig4_long", _compared(fig4.compare, "chiang-fig4-long")),
     "chiang-fig4-logits": ("chiang_fig4_logits", _compared(fig4.compare, "chiang-fig4-logits")),
@@ -154,7 +157,7 @@ SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
 def _swept(name: str) -> Callable[[Run], Numbers]:
     def measured(run: Run) -> Numbers:
         shipped, _ = SWEPT[name]
-        engine: Literal["auto", "vmapped"] = "auto" if shipped.startswith("chiang_fig4") else "vmapped"
+        engine: Literal["auto", "vmapped"] = "auto" if shipped.startswith(_COMPILED) else "vmapped"
         sweep = swept(shipped, run.directory, run.console, engine, seed=run.seed, local=True)
         return measure_ledger(name, sweep, run.directory)
 
