@@ -31,8 +31,10 @@ qualify step = max(step) over (partition by training_id)
 """
 _FINAL = "select log10(eval_loss / level_mean) from trainings where param_flavour = ? and eval_loss is not null"
 _ROLES = """
-select role, count(*) from heads join trainings using (training_id, trial, replicate)
-where param_flavour = 'unconstrained' and step = (select max(step) from heads) group by role
+select role, count(*) from (
+    select role from heads join trainings using (training_id, trial, replicate) where param_flavour = 'unconstrained'
+    qualify step = max(step) over (partition by training_id)
+) group by role
 """
 
 

@@ -29,7 +29,7 @@ _MATCHES = {
 }
 _SCORES = """
 select score_{score} from heads join trainings using (training_id, trial, replicate)
-where param_flavour = ? and step = (select max(step) from heads) and score_{score} is not null
+where param_flavour = ? and score_{score} is not null qualify step = max(step) over (partition by training_id)
 """
 _MEDIAN_TRAINING = """
 select training_id from trainings where param_flavour = ? order by eval_loss
