@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import math
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.query import TABLE_ROWS, query_all, render
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -287,6 +291,19 @@ def test_no_column_is_lost_because_another_has_its_name(ledger: Ledger, tmp_path
     with pytest.raises(UserError, match=r"^SQL: got 'two columns named a', .*; name one of them with AS"):
         render(table, "json", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_query_that_was_forgotten_is_asked_for() -> None:
+    mistake = CliRunner().invoke(cli.app, ["query", "sweep"]).exception
+    assert str(mistake).startswith("SQL: got None, expected a query after the directory; attnsweep query sweep ")
+
+
+@pytest.mark.slow
+def test_nobody_has_to_read_the_answer() -> None:
+    ledger = Path(__file__).parents[3] / "docs" / "ledgers" / "chiang_parity"
+    program = "import os, sys; os.close(1); sys.stdout = None; from attnsweep.orchestrator import cli; cli.main()"
+    words = [sys.executable, "-c", program, "query", str(ledger), "from trials"]
+    assert subprocess.run(words, capture_output=True, check=True).stderr == b""
 
 
 def test_csv_has_a_header_and_empty_nulls(ledger: Ledger, tmp_path: Path) -> None:
