@@ -20,7 +20,7 @@ from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.reproduction.chiang import fig4, parity, table1
 from attnsweep.reproduction.claims.claim import Trained
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
-from attnsweep.reproduction.shin import fig1, fig2
+from attnsweep.reproduction.shin import fig1, fig2, fig3
 from attnsweep.reproduction.studies import (
     full_models,
     gpt_stages,
@@ -132,6 +132,7 @@ SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
     "shin-fig1": ("shin_solution_2", _compared(fig1.compare)),
     "shin-fig2": ("shin_flavours", _compared(fig2.compare)),
     "shin-fig2-full": ("shin_flavours_full", _compared(fig2.compare)),
+    "shin-fig3-full": ("shin_flavours_full", lambda sweep, _: _numbers(fig3.block_rows(sweep))),
     "chiang-fig4": ("chiang_fig4", _compared(fig4.compare, "chiang-fig4")),
     "chiang-fig4-long": ("chiang_fig4_long", _compared(fig4.compare, "chiang-fig4-long")),
     "chiang-fig4-logits": ("chiang_fig4_logits", _compared(fig4.compare, "chiang-fig4-logits")),

@@ -8,7 +8,7 @@ from rich.console import Console
 from attnsweep.orchestrator.inspection.replay import retrain
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.reproduction.comparison import Comparison, save_figure
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
 from attnsweep.reproduction.rows import median_row
 from attnsweep.reproduction.shin.fig2 import FLAVOURS, size_note, swept_full
 from attnsweep.reproduction.shin.heat_map import draw_heat_map
@@ -48,24 +48,15 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep, and draws the training of median loss of each flavour."""
-    rows = []
+    """Reads a finished sweep, and draws the training of median loss of each flavour, which it trains again."""
     with Ledger(sweep.place).connect() as connection:
-        for flavour, blocks in _BLOCKS.items():
-            solution = FLAVOURS[flavour][0]
-            named = [
-                (f"share of |{_MATRICES[matrix]}|^2 on {block}", f"share_{matrix}_{block}") for matrix, block in blocks
-            ]
-            for name, score in (*named, *_MATCHES[flavour]):
-                values = [value for (value,) in connection.execute(_SCORES.format(score=score), [flavour]).fetchall()]
-                rows.append(median_row(f"{solution}: {name}", values, published="as its solution", agrees_above=0.5))
         shown = [connection.execute(_MEDIAN_TRAINING, [flavour] * 2).fetchall()[0][0] for flavour in FLAVOURS]
     lanes, state = retrain(sweep, shown)
     n_categories = lanes.shared.n_categories
     return Comparison(
         title="shin-fig3: attention weights of the four flavours",
         source="Shin & Matzinger 2025, section 4.1, Figure 3",
-        rows=rows,
+        rows=block_rows(sweep),
         figures=save_figure(_figure(state, n_categories), directory, "shin-fig3"),
         notes=[
             f"c: categories, the first {n_categories} rows; p: positions. Matches are absolute correlations "
@@ -76,6 +67,21 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
             f"Drawn: the seed of median test loss of each flavour: {', '.join(shown)}.",
         ],
     )
+
+
+def block_rows(sweep: SweepDirectory) -> list[ComparedValue]:
+    """Where each flavour's weights are and what they match, the median of its trainings."""
+    rows = []
+    with Ledger(sweep.place).connect() as connection:
+        for flavour, blocks in _BLOCKS.items():
+            solution = FLAVOURS[flavour][0]
+            named = [
+                (f"share of |{_MATRICES[matrix]}|^2 on {block}", f"share_{matrix}_{block}") for matrix, block in blocks
+            ]
+            for name, score in (*named, *_MATCHES[flavour]):
+                values = [value for (value,) in connection.execute(_SCORES.format(score=score), [flavour]).fetchall()]
+                rows.append(median_row(f"{solution}: {name}", values, published="as its solution", agrees_above=0.5))
+    return rows
 
 
 def _figure(state: State, n_categories: int) -> Figure:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
+from attnsweep.reproduction.block_programs import block_programs
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
 from attnsweep.reproduction.rows import mean_row, median_row, share_row
 from attnsweep.reproduction.studies.metric_border import factored_exponent
@@ -25,8 +26,6 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
-from attnsweep.workloads.engine.shape_programs import Programs
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 
@@ -117,7 +116,7 @@ def _train(form: str, sigma: float, seeds: range, n_steps: int, probes: NDArray[
     outcomes, escapes = [], []
     for start in range(seeds.start, seeds.stop, _PACK):
         trainings = [Training(parameters, seed) for seed in range(start, min(start + _PACK, seeds.stop))]
-        programs = _programs() if len(trainings) >= _WORTH_COMPILING else None
+        programs = block_programs(WORKLOAD.name) if len(trainings) >= _WORTH_COMPILING else None
         pack = Pack(WORKLOAD, trainings, extra_probe_steps=extra, programs=programs)
         while not pack.advance(100_000):
             pass
@@ -140,20 +139,6 @@ class _Ends:
     def n_away(self) -> int:
         """How many ran away."""
         return int((self.outcome == "runaway").sum())
-
-
-_known: list[Programs] = []
-
-
-def _programs() -> Programs | None:
-    """The block engine's programs, compiled once; `None` on a machine that cannot compile."""
-    try:
-        block_engine()
-    except NoCompilerError:
-        return None
-    if not _known:
-        _known.append(Programs())
-    return _known[0]
 
 
 def _n_steps(form: str, sigma: float) -> int:

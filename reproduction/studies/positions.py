@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.console import Console
 
+from attnsweep.reproduction.block_programs import block_programs
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
 from attnsweep.reproduction.rows import share_row
 from attnsweep.reproduction.threads import one_thread
@@ -106,7 +107,8 @@ class _Trained:
 
 def _train(n_seeds: int, first_seed: int, **values: Value) -> _Trained:
     parameters = defaults(WORKLOAD, **({"n_categories": N, "n_positions": M} | values))
-    pack = Pack(WORKLOAD, [Training(parameters, first_seed + seed) for seed in range(n_seeds)])
+    trainings = [Training(parameters, first_seed + seed) for seed in range(n_seeds)]
+    pack = Pack(WORKLOAD, trainings, programs=block_programs(WORKLOAD.name))
     while not pack.advance(10_000):
         pass
     result = pack.result()

@@ -183,7 +183,6 @@ CHEAP = [
 
 
 @pytest.mark.slow
-@pytest.mark.sample("0.1-0.03")
 @pytest.mark.parametrize(("sigma", "rate"), CHEAP)
 def test_the_cheapest_claims_hold_at_their_own_seeds(sigma: float, rate: float) -> None:
     """To within two trainings, which another machine's rounding may decide otherwise."""
@@ -194,7 +193,7 @@ def test_the_cheapest_claims_hold_at_their_own_seeds(sigma: float, rate: float) 
     assert row.ours == pytest.approx(claim.value, abs=2.01 / claim.n)
 
 
-@pytest.mark.scale
+@pytest.mark.slow
 def test_the_valley_is_left_at_its_own_seeds() -> None:
     claim = BY_NAME["valley:   of these, solved after the reset vP := alpha P"].claim
     with one_thread():
