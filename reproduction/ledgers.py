@@ -7,6 +7,7 @@ Of an interrupted sweep whose trials do not depend on each other, `--trials M` t
 """
 
 import argparse
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,8 @@ _INDEPENDENT = ("random",)
 def publish(source: Path, target: Path, *, ends_only: bool, last_heads: bool = False, trials: int | None = None) -> int:
     """Writes a copy of a finished sweep that can be queried, reported and opened, and not resumed.
 
-    It has no journal of the study. Of the command that made the sweep, only the names of files are kept.
+    It has no journal of the study. Of files, in the command that made the sweep and among its parameters, it keeps only
+    the names.
 
     Args:
         source: A sweep directory.
@@ -54,23 +56,23 @@ def publish(source: Path, target: Path, *, ends_only: bool, last_heads: bool = F
     if target.exists():
         raise UserError("TARGET", given=str(target), expected="a new directory", fix="remove it, or name another")
     spec = sweep.spec if trials is None else sweep.spec.but(trials=trials)
-    with Ledger(source).connect() as connection:
-        queries = {
-            "trainings": _ALL,
-            "curves": _ENDS if ends_only else _ALL,
-            "heads": _LAST_HEADS if last_heads else _ALL,
-        }
-        tables = {
-            name: connection.sql(query.format(name, spec.trials)).to_arrow_table() for name, query in queries.items()
-        }
+    named = {name: Path(str(value)).name for name, value in spec.fixed().items() if value in sweep.files}
+    spec = spec.fix(named)
+    tables = _tables(Ledger(source), spec.trials, ends_only=ends_only, last_heads=last_heads)
     target.mkdir(parents=True)
-    schemas = schemas_of(load_workload(sweep.spec.workload))
+    workload = load_workload(spec.workload)
+    schemas = schemas_of(workload)
     tables["trainings"] = _with_new_columns(tables["trainings"], schemas["trainings"])
-    kept = sweep if trials is None else replace(sweep, spec=spec, spec_sha256=spec.sha256())
+    columns = {f"param_{name}": value for name, value in named.items()}
+    if workload.parameters.variant_field in named:
+        columns["variant"] = named[workload.parameters.variant_field]
+    for column, value in columns.items():
+        tables["trainings"] = _with_value(tables["trainings"], column, value)
+    files = {Path(path).name: digest for path, digest in sweep.files.items()}
+    kept = sweep if spec == sweep.spec else replace(sweep, spec=spec, spec_sha256=spec.sha256(), files=files)
     with LedgerWriter(locate(target), schemas, kept.spec_sha256) as writer:
         writer.commit("published", *(table if table.num_rows else None for table in tables.values()))
-    words = sweep.provenance["command"].split()
-    command = " ".join(Path(word).name if word.startswith("/") else word for word in words)
+    command = re.sub(r"(?<![^\s=])/\S*", lambda path: Path(path[0]).name, sweep.provenance["command"])
     (target / SWEEP_FILE).write_text(replace(kept, provenance={**sweep.provenance, "command": command}).text())
     if trials is None:
         (target / COURSE_FILE).write_bytes((source / COURSE_FILE).read_bytes())
@@ -78,6 +80,17 @@ def publish(source: Path, target: Path, *, ends_only: bool, last_heads: bool = F
         SweepDirectory.open(target).record_run(finished=True, seconds=sweep.seconds_spent)
     (target / LEASE_FILE).unlink(missing_ok=True)
     return sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+
+
+def _tables(ledger: Ledger, n_trials: int, *, ends_only: bool, last_heads: bool) -> dict[str, pa.Table]:
+    """The rows to keep, by table."""
+    queries = {
+        "trainings": _ALL,
+        "curves": _ENDS if ends_only else _ALL,
+        "heads": _LAST_HEADS if last_heads else _ALL,
+    }
+    with ledger.connect() as connection:
+        return {name: connection.sql(query.format(name, n_trials)).to_arrow_table() for name, query in queries.items()}
 
 
 def _have_ended(sweep: SweepDirectory, trials: int) -> bool:
@@ -95,6 +108,13 @@ def _with_new_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
         if field.nullable and field.name not in table.column_names:
             table = table.append_column(field.name, pa.nulls(table.num_rows, field.type))
     return table
+
+
+def _with_value(table: pa.Table, column: str, value: str) -> pa.Table:
+    """The table with one value in a column."""
+    place = table.column_names.index(column)
+    field = table.schema.field(place)
+    return table.set_column(place, field, pa.array([value] * table.num_rows).cast(field.type))
 
 
 def main() -> int:

@@ -10,16 +10,22 @@ from rich.console import Console
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.verification import verify
+from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.reproduction.claims.__main__ import measured_again
 from attnsweep.reproduction.claims.claim import load_claims
 from attnsweep.reproduction.claims.pages import flat, flaws
 from attnsweep.reproduction.claims.recorded import verdicts
 from attnsweep.reproduction.claims.sources import Run, measure_ledger
 from attnsweep.reproduction.ledgers import publish
+from attnsweep.search_spaces.dimensions import Scalar
+from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.translation.lookup import studied_corpus
 from tests.across.documents import DOCUMENTS, ROOT
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.workloads.translation.small_translation import small, written_as_real_text
 
 FOLDER = ROOT / "docs" / "ledgers"
 LEDGERS = sorted(path for path in FOLDER.iterdir() if path.is_dir())
@@ -103,6 +109,33 @@ def test_a_sweep_from_before_a_column_is_published_with_nulls(tmp_path: Path) ->
         pq.write_table(table.drop_columns(["pruned_step"]).replace_schema_metadata(table.schema.metadata), path)
     publish(tmp_path / "made", tmp_path / "copy", ends_only=False)
     assert [row["pruned_step"] for row in rows(tmp_path / "copy", "trainings")] == [None]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_mlflow")
+def test_of_a_corpus_a_published_sweep_names_the_file_alone(tmp_path: Path) -> None:
+    """Whoever has the ledger has other folders."""
+    made, copy = tmp_path / "made", tmp_path / "copy"
+    corpus = written_as_real_text(studied_corpus(small()).corpus, tmp_path / "pairs.parquet")
+    least: dict[str, Scalar] = {
+        "corpus": corpus,
+        "d_model": 8,
+        "n_heads": 1,
+        "n_steps": 2,
+        "n_probes": 2,
+        "head_sentences": 0,
+        "learning_rate": 3e-3,
+        "dropout": 0.0,
+    }
+    spec = load_sweep("positional_heads").fix(least)
+    run_sweep(spec.but(trials=1, replicates=2), made, Resources(local=True), Console(quiet=True))
+    publish(made, copy, ends_only=True)
+    for row in rows(copy, "trainings"):
+        assert (row["param_corpus"], row["variant"]) == ("pairs.parquet", "pairs.parquet")
+    sweep = SweepDirectory.open(copy)
+    assert sweep.spec.fixed()["corpus"] == "pairs.parquet"
+    assert verify(sweep.place, sweep.spec_sha256) == []
+    assert str(tmp_path) not in (copy / "sweep.json").read_text()
 
 
 def rows(path: Path, table: str) -> list[dict[str, Any]]:
