@@ -1,6 +1,8 @@
 """The page of an empty sweep, a sweep of fixed values, several sweeps, one with heads; its file; its commands."""
 
+import resource
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -31,6 +33,25 @@ def _small(path: Path, name: str = "small") -> SweepDirectory:
 def test_every_outcome_has_its_meaning_and_colour() -> None:
     assert set(OUTCOME_COLOURS) == set(OUTCOMES)
     assert len(set(OUTCOME_COLOURS.values())) == len(OUTCOMES)
+
+
+@pytest.mark.slow
+def test_a_report_that_cannot_be_written_whole_leaves_nothing(tmp_path: Path) -> None:
+    """As on a full disk, where the figures still fit and the page does not."""
+    directory, out = _small(tmp_path / "sweep"), tmp_path / "report.html"
+    write_report([directory.place], out)
+    largest = max(each.stat().st_size for each in (tmp_path / "report_figures").iterdir())
+    assert largest < out.stat().st_size
+    out.unlink()
+    shutil.rmtree(tmp_path / "report_figures")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, limits[1]))
+    try:
+        with pytest.raises(UserError, match="File too large"):
+            write_report([directory.place], out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [each.name for each in tmp_path.iterdir()] == ["sweep"]
 
 
 @pytest.mark.slow
