@@ -15,6 +15,7 @@ import typer
 from typer.exceptions import TyperException
 
 from attnsweep.orchestrator.checking_commands import EXIT_FAULT, audit, check_gradients, forecast, heads, replay, why
+from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
 from attnsweep.orchestrator.running_commands import EXIT_INTERRUPTED, mlflow_sync, resume, run
 from attnsweep.orchestrator.storage.credentials import without_credentials
@@ -86,7 +87,8 @@ def status(
     ] = False,
 ) -> None:
     """Show the progress of a sweep."""
-    from attnsweep.orchestrator.report.screen.status import follow_status, print_status
+    with importing(without=("pandas",)):
+        from attnsweep.orchestrator.report.screen.status import follow_status, print_status
 
     (follow_status if follow else print_status)(directory)
 
@@ -99,7 +101,8 @@ def list_sweeps(
     as_json: AsJson = False,
 ) -> None:
     """List all sweeps below a folder: state, rates, size, tags."""
-    from attnsweep.orchestrator.report.screen.listing import print_list
+    with importing(without=("pandas",)):
+        from attnsweep.orchestrator.report.screen.listing import print_list
 
     print_list(directories or ["sweeps"], as_json=as_json)
 
@@ -118,9 +121,10 @@ def query(
     out: Annotated[Path | None, typer.Option(help="File to write instead of stdout.")] = None,
 ) -> None:
     """Query the ledger of one or several sweeps in SQL (DuckDB)."""
-    from attnsweep.orchestrator.ledger.query import query_all, render
-    from attnsweep.orchestrator.ledger.reader import Ledger
-    from attnsweep.orchestrator.storage.output_file import check_output
+    with importing(without=("pandas",)):
+        from attnsweep.orchestrator.ledger.query import query_all, render
+        from attnsweep.orchestrator.ledger.reader import Ledger
+        from attnsweep.orchestrator.storage.output_file import check_output
 
     *directories, sql = words
     if not directories:

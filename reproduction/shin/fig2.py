@@ -70,17 +70,11 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
         source="Shin & Matzinger 2025, section 4.1, Figure 2",
         rows=[
             *(
-                median_row(
-                    f"log10(test MSE / Var Y), {name}, median of {len(final[flavour])}", final[flavour], published=None
-                )
+                median_row(f"log10(test MSE / Var Y), {name}, median", final[flavour], published=None)
                 for flavour, (name, _) in FLAVOURS.items()
             ),
             *(
-                median_row(
-                    f"log10(training MSE / Var Y), {name}, median of {len(in_training[flavour])}",
-                    in_training[flavour],
-                    published=None,
-                )
+                median_row(f"log10(training MSE / Var Y), {name}, median", in_training[flavour], published=None)
                 for flavour, (name, _) in FLAVOURS.items()
             ),
             *_claims(final),
@@ -100,8 +94,8 @@ def size_note(sweep: SweepDirectory) -> str:
     of = sweep.spec.fixed()
     return (
         f"Ours: N = {of['n_categories']}, M = {of['n_positions']}, {of['batch_size']:,} texts, {of['n_steps']:,} "
-        "iterations. The paper: N = 10, M = 50, 1,000 texts, 50 iterations, taken as calls of torch.optim.LBFGS of up "
-        "to 20 iterations each; --full has this size (two CPU hours)."
+        f"iterations, {sweep.spec.replicates} seeds a flavour. The paper: N = 10, M = 50, 1,000 texts, 50 iterations, "
+        "taken as calls of torch.optim.LBFGS of up to 20 iterations each; --full has this size (two CPU hours)."
     )
 
 

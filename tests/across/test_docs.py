@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import re
 import shlex
 import sys
@@ -101,6 +102,7 @@ def test_the_documents_have_their_examples() -> None:
         "edge.py",
         "best.py",
         "drift.py",
+        "verses.py",
     }
 
 
@@ -145,6 +147,26 @@ def test_the_settings_of_a_documented_run_fit_its_workload(name: str, written: P
 @pytest.mark.slow
 def test_the_example_workload_passes_the_conformance_suite(written: Path) -> None:
     run_python(examples()["check_find_first.py"], "check_find_first.py")
+
+
+def test_the_verses_of_docs_translation_are_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program prints what Debian's prints: titles above verses, tags, and what one language alone has."""
+    texts = {
+        "engKJV2006eb": "Genesis 1:1: In the  beginning.\nA Psalm\n   Psalms 3:1: LORD, how?\nI Kings 2:3: And.",
+        "spaRV1909eb": "Genesis 1:1: EN el principio.\nPsalms 3:1: Salmo: <G5547> OH Jehová.\n(spaRV1909eb)",
+    }
+    for module, text in texts.items():
+        (tmp_path / module).write_text(text)
+    program = tmp_path / "diatheke"
+    program.write_text(f'#!/bin/sh\ncat "{tmp_path}/$2"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    _, printed = run_python(examples()["verses.py"], "verses.py")
+    assert printed.splitlines() == [
+        "english\tspanish",
+        "In the beginning.\tEN el principio.",
+        "LORD, how?\tSalmo: OH Jehová.",
+    ]
 
 
 @pytest.mark.scale

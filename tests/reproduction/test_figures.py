@@ -78,7 +78,7 @@ def test_figure_2_compares_the_flavours_where_they_end(flavours: SweepDirectory,
         for row in Ledger(flavours.place).curves().to_pylist()
         if row["metric"] == "train_mse" and row["step"] == 40 and row["training_id"] in levels
     ]
-    name = "log10(training MSE / Var Y), towards solution 1, median of 6"
+    name = "log10(training MSE / Var Y), towards solution 1, median"
     assert ours[name] == pytest.approx(np.median(np.log10(in_training)))
     for flavour in shin_fig2.FLAVOURS:
         losses = [row["eval_loss"] / row["level_mean"] for row in rows if row["param_flavour"] == flavour]
