@@ -1,7 +1,8 @@
-"""The claims of the documents: numbers with an interval, read from docs/claims/*.toml."""
+"""The claims of the documents: numbers with an interval, and counted ones, read from docs/claims/*.toml."""
 
 import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -102,16 +103,32 @@ class Group(_Strict):
             yield Claim(**(self.shared | each))
 
 
+class Counted(_Strict):
+    """Numbers of a sentence that have no interval, such as `12 of the 16`, and the query that gives them.
+
+    Attributes:
+        sentence: The page's text with `{}` for each number, as long as it takes to occur once.
+        ledgers: Sweeps of docs/ledgers; several are queried as one.
+        query: SQL whose one row has the numbers, in their order.
+    """
+
+    sentence: str
+    ledgers: tuple[str, ...]
+    query: str
+
+
 class Page(_Strict):
     """The claims of a page.
 
     Attributes:
         page: The file's name in docs/, or README.md.
-        groups: The page's claims, by command.
+        groups: Its numbers with an interval, by command.
+        counted: Others, which a ledger gives.
     """
 
     page: str
     groups: tuple[Group, ...]
+    counted: tuple[Counted, ...] = ()
 
 
 class Stated(_Strict):
@@ -128,20 +145,15 @@ class Stated(_Strict):
 
 
 def load_claims(folder: Path) -> list[Stated]:
-    """All claims of a folder, in the order of its files.
+    """All numbers with an interval of a folder, in the order of its files.
 
     Raises:
         UserError: If a file is not TOML, has unknown or missing fields, or two claims have one name.
     """
     found: dict[str, Stated] = {}
-    for path in sorted(folder.glob("*.toml")):
-        try:
-            page = Page(**tomllib.loads(path.read_text()))
+    for path, page in _pages(folder):
+        with _reading(path):
             stated = [Stated(page=page.page, group=group, claim=row) for group in page.groups for row in group.rows()]
-        except (tomllib.TOMLDecodeError, ValidationError, TypeError) as error:
-            raise UserError(
-                path.name, given=str(error), expected="rows as docs/claims.md describes them", fix="mend the row"
-            ) from error
         for each in stated:
             if each.name in found:
                 raise UserError(
@@ -149,3 +161,29 @@ def load_claims(folder: Path) -> list[Stated]:
                 )
             found[each.name] = each
     return list(found.values())
+
+
+def load_counted(folder: Path) -> dict[str, tuple[Counted, ...]]:
+    """The counted numbers of a folder, by page.
+
+    Raises:
+        UserError: If a file is not TOML, or has unknown or missing fields.
+    """
+    return {page.page: page.counted for _, page in _pages(folder)}
+
+
+def _pages(folder: Path) -> Iterator[tuple[Path, Page]]:
+    for path in sorted(folder.glob("*.toml")):
+        with _reading(path):
+            page = Page(**tomllib.loads(path.read_text()))
+        yield path, page
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (tomllib.TOMLDecodeError, ValidationError, TypeError) as error:
+        raise UserError(
+            path.name, given=str(error), expected="rows as docs/claims.md describes them", fix="mend the row"
+        ) from error

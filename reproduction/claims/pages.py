@@ -29,6 +29,13 @@ def places(sentence: str, page: str) -> list[int]:
     return [match.start() for match in re.finditer(f"(?={re.escape(sentence)})", page)]
 
 
+def counted_numbers(sentence: str, page: str) -> list[str]:
+    """What a flat page prints for each `{}` of a sentence, if the sentence occurs once; else nothing."""
+    pattern = f"({_NUMBER})".join(map(re.escape, sentence.split("{}")))
+    found = list(re.finditer(pattern, page))
+    return list(found[0].groups()) if len(found) == 1 else []
+
+
 def flaws(claim: Claim, page: str) -> Iterator[str]:
     """What is wrong with the sentence of a claim on its flat page."""
     n_times = len(places(claim.sentence, page))

@@ -10,8 +10,8 @@ from rich.console import Console
 from attnsweep.orchestrator.analysis.rates.intervals import wilson
 from attnsweep.reproduction.claims.__main__ import main, measured_again
 from attnsweep.reproduction.claims.agreement import Measured, effective_n, holm, p_value
-from attnsweep.reproduction.claims.claim import Claim, Group, Stated, load_claims
-from attnsweep.reproduction.claims.pages import flat, flaws, interval_ends, places, prints
+from attnsweep.reproduction.claims.claim import Claim, Group, Stated, load_claims, load_counted
+from attnsweep.reproduction.claims.pages import counted_numbers, flat, flaws, interval_ends, places, prints
 from attnsweep.reproduction.claims.recorded import recorded, table, verdicts, write_record
 from attnsweep.reproduction.claims.sources import SOURCES, Run, numbers_of
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
@@ -102,6 +102,13 @@ def test_a_sentence_that_drifts_from_its_claim_is_noticed() -> None:
     assert len(list(interval_ends(page))) == 3
 
 
+def test_counted_numbers_are_found_where_their_sentence_stands() -> None:
+    page = flat("Without dropout 12 of\nthe 1,016 overfit, with it\n0.5%. By 3 of 4 (5 of 6).")
+    assert counted_numbers("dropout {} of the {} overfit, with it {}.", page) == ["12", "1,016", "0.5%"]
+    assert counted_numbers("{} of {}", page) == []  # It occurs twice.
+    assert counted_numbers("dropout {} of {} overfit", page) == []
+
+
 def test_a_broken_row_is_refused(tmp_path: Path) -> None:
     group = '[[groups]]\nname = "g"\ncommand = "c"\nmeasured = "m"\nversions = "v"\n'
     row = '{{row="r", sentence="s", value={}, low=0, high=1, n=1, kind="estimate", seeds="0"}}'
@@ -111,6 +118,9 @@ def test_a_broken_row_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(f'page = "a.md"\n{group}claims = [{row.format(0)}, {row.format(1)}]')
     with pytest.raises(UserError, match="second claim g: r"):
         load_claims(tmp_path)
+    (tmp_path / "a.toml").write_text('page = "a.md"\ngroups = []\n[[counted]]\nsentence = "{}"\nledgers = ["l"]')
+    with pytest.raises(UserError, match="query"):
+        load_counted(tmp_path)
 
 
 def a_claim(**values: object) -> Claim:

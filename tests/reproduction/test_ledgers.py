@@ -8,14 +8,15 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
+from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.verification import verify
 from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.reproduction.claims.__main__ import measured_again
-from attnsweep.reproduction.claims.claim import load_claims
-from attnsweep.reproduction.claims.pages import flat, flaws
+from attnsweep.reproduction.claims.claim import load_claims, load_counted
+from attnsweep.reproduction.claims.pages import counted_numbers, flat, flaws, prints
 from attnsweep.reproduction.claims.recorded import verdicts
 from attnsweep.reproduction.claims.sources import Run, measure_ledger
 from attnsweep.reproduction.ledgers import publish
@@ -32,6 +33,7 @@ LEDGERS = sorted(path for path in FOLDER.iterdir() if path.is_dir())
 MOST_BYTES = 20e6
 ALL = load_claims(ROOT / "docs" / "claims")
 CLAIMS = [each for each in ALL if each.group.ledger]
+COUNTED = {page: counted for page, counted in load_counted(ROOT / "docs" / "claims").items() if counted}
 
 
 def test_together_they_are_small() -> None:
@@ -64,6 +66,17 @@ def test_numbers_from_a_ledger_are_those_of_the_page(group: str, tmp_path: Path)
         value, low, high = found[each.claim.row]
         recomputed = each.claim.model_copy(update={"value": value, "low": low, "high": high})
         assert list(flaws(recomputed, flat(DOCUMENTS[each.page]))) == [], each.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", sorted(COUNTED))
+def test_counted_numbers_of_a_page_are_those_of_the_ledgers(page: str) -> None:
+    for each in COUNTED[page]:
+        printed = counted_numbers(each.sentence, flat(DOCUMENTS[page]))
+        [row] = query_all([Ledger(FOLDER / name) for name in each.ledgers], each.query).to_pylist()
+        says = f"{each.sentence!r} has {printed}, and the ledger {list(row.values())}"
+        assert len(printed) == len(row) == each.sentence.count("{}"), says
+        assert all(map(prints, row.values(), printed)), says
 
 
 @pytest.mark.slow
