@@ -355,4 +355,32 @@ FAULTS_OF_SWEEPS = (
         "",
         ("tests/reproduction/test_induction_changed.py",),
     ),
+    Fault(
+        "a report that a full disk cuts short leaves its figures",
+        "orchestrator/report/page.py",
+        "            shutil.rmtree(folder, ignore_errors=True)\n",
+        "            pass\n",
+        ("tests/orchestrator/report/test_report_page.py::test_a_report_that_cannot_be_written_whole_leaves_nothing",),
+    ),
+    Fault(
+        "a published ledger with the folders of its author",
+        "reproduction/ledgers.py",
+        "Path(str(value)).name for name",
+        "str(value) for name",
+        ("tests/reproduction/test_ledgers.py::test_of_a_corpus_a_published_sweep_names_the_file_alone",),
+    ),
+    Fault(
+        "one workload's programs for another's trainings",
+        "reproduction/block_programs.py",
+        "_known.setdefault(workload, Programs())",
+        '_known.setdefault("", Programs())',
+        ("tests/reproduction/test_block_programs.py",),
+    ),
+    Fault(
+        "counted numbers of which the last is not compared",
+        "reproduction/claims/pages.py",
+        "return list(found[0].groups()) if",
+        "return list(found[0].groups())[:-1] if",
+        ("tests/reproduction/test_claims.py::test_counted_numbers_are_found_where_their_sentence_stands",),
+    ),
 )
