@@ -41,6 +41,7 @@ from attnsweep.reproduction.studies import (
 from attnsweep.reproduction.swept import swept
 from attnsweep.reproduction.threads import one_thread
 from attnsweep.search_spaces.loading import assignment, load_sweep
+from attnsweep.workloads.errors import UserError
 
 Numbers = Mapping[str, tuple[float, float, float]]
 """Value, low and high by row."""
@@ -148,7 +149,9 @@ SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
     "mission-pairs-tpe": ("mission_pairs_tpe", _compared(mission_samplers.compare, "tpe")),
     "mission-pairs-boundary": ("mission_pairs_boundary", _compared(mission_samplers.compare, "boundary")),
     "mission-translators": ("mission_random", _compared(mission_translators.compare)),
+    "chiang-table1-text": ("translation_lengths", _compared(table1.compare)),
     "positional-heads": ("positional_heads", _compared(positional_heads.compare)),
+    "positional-text": ("positional_heads", _compared(positional_heads.compare)),
     "translator-heads": ("head_roles", _compared(translator_heads.compare)),
     "translator-structure": ("attention_structure", _compared(translator_structure.compare)),
 }
@@ -209,6 +212,16 @@ def _power(run: Run) -> Numbers:
     return numbers_of(positional_power.compare(run.console, positional_power.Size(first_seed=run.first_seed)))
 
 
+def _on_real_text(run: Run) -> Numbers:
+    """What `SWEPT` reads from a sweep on a corpus, which only the reader has."""
+    raise UserError(
+        "--sweep",
+        given=None,
+        expected=f"a finished sweep with --seed {run.seed} on the corpus of the page",
+        fix="prepare it as docs/translation.md says under Real text",
+    )
+
+
 def _first_order(run: Run) -> Numbers:
     seeds = range(run.first_seed, run.first_seed + precision.N_FIRST_ORDER)
     return _numbers(precision.first_order_rows(precision.FIRST_ORDER_SIGMAS, seeds))
@@ -216,6 +229,8 @@ def _first_order(run: Run) -> Numbers:
 
 SOURCES: Mapping[str, Callable[[Run], Numbers]] = {
     **{name: _swept(name) for name in SWEPT},
+    "chiang-table1-text": _on_real_text,
+    "positional-text": _on_real_text,
     "gpt-stages-long": _gpt_stages_long,
     "induction-changed": _induction_changed,
     "metric": _metric,

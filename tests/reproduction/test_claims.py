@@ -175,6 +175,17 @@ def test_a_name_without_a_source_is_refused(
     assert "did you mean runaways-0.03" in capsys.readouterr().err
 
 
+def test_a_claim_on_real_text_asks_for_its_sweep(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The shipped sweep would train on the grammar."""
+    monkeypatch.chdir(ROOT)
+    for group in ("positional-text", "chiang-table1-text"):
+        monkeypatch.setattr("sys.argv", ["claims", group])
+        assert main() == 2
+        assert "--sweep: got None, expected a finished sweep with --seed 1 on the corpus" in capsys.readouterr().err
+
+
 @pytest.mark.scale
 @pytest.mark.usefixtures("no_mlflow")
 def test_claims_with_sweeps_of_their_own_do_not_run_the_sweep_of_their_group(tmp_path: Path) -> None:
