@@ -153,7 +153,7 @@ def test_the_verses_of_docs_translation_are_pairs(tmp_path: Path, monkeypatch: p
     """The program prints what Debian's prints: titles above verses, tags, and what one language alone has."""
     texts = {
         "engKJV2006eb": "Genesis 1:1: In the  beginning.\nA Psalm\n   Psalms 3:1: LORD, how?\nI Kings 2:3: And.",
-        "spaRV1909eb": "Genesis 1:1: EN el principio.\nPsalms 3:1: Salmo: <G5547> OH Jehová.\n(spaRV1909eb)",
+        "spaRV1909eb": "Genesis 1:1: EN el principio.\nPsalms 3:1: Salmo: <G5547> OH <G1> Jehová.\n(spaRV1909eb)",
     }
     for module, text in texts.items():
         (tmp_path / module).write_text(text)

@@ -15,6 +15,7 @@ from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.checking_commands import EXIT_FAULT
 from attnsweep.reproduction.catalog import REPRODUCTIONS
 from attnsweep.workloads.errors import UserError
+from tests.across.documents import ROOT
 
 
 def _mistake(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
@@ -195,13 +196,18 @@ def test_an_address_where_something_else_listens(
 
 
 @pytest.mark.slow
-def test_light_commands_answer_without_torch_or_ray() -> None:
+@pytest.mark.parametrize(
+    "words", [["specs"], ["status"], ["list"], ["query", "from trainings select 'quickstart' limit 1"]]
+)
+def test_light_commands_answer_without_torch_ray_or_pandas(words: list[str]) -> None:
+    command, *sql = words
+    ledger = [] if command == "specs" else [str(ROOT / "docs" / "ledgers" / "quickstart")]
     code = (
         "import sys; from attnsweep.orchestrator import cli\n"
-        "sys.argv = ['attnsweep', 'specs']\n"
+        f"sys.argv = {['attnsweep', command, *ledger, *sql]}\n"
         "try: cli.main()\n"
         "except SystemExit: pass\n"
-        "print(sorted({'torch', 'ray', 'mlflow'} & set(sys.modules)))"
+        "print(sorted({'torch', 'ray', 'mlflow', 'pandas.core'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert "quickstart" in done.stdout

@@ -68,6 +68,11 @@ def test_numbers_from_a_ledger_are_those_of_the_page(group: str, tmp_path: Path)
         assert list(flaws(recomputed, flat(DOCUMENTS[each.page]))) == [], each.name
 
 
+def test_every_counted_row_is_compared() -> None:
+    written = sum(path.read_text().count("[[counted]]") for path in (ROOT / "docs" / "claims").glob("*.toml"))
+    assert sum(map(len, COUNTED.values())) == written > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(COUNTED))
 def test_counted_numbers_of_a_page_are_those_of_the_ledgers(page: str) -> None:
@@ -126,7 +131,7 @@ def test_a_sweep_from_before_a_column_is_published_with_nulls(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_mlflow")
-def test_of_a_corpus_a_published_sweep_names_the_file_alone(tmp_path: Path) -> None:
+def test_of_a_corpus_a_published_sweep_names_the_file_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has the ledger has other folders."""
     made, copy = tmp_path / "made", tmp_path / "copy"
     corpus = written_as_real_text(studied_corpus(small()).corpus, tmp_path / "pairs.parquet")
@@ -141,6 +146,7 @@ def test_of_a_corpus_a_published_sweep_names_the_file_alone(tmp_path: Path) -> N
         "dropout": 0.0,
     }
     spec = load_sweep("positional_heads").fix(least)
+    monkeypatch.setattr("sys.argv", ["attnsweep", "run", "--set", f"corpus={corpus}"])
     run_sweep(spec.but(trials=1, replicates=2), made, Resources(local=True), Console(quiet=True))
     publish(made, copy, ends_only=True)
     for row in rows(copy, "trainings"):
