@@ -1,13 +1,12 @@
 """The journal in an object store. Objects cannot be appended to, so each `append` makes a new one, a piece.
 
 Pieces are numbered and created, never overwritten: of two writers one gets a number, and the other learns that it has
-lost the sweep. A writer begins with a piece of its own. From then on its predecessor, which may wake up or whose
-request may be delayed, cannot add any: its next number is taken. All pieces in order are a file that Optuna's
+lost the sweep. A writer begins with a piece of its own, which stays. From then on its predecessor, which may wake up or
+whose request may be delayed, cannot add any: its next number is taken. All pieces in order are a file that Optuna's
 `JournalFileBackend` reads; the seals of its lines (see `journal_chain`) hold them together.
 
 Many pieces are joined into one. What it holds follows from the pieces that it replaces, whoever joins them, and however
-late. A piece with a number that a joined one covers does not count: it was not removed yet, or a writer that has lost
-the sweep has made it.
+late. A piece with a number that a joined one covers does not count.
 """
 
 import json
@@ -29,6 +28,9 @@ _EARLIER = re.compile(r"(\d{12})\.jsonl")
 """A piece of attnsweep up to 0.2: named by the number of its first line; the first one was overwritten by the join."""
 _PIECE, _JOINED = re.compile(r"piece-(\d{8})\.jsonl"), re.compile(r"joined-(\d{8})\.jsonl")
 
+_WRITER = "attnsweep:writer"
+_OPENING = f'"system_attr":{{"{_WRITER}":'
+
 
 @dataclass(frozen=True)
 class Pieces:
@@ -39,7 +41,8 @@ class Pieces:
         seals: Their seals, none of which is broken.
         number: The number of the last piece; 0 if there is none but those of earlier versions.
         names: The objects that hold it.
-        passed: The objects that do not count.
+        passed: The objects that do not count, because a joined one covers them.
+        first: The pieces among `names` with which a writer began.
     """
 
     lines: list[str]
@@ -47,6 +50,7 @@ class Pieces:
     number: int
     names: list[str]
     passed: list[str]
+    first: list[str]
 
 
 class JournalPieces:
@@ -103,7 +107,8 @@ class JournalPieces:
         name = _joined(found.number)
         # Not created, so that it may be large: a repetition overwrites it with the same content.
         self._prefix.put_text(f"{self._folder}/{name}", "".join(f"{line}\n" for line in found.lines))
-        self._prefix.remove(self._folder, sorted({*found.names, *found.passed} - {name}))
+        spare = [each for each in found.passed if not _PIECE.fullmatch(each)]
+        self._prefix.remove(self._folder, sorted({*found.names, *spare} - {name, *found.first}))
         self._names = [name]
 
     def _taken(self, number: int) -> StoreError:
@@ -164,7 +169,8 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
         name = next(name for name, end in ends.items() if bad[0] <= end)
         raise _damaged(prefix, f"{folder}/{name}", "a piece that does not continue those before it, or was changed")
     passed = [name for _, name in _ours(names) if name not in ends]
-    return Pieces(lines, seals, later[-1][0] if later else first, list(ends), passed)
+    begun = [name for _, name in later if _OPENING in texts[name]]
+    return Pieces(lines, seals, later[-1][0] if later else first, list(ends), passed, begun)
 
 
 def _ours(names: Collection[str]) -> list[tuple[int, str]]:
@@ -200,7 +206,7 @@ def _opening() -> dict[str, object]:
         "op_code": JournalOperation.SET_STUDY_SYSTEM_ATTR,
         "worker_id": "attnsweep",
         "study_id": -1,
-        "system_attr": {"writer": uuid.uuid4().hex},
+        "system_attr": {_WRITER: uuid.uuid4().hex},
     }
 
 
