@@ -10,8 +10,10 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from attnsweep.orchestrator.audit.check_journal import check_journal
+from attnsweep.orchestrator.running.journal import JournalFile
 from attnsweep.orchestrator.running.journal_chain import read_seals
 from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces import Categorical, Float, Sweep
 from attnsweep.search_spaces.sweep import Sampler
@@ -56,6 +58,11 @@ def _said(directory: SweepDirectory) -> tuple[str, list[str]]:
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
 def test_every_byte_that_changes_is_noticed(sampler: Sampler, tmp_path: Path) -> None:
     directory = _swept(tmp_path / "s", sampler, with_notes=True)
+    assert isinstance(directory.place, LocalFolder)
+    file = JournalFile(directory.place, STUDY_FILE)
+    file.load()
+    # A last line of ours that looks as one of another program without its digest.
+    file.append(['{"op_code":8,"worker_id":"attnsweep","trial_id":2,"user_attr":{"refused":"no"}}'])
     journal = tmp_path / "s" / STUDY_FILE
     content = journal.read_bytes()
     assert _said(directory)[1] == []

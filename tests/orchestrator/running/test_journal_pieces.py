@@ -162,6 +162,16 @@ def _journal(n_saves: int) -> tuple[ObjectPrefix, Writer]:
     return place, writer
 
 
+def test_a_piece_whose_answer_was_lost_is_its_writers() -> None:
+    """The client asks again, and the store refuses: there is one already."""
+    network = Network(MemoryStore(), fate="twice")
+    writer = Writer(_place(network), "0")
+    network.fate = "twice"
+    writer.save(7)
+    assert not writer.has_failed
+    _check(writer.place, writer)
+
+
 def test_a_piece_that_is_missing_is_refused_by_name() -> None:
     place, _ = _journal(5)
     place.remove(STUDY_FILE, ["piece-00000003.jsonl"])
