@@ -15,7 +15,7 @@ _SHOWN = 3
 
 
 def check_journal(directory: SweepDirectory, *, finished: bool) -> list[Check]:
-    """Checks the journal's bytes; nothing if the study has none, or if it cannot be found: that is reported with it."""
+    """Checks the journal's bytes. Nothing if the study has none, or if it cannot be read: that is reported with it."""
     place = directory.place
     if directory.spec.storage:
         return []
@@ -37,8 +37,8 @@ def check_journal(directory: SweepDirectory, *, finished: bool) -> list[Check]:
 def _in_pieces(prefix: ObjectPrefix) -> list[Check]:
     try:
         journal = read_pieces(prefix, STUDY_FILE)
-    except UserError as damage:
-        return [Check(f"{STUDY_FILE} cannot be read", (Problem(f"{damage.subject}: {damage.given}", damage.fix),))]
+    except UserError:
+        return []
     lost = orphans(prefix, STUDY_FILE, journal)
     problems = [
         Problem(

@@ -12,7 +12,7 @@ late. A piece with a number that a joined one covers does not count.
 import json
 import re
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -183,9 +183,9 @@ def _numbered(pattern: re.Pattern[str], names: Collection[str]) -> list[tuple[in
 
 
 def _texts(prefix: ObjectPrefix, folder: str, names: list[str]) -> dict[str, str]:
-    read: Callable[[str], str] = lambda name: prefix.read_text(f"{folder}/{name}")  # noqa: E731
     with ThreadPoolExecutor(prefix.n_at_once) as threads:
-        return dict(zip(names, threads.map(read, names), strict=True))
+        texts = threads.map(prefix.read_text, [f"{folder}/{name}" for name in names])
+        return dict(zip(names, texts, strict=True))
 
 
 def _lines(text: str) -> list[str]:
