@@ -15,38 +15,41 @@ _SHOWN = 3
 
 
 def check_journal(directory: SweepDirectory, *, finished: bool) -> list[Check]:
-    """Checks the journal's bytes. Nothing if the study has none, or if it cannot be read: that is reported with it."""
+    """Checks the journal's bytes. Nothing if the study has none, or if it is gone: that is reported with the study."""
     place = directory.place
     if directory.spec.storage:
         return []
-    if isinstance(place, ObjectPrefix):
-        return _in_pieces(place)
-    assert isinstance(place, LocalFolder)
     try:
-        content = regular_file(place.path / STUDY_FILE).read_bytes()
-    except OSError:
+        if isinstance(place, ObjectPrefix):
+            return [_in_pieces(place)]
+        assert isinstance(place, LocalFolder)
+        return [_in_file(place, finished=finished)]
+    except FileNotFoundError:
         return []
-    *lines, torn = content.split(b"\n")
+    except UserError as damage:
+        problem = Problem(f"{damage.subject}: {damage.given}", damage.fix)
+    except OSError as error:
+        problem = Problem(f"{place}/{STUDY_FILE}: {error.strerror}", "check its disk, and your access to it")
+    return [Check(f"{STUDY_FILE} cannot be read", (problem,))]
+
+
+def _in_file(folder: LocalFolder, *, finished: bool) -> Check:
+    *lines, torn = regular_file(folder.path / STUDY_FILE).read_bytes().split(b"\n")
     seals = read_seals(lines)
     problems = _problems(seals, lines)
     if torn and finished:
         problems.append(Problem(f"{STUDY_FILE}: its last line has no end", _RESTORE))
-    return [Check(_line(seals), tuple(problems))]
+    return Check(_line(seals), tuple(problems))
 
 
-def _in_pieces(prefix: ObjectPrefix) -> list[Check]:
-    try:
-        journal = read_pieces(prefix, STUDY_FILE)
-    except UserError:
-        return []
+def _in_pieces(prefix: ObjectPrefix) -> Check:
+    journal = read_pieces(prefix, STUDY_FILE)
     lost = orphans(prefix, STUDY_FILE, journal)
-    problems = [
-        Problem(
-            f"{len(lost)} pieces of the journal by a process that had lost the sweep: {_some(lost)}",
-            f"nothing reads them: remove them from {prefix}/{STUDY_FILE}",
-        )
-    ]
-    return [Check(_line(journal.seals), tuple(problems if lost else ()))]
+    problem = Problem(
+        f"{len(lost)} pieces of the journal by a process that had lost the sweep: {_some(lost)}",
+        f"nothing reads them: remove them from {prefix}/{STUDY_FILE}",
+    )
+    return Check(_line(journal.seals), (problem,) if lost else ())
 
 
 def _problems(seals: Seals, lines: Sequence[bytes]) -> list[Problem]:

@@ -94,7 +94,7 @@ FAULTS_OF_JOURNALS = (
     Fault(
         "pieces of a writer that lost the sweep are not named",
         "orchestrator/audit/check_journal.py",
-        "tuple(problems if lost else ())",
+        "(problem,) if lost else ()",
         "()",
         (_PIECES,),
     ),
