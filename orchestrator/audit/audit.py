@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from attnsweep.orchestrator.audit.check_files import check_files, check_links, count_files
+from attnsweep.orchestrator.audit.check_journal import check_journal
 from attnsweep.orchestrator.audit.check_merge import audit_merged
 from attnsweep.orchestrator.audit.check_mlflow import compare_logged
 from attnsweep.orchestrator.audit.check_pruned import compare_pruned
@@ -77,7 +78,8 @@ def audit(where: Location, uri: str | None = None, say: Callable[[str], None] | 
     files = Check(
         f"files {count_files(directory.place)}" + ("" if problems else ", unchanged since they were written"), problems
     )
-    found = (*checks, spec, *unreadable, files, *_replayed(directory, finished=finished))
+    journal = check_journal(directory, finished=finished)
+    found = (*checks, spec, *unreadable, *journal, files, *_replayed(directory, finished=finished))
     gradients = None if say is None else _attempt("gradients", RESTORE, lambda: check_sweep(directory, say))
     if isinstance(gradients, Problem):
         found, gradients = (*found, Check("gradients were not checked", (gradients,))), None

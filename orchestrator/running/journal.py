@@ -3,20 +3,18 @@
 import json
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Protocol
 
 from optuna.storages.journal import BaseJournalBackend, JournalFileSymlinkLock
 
+from attnsweep.orchestrator.running.journal_chain import Chain, is_note, read_seals
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link, regular_file, sync
-from attnsweep.orchestrator.storage.s3 import ObjectPrefix
+from attnsweep.workloads.errors import UserError
 
 _CONTINUES = "continues"
 """The key of a journal entry that says: the next entry belongs to the same ask. Optuna ignores it."""
-_MOST_PIECES = 100
-"""Pieces side by side in an object store, before they are joined into one."""
 _LOCK_SECONDS = 3
 """After this time Optuna takes over the lock of a writer that was killed. Our appends take less."""
 
@@ -103,11 +101,31 @@ class StudyLog(BaseJournalBackend):
         self._has_failed = False
 
 
+class JournalAsRead(BaseJournalBackend):
+    """A journal that is only read.
+
+    Args:
+        lines: Its lines.
+    """
+
+    def __init__(self, lines: list[str]) -> None:
+        self._entries: list[dict[str, Any]] = [json.loads(line) for line in lines]
+
+    def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
+        """The entries from this number on."""
+        return self._entries[log_number_from:]
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Refuses."""
+        raise NotImplementedError
+
+
 class JournalFile:
     """The journal as a file that Optuna's `JournalFileBackend` reads, also while it is written.
 
     A kill or a full disk can leave a torn line or a torn ask at the end. `load` cuts it off: nothing that depends on it
-    has been written. Optuna's lock keeps the entries of its dashboard apart from ours.
+    has been written. Optuna's lock keeps the entries of its dashboard apart from ours; our next line's seal covers
+    them.
 
     Args:
         folder: The sweep directory.
@@ -119,22 +137,24 @@ class JournalFile:
         self._path = folder.path / name
         self._lock = JournalFileSymlinkLock(str(self._path), grace_period=_LOCK_SECONDS)
         self._n_bytes = 0
+        self._chain = Chain()
 
     def load(self) -> list[str]:
         if not refuse_link(self._path).exists():
             return []
         with self._folder.writing(), regular_file(self._path).open("r+b") as file:
-            *lines, _torn = file.read().decode().split("\n")
+            *lines, _torn = file.read().split(b"\n")
             while lines and json.loads(lines[-1]).get(_CONTINUES):
                 lines.pop()
-            self._n_bytes = sum(len(line.encode()) + 1 for line in lines)
+            self._chain = self._unbroken(lines)
+            self._n_bytes = sum(len(line) + 1 for line in lines)
             file.truncate(self._n_bytes)
-        return lines
+        return [line.decode() for line in lines]
 
     def append(self, lines: list[str]) -> None:
-        content = "".join(f"{line}\n" for line in lines).encode()
         with self._folder.writing(), self._locked(), refuse_link(self._path).open("ab+") as file:
             self._pass_notes(file)
+            content = "".join(f"{self._chain.seal(line)}\n" for line in lines).encode()
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -147,7 +167,8 @@ class JournalFile:
         is_cut = file.seek(0, os.SEEK_END) < self._n_bytes
         file.seek(self._n_bytes)
         others = file.read()
-        if is_cut or not all(map(_is_note, others.splitlines())):
+        notes = others.removesuffix(b"\n").split(b"\n") if others else []
+        if is_cut or not all(map(is_note, notes)):
             raise StoreError(
                 str(self._path),
                 given="a change by another program",
@@ -155,6 +176,19 @@ class JournalFile:
                 fix="stop that program, undo its change, and continue with: attnsweep resume DIR",
             )
         self._n_bytes += len(others)
+        for note in notes:
+            self._chain.follow(note)
+
+    def _unbroken(self, lines: list[bytes]) -> Chain:
+        seals = read_seals(lines)
+        if seals.broken:
+            raise UserError(
+                str(self._path),
+                given=f"line {seals.broken[0]}, changed since it was written",
+                expected="the study's journal as attnsweep wrote it",
+                fix="restore it from a copy; to see what is wrong: attnsweep audit DIR",
+            )
+        return seals.chain
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -165,62 +199,5 @@ class JournalFile:
             self._lock.release()
 
 
-class JournalPieces:
-    """The journal in an object store. Objects cannot be appended to, so each `append` makes a new one, a piece.
-
-    A piece is named by the number of its first line. Joined in order, the pieces are the file that Optuna's
-    `JournalFileBackend` would have written.
-
-    Args:
-        prefix: The sweep.
-        folder: The folder of the pieces.
-    """
-
-    def __init__(self, prefix: ObjectPrefix, folder: str) -> None:
-        self._prefix = prefix
-        self._folder = folder
-        self._names: list[str] = []
-        self._n_lines = 0
-
-    def load(self) -> list[str]:
-        lines, self._names = self._load()
-        self._n_lines = len(lines)
-        return lines
-
-    def append(self, lines: list[str]) -> None:
-        if len(self._names) > _MOST_PIECES:
-            earlier, names = self._load()
-            self._put(0, earlier)
-            self._prefix.remove(self._folder, names[1:])
-            self._names = names[:1]
-        self._names.append(self._put(self._n_lines, lines))
-        self._n_lines += len(lines)
-
-    def _load(self) -> tuple[list[str], list[str]]:
-        names = sorted(self._prefix.texts(self._folder))
-        with ThreadPoolExecutor(self._prefix.n_at_once) as threads:
-            texts = list(threads.map(lambda name: self._prefix.read_text(f"{self._folder}/{name}"), names))
-        lines: list[str] = []
-        for name, text in zip(names, texts, strict=True):
-            # A piece that begins earlier has been joined to the first one, and was not yet removed.
-            if int(name.partition(".")[0]) == len(lines):
-                lines += text.splitlines()
-        return lines, names
-
-    def _put(self, number: int, lines: list[str]) -> str:
-        name = f"{number:012d}.jsonl"
-        self._prefix.put_text(f"{self._folder}/{name}", "".join(f"{line}\n" for line in lines))
-        return name
-
-
 def _line(entry: dict[str, Any]) -> str:
     return json.dumps(entry, separators=(",", ":"))
-
-
-def _is_note(line: bytes) -> bool:
-    """Whether an entry changes nothing but attributes. Optuna numbers trials by the order of the others."""
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        return False
-    return isinstance(entry, dict) and ("user_attr" in entry or "system_attr" in entry)

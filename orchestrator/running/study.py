@@ -12,7 +12,8 @@ from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from attnsweep.orchestrator.running.journal import JournalFile, JournalPieces, StudyLog
+from attnsweep.orchestrator.running.journal import JournalAsRead, JournalFile, StudyLog
+from attnsweep.orchestrator.running.journal_pieces import JournalPieces, read_pieces
 from attnsweep.orchestrator.running.study_database import check_database
 from attnsweep.orchestrator.running.trial_entries import TrialEntries
 from attnsweep.orchestrator.storage.credentials import without_credentials
@@ -295,9 +296,9 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
         if directory.spec.storage:
             check_database(directory.spec.storage)
             storage: BaseStorage = RDBStorage(directory.spec.storage, skip_table_creation=True)
-        elif not isinstance(folder := directory.place, LocalFolder):
-            storage = JournalStorage(StudyLog(_journal(directory)))
-        elif folder.has_text(STUDY_FILE):
+        elif isinstance(folder := directory.place, ObjectPrefix):
+            storage = JournalStorage(JournalAsRead(read_pieces(folder, STUDY_FILE).lines))
+        elif isinstance(folder, LocalFolder) and folder.has_text(STUDY_FILE):
             # Unlike `JournalFile`, this only reads.
             storage = JournalStorage(JournalFileBackend(str(regular_file(folder.path / STUDY_FILE))))
         else:

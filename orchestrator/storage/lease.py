@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.owner import Owner, taken
+from attnsweep.orchestrator.storage.owner import Owner, TakenError, taken
 from attnsweep.workloads.errors import UserError
 
 LEASE_FILE = ".ledger.lock"
@@ -26,7 +26,12 @@ LEASE_SECONDS = 300.0
 _RENEWALS_PER_LEASE = 10
 _UNDER_WAY_SECONDS = 5.0
 """Time after which the uploads that a killed writer had begun have ended."""
+_LOST_FIX = "what this one has committed is kept, and that process continues from it: let it end, or stop it"
 _FIX = f"wait until it ends, or for {LEASE_SECONDS / 60:g} minutes after it was killed"
+
+
+class LostLeaseError(StoreError):
+    """Another process has taken over the sweep."""
 
 
 class Versioned(NamedTuple):
@@ -74,14 +79,14 @@ class ObjectLock:
         self._thread.start()
 
     def confirm(self) -> None:
-        """Returns if the lease is still held. One that has expired is renewed if nobody has taken it.
+        """Returns if the lease is held, for half its time at least. An expired one is renewed if nobody has taken it.
 
         Raises:
-            UserError: If another process has taken it.
+            LostLeaseError: If another process has taken it.
         """
         with self._using:
             if time.time() - self._written > LEASE_SECONDS / 2:
-                self._write(self._version)
+                self._renew()
 
     def close(self) -> None:
         """Gives the lease back. Idempotent."""
@@ -97,7 +102,7 @@ class ObjectLock:
         while not self._closed.wait(LEASE_SECONDS / _RENEWALS_PER_LEASE):
             # What failed fails again in `confirm`, which reports it.
             with self._using, contextlib.suppress(UserError):
-                self._write(self._version)
+                self._renew()
 
     def _take(self) -> None:
         if self._store.swap_text(LEASE_FILE, "", None) and self._store.swap_text(LEASE_FILE, "", None):
@@ -118,11 +123,19 @@ class ObjectLock:
             time.sleep(_UNDER_WAY_SECONDS)
         self._write(found.version)
 
+    def _renew(self) -> None:
+        try:
+            self._write(self._version)
+        except TakenError as error:
+            raise LostLeaseError(
+                error.subject, given=error.given, expected="the sweep's lease until the run ends", fix=_LOST_FIX
+            ) from error
+
     def _write(self, version: str) -> None:
         """Replaces the version of the lease that was seen last.
 
         Raises:
-            UserError: If another process has replaced it.
+            TakenError: If another process has replaced it.
         """
         begun = time.time()
         # Numbered: a store's version may be a hash of the content.

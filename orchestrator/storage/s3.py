@@ -18,7 +18,7 @@ from obstore.store import S3Store
 
 from attnsweep.orchestrator.storage.lease import ObjectLock, Versioned
 from attnsweep.orchestrator.storage.place import ASIDE, digest
-from attnsweep.orchestrator.storage.s3_client import open_store, refusal
+from attnsweep.orchestrator.storage.s3_client import WRITE_SECONDS, open_store, refusal
 
 if TYPE_CHECKING:
     from obstore import PutMode
@@ -28,6 +28,8 @@ _WHOLE_BYTES = 2**20
 """A file of at most this size is downloaded when it is opened: one request, where reading parts of it takes several."""
 _READ_BYTES = 4 * 2**20
 """The least that is read at once of a larger file."""
+_UPLOADED_AT_ONCE = 4
+"""Parts of 5 MiB that share the network: each must arrive within the limit of a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,12 @@ class ObjectPrefix:
 
     The store must be strongly consistent (as S3 since 2020) and honour `If-None-Match` and `If-Match` of a PUT (as S3
     since 2024). An upload is one PUT, or a multipart upload, which appears when it is completed. An opened file may be
-    unreadable after its removal.
+    unreadable after its removal. Requests that write have a client of their own, which gives up before the lease ends.
     """
 
     uri: str
     _store: S3Store = field(compare=False, repr=False)
+    _uploads: S3Store = field(compare=False, repr=False)
 
     pins_open_files = False
     n_at_once = 16
@@ -113,7 +116,7 @@ class ObjectPrefix:
         mode: PutMode = "create" if version is None else {"e_tag": version}
         with self._writing():
             try:
-                return self._store.put(name, text.encode(), mode=mode, use_multipart=False)["e_tag"]
+                return self._uploads.put(name, text.encode(), mode=mode, use_multipart=False)["e_tag"]
             except (AlreadyExistsError, PreconditionError):
                 return None
 
@@ -121,9 +124,9 @@ class ObjectPrefix:
         """The time by the store's clock: that of an object which is written for it."""
         name = f".clock-{uuid.uuid4().hex}"
         with self._writing():
-            self._store.put(name, b"")
+            self._uploads.put(name, b"")
             written = self._store.head(name)["last_modified"]
-            self._store.delete(name)
+            self._uploads.delete(name)
         return written
 
     def texts(self, folder: str) -> list[str]:
@@ -182,20 +185,20 @@ class ObjectPrefix:
     def remove(self, folder: str, files: Collection[str]) -> None:
         if files:
             with self.answering():
-                self._store.delete([f"{folder}/{file}" if folder else file for file in files])
+                self._uploads.delete([f"{folder}/{file}" if folder else file for file in files])
 
     def set_aside(self, folder: str, name: str) -> None:
         key = f"{folder}/{name}.parquet"
         with self.answering():
-            self._store.copy(key, f"{ASIDE}/{key}")
-            self._store.delete(key)
+            self._uploads.copy(key, f"{ASIDE}/{key}")
+            self._uploads.delete(key)
 
     def lock(self, work: str) -> ObjectLock:
         return ObjectLock(self, work)
 
     def _put(self, name: str, content: bytes | Path) -> None:
         with self._writing():
-            self._store.put(name, content)
+            self._uploads.put(name, content, max_concurrency=_UPLOADED_AT_ONCE)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -255,6 +258,6 @@ def open_prefix(bucket: str, prefix: str) -> ObjectPrefix:
     """
     uri = f"s3://{bucket}/{prefix}"
     try:
-        return ObjectPrefix(uri, open_store(bucket, prefix))
+        return ObjectPrefix(uri, open_store(bucket, prefix), open_store(bucket, prefix, WRITE_SECONDS))
     except (OSError, BaseError) as error:
         raise refusal(uri, str(error)) from error

@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING, cast
 from obstore.store import S3Store
 
 from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
 
 if TYPE_CHECKING:
     from obstore.store import S3Config
 
 MAX_RETRIES = 4
-_CONNECT_SECONDS, _ANSWER_SECONDS, _REQUEST_SECONDS = 5, 60, 600
+_CONNECT_SECONDS, _ANSWER_SECONDS = 5, 60
+READ_SECONDS = 600.0
+"""For a request that reads, and again for its repetitions."""
+WRITE_SECONDS = LEASE_SECONDS / 5
+"""For a request that writes, and again for its repetitions. Begun after the lease was confirmed, for half its time at
+least, it has ended, with the pause before its last repetition, while the lease is held."""
 
 _SOURCES = (
     "AWS_ACCESS_KEY_ID",
@@ -37,8 +43,12 @@ _FIXES = {
 }
 
 
-def open_store(bucket: str, prefix: str) -> S3Store:
+def open_store(bucket: str, prefix: str, seconds: float = READ_SECONDS) -> S3Store:
     """The objects under a prefix of a bucket. Nothing is asked of the store yet, but for its region where none is set.
+
+    Args:
+        bucket, prefix: Where they are.
+        seconds: The limit of a request, and of the time in which it is repeated.
 
     Raises:
         OSError: If AWS does not know the bucket's region.
@@ -61,10 +71,10 @@ def open_store(bucket: str, prefix: str) -> S3Store:
         client_options={
             "allow_http": bool(endpoint and endpoint.startswith("http://")),
             "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
-            "read_timeout": timedelta(seconds=_ANSWER_SECONDS),
-            "timeout": timedelta(seconds=_REQUEST_SECONDS),
+            "read_timeout": timedelta(seconds=min(_ANSWER_SECONDS, seconds)),
+            "timeout": timedelta(seconds=seconds),
         },
-        retry_config={"max_retries": MAX_RETRIES, "retry_timeout": timedelta(seconds=_REQUEST_SECONDS)},
+        retry_config={"max_retries": MAX_RETRIES, "retry_timeout": timedelta(seconds=seconds)},
     )
 
 

@@ -1,17 +1,21 @@
 """A whole sweep in an object store: interrupted, killed, resumed, and the same as on a disk."""
 
+import itertools
 import json
 import os
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.running.journal_pieces import JournalPieces
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.running.study import Asked, Study
@@ -22,7 +26,6 @@ from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Float, Sweep
-from attnsweep.workloads.errors import UserError
 from tests.orchestrator.storage.object_store import new_prefix, object_names
 
 QUIET = Console(stderr=True, quiet=True)
@@ -96,14 +99,11 @@ def _interrupting(n_calls: int, real: Callable[..., None]) -> Callable[..., None
     return call
 
 
-def _dying(n_calls: int, real: Callable[..., None]) -> Callable[..., None]:
-    """The original method for this many calls; then it fails."""
-    n_called = 0
+def _dying(n_calls: int, n_called: Iterator[int], real: Callable[..., None]) -> Callable[..., None]:
+    """The original method for this many calls of all that share a count; then it fails."""
 
     def call(*arguments: Any) -> None:
-        nonlocal n_called
-        n_called += 1
-        if n_called > n_calls:
+        if next(n_called) >= n_calls:
             raise KeyboardInterrupt
         real(*arguments)
 
@@ -131,7 +131,9 @@ def test_a_driver_that_dies_at_an_upload_neither_loses_nor_repeats_a_training(un
     store."""
     prefix = new_prefix()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ObjectPrefix, "_put", _dying(upload, ObjectPrefix._put))
+        n_called = itertools.count()
+        patch.setattr(ObjectPrefix, "_put", _dying(upload, n_called, ObjectPrefix._put))
+        patch.setattr(JournalPieces, "append", _dying(upload, n_called, JournalPieces.append))
         with pytest.raises(KeyboardInterrupt):
             run_sweep(SPEC, prefix, Resources(local=True, pack_size=4), QUIET)
     assert resume_sweep(prefix, Resources(local=True), QUIET).finished
@@ -139,9 +141,9 @@ def test_a_driver_that_dies_at_an_upload_neither_loses_nor_repeats_a_training(un
     assert all(each.is_told for each in Study(SweepDirectory.open(prefix)).asked())
 
 
-def test_a_driver_whose_lease_another_has_writes_nothing_more() -> None:
-    """The refused driver writes no rows and no piece of the study, whose name could equal that of the other
-    driver's."""
+def test_a_driver_whose_lease_another_has_writes_nothing_more_and_ends_with_a_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     prefix = new_prefix()
     before: dict[str, str] = {}
     commit = SweepLoop._commit
@@ -153,10 +155,22 @@ def test_a_driver_whose_lease_another_has_writes_nothing_more() -> None:
         before.update(_texts(prefix))
         commit(*arguments)
 
+    (tmp_path / "spec.json").write_text(SPEC.to_json())
+    words = ["run", str(tmp_path / "spec.json"), "--dir", str(prefix), "--local", "--no-report"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SweepLoop, "_commit", overtaken)
-        with pytest.raises(UserError, match=r"another process works on \(resume, pid 7 on elsewhere"):
-            run_sweep(SPEC, prefix, Resources(local=True, pack_size=4), QUIET)
+        patch.setattr(sys, "argv", ["attnsweep", *words, "--on-failure", f"cat > {tmp_path}/told.json"])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    assert ended.value.code == 1
+    fault = (
+        f"{prefix}: got 'a sweep that another process works on (resume, pid 7 on elsewhere, since 2025-11-01 12:00:00 "
+        "UTC)', expected the sweep's lease until the run ends; what this one has committed is kept, and that process "
+        "continues from it: let it end, or stop it"
+    )
+    said = f"attnsweep: {fault}\nonce the cause is fixed, continue with: attnsweep resume {prefix}\n"
+    assert capsys.readouterr().err.endswith(said)
+    assert json.loads((tmp_path / "told.json").read_text()) == {"directory": str(prefix), "error": fault}
     assert _texts(prefix) == before
     assert Ledger(prefix).trainings().num_rows == 0
 

@@ -241,6 +241,7 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
         [
             "1 trials asked for and never told: 10; continue with: attnsweep resume DIR",
             "1 trials left half drawn by a kill: 10 (raises, variant, optimizer, init_sigma missing); continue with: ",
+            "study.journal: lines of another program that are no notes: 25; restore it from a copy",
         ],
     ),
     "a trial lost altogether": (

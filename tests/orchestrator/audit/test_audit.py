@@ -13,7 +13,7 @@ from attnsweep.orchestrator.audit.problems import in_one_line
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.study import read_trials
 from attnsweep.orchestrator.running.study_database import check_storage
-from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.sync import sync
 from attnsweep.search_spaces import Float, LossQuantile, Sequential, Sweep
 from attnsweep.search_spaces.loading import load_sweep
@@ -30,6 +30,7 @@ def _bytes(path: Path) -> dict[str, tuple[bytes, int]]:
 
 @pytest.mark.slow
 def test_a_sweep_that_is_well_is_clean(whole: SweepDirectory) -> None:
+    n_lines = len((folder_of(whole) / STUDY_FILE).read_text().splitlines())
     found = audit(whole.place)
     assert problems_of(found) == []
     assert found.finished
@@ -40,6 +41,7 @@ def test_a_sweep_that_is_well_is_clean(whole: SweepDirectory) -> None:
         "curves and heads belong to these trainings; only failed ones lack curves",
         "MLflow: 9 runs of trials, 1 of the sweep",
         f"sweep.json: the spec as it was written, sha256 {whole.spec_sha256[:12]}",
+        f"study.journal: {n_lines} lines with digests",
         "files 3, unchanged since they were written",
         "replayed 2 trainings alone: they end as before, largest deviation of a loss 0",
     ]

@@ -59,8 +59,9 @@ def test_a_study_that_is_gone_or_damaged(sweep: SweepDirectory) -> None:
     journal = folder_of(sweep) / STUDY_FILE
     text = journal.read_text()
     journal.write_text("{" + text)
-    [problem] = problems_of(audit(sweep.place))
-    assert problem.startswith(f"not checked: trials and trainings: {journal}: JSONDecodeError: ")
+    unread, changed = problems_of(audit(sweep.place))
+    assert unread.startswith(f"not checked: trials and trainings: {journal}: JSONDecodeError: ")
+    assert changed == "study.journal: lines changed since they were written: 1; restore it from a copy"
     journal.unlink()
     [problem] = problems_of(audit(sweep.place))
     assert problem.startswith(

@@ -82,8 +82,9 @@ def test_study_mlflow_and_audit_know_of_added_replicates(
     assert SweepDirectory.open(path).stages == (2, 3, 4)
     journal = path / "study.journal"
     journal.write_text(journal.read_text().replace(repr(told[0]), "0.125"))
-    [problem] = audit(path, mlflow_uri).problems
-    assert str(problem).startswith("1 trials whose value in the study is not that of their trainings: 0 (0.125, not ")
+    value, changed = map(str, audit(path, mlflow_uri).problems)
+    assert value.startswith("1 trials whose value in the study is not that of their trainings: 0 (0.125, not ")
+    assert changed.startswith("study.journal: lines changed since they were written: ")
 
 
 def test_the_record_keeps_the_spec_of_the_start(tmp_path: Path) -> None:

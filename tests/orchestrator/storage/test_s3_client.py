@@ -1,11 +1,16 @@
 """Where the client of an object store finds credentials and region, and what it says of refusals."""
 
+import socket
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from attnsweep.orchestrator.storage import s3
+from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
 from attnsweep.orchestrator.storage.s3 import open_prefix
-from attnsweep.orchestrator.storage.s3_client import open_store, refusal
+from attnsweep.orchestrator.storage.s3_client import WRITE_SECONDS, open_store, refusal
 
 CONFIG = "[default]\nregion = eu-north-1\n[profile lab]\nregion = us-west-2\n"
 CREDENTIALS = """
@@ -86,3 +91,19 @@ def test_a_refusal_is_one_line_of_the_stores_words(said: str, given: str) -> Non
         raise error
     assert "\n" not in str(error)
     assert "planted" not in str(error)
+
+
+def test_requests_that_write_give_up_while_the_lease_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last of a request's repetitions begins within the limit of all, or a pause later, and has a limit too."""
+    uploads = open_prefix("my-bucket", "x")._uploads
+    assert uploads.retry_config is not None
+    longest_pause = uploads.retry_config["backoff"]["max_backoff"]
+    assert uploads.retry_config["retry_timeout"] == timedelta(seconds=WRITE_SECONDS)
+    assert timedelta(seconds=2 * WRITE_SECONDS) + longest_pause < timedelta(seconds=LEASE_SECONDS / 2)
+    monkeypatch.setattr(s3, "WRITE_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        prefix = open_prefix("my-bucket", "x")
+        for write in (prefix.put_text, lambda name, text: prefix.swap_text(name, text, None)):
+            with pytest.raises(StoreError, match="got 'no answer"):
+                write("sweep.json", "text")

@@ -1,0 +1,219 @@
+"""The journal in an object store. Objects cannot be appended to, so each `append` makes a new one, a piece.
+
+Pieces are numbered and created, never overwritten: of two writers one gets a number, and the other learns that it has
+lost the sweep. A writer begins with a piece of its own, which stays. From then on its predecessor, which may wake up or
+whose request may be delayed, cannot add any: its next number is taken. All pieces in order are a file that Optuna's
+`JournalFileBackend` reads; the seals of its lines (see `journal_chain`) hold them together.
+
+Many pieces are joined into one. What it holds follows from the pieces that it replaces, whoever joins them, and however
+late. A piece with a number that a joined one covers does not count.
+"""
+
+import json
+import re
+import uuid
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from attnsweep.orchestrator.running.journal_chain import Chain, Seals, read_seals
+from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.s3 import ObjectPrefix
+from attnsweep.search_spaces.optuna_internals import JournalOperation
+from attnsweep.workloads.errors import UserError
+
+_MOST_PIECES = 100
+"""Pieces side by side, before they are joined into one."""
+_EARLIER = re.compile(r"(\d{12})\.jsonl")
+"""A piece of attnsweep up to 0.2: named by the number of its first line; the first one was overwritten by the join."""
+_PIECE, _JOINED = re.compile(r"piece-(\d{8})\.jsonl"), re.compile(r"joined-(\d{8})\.jsonl")
+
+_WRITER = "attnsweep:writer"
+_OPENING = f'"system_attr":{{"{_WRITER}":'
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A journal as it was read.
+
+    Attributes:
+        lines: Its lines.
+        seals: Their seals, none of which is broken.
+        number: The number of the last piece; 0 if there is none but those of earlier versions.
+        names: The objects that hold it.
+        passed: The objects that do not count, because a joined one covers them.
+        first: The pieces among `names` with which a writer began.
+    """
+
+    lines: list[str]
+    seals: Seals
+    number: int
+    names: list[str]
+    passed: list[str]
+    first: list[str]
+
+
+class JournalPieces:
+    """The journal of a sweep in an object store, for its one writer.
+
+    Args:
+        prefix: The sweep.
+        folder: The folder of the pieces.
+    """
+
+    def __init__(self, prefix: ObjectPrefix, folder: str) -> None:
+        self._prefix = prefix
+        self._folder = folder
+        self._names: list[str] = []
+        self._number = 0
+        self._chain = Chain()
+
+    def load(self) -> list[str]:
+        """The lines so far, and a first one of this writer's. Until it is there, a predecessor may still add pieces."""
+        opening = json.dumps(_opening(), separators=(",", ":"))
+        while True:
+            found = read_pieces(self._prefix, self._folder)
+            self._names, self._number, self._chain = found.names, found.number, found.seals.chain
+            sealed = self._chain.seal(opening)
+            if self._create([sealed]):
+                return [*found.lines, sealed]
+            if _piece(self._number) not in self._prefix.texts(self._folder):
+                raise self._taken(self._number)
+
+    def append(self, lines: list[str]) -> None:
+        if len(self._names) > _MOST_PIECES:
+            self._join()
+        if not self._create([self._chain.seal(line) for line in lines]):
+            raise self._taken(self._number)
+
+    def _create(self, lines: list[str]) -> bool:
+        """Creates the next piece, unless another writer has."""
+        self._number += 1
+        name = _piece(self._number)
+        text = "".join(f"{line}\n" for line in lines)
+        if self._prefix.swap_text(f"{self._folder}/{name}", text, None) is None:
+            # The store refuses its own write, if its answer was lost and the client asked again. No two writers write
+            # the same: the seals follow from the writers' first lines.
+            found = self._prefix.versioned(f"{self._folder}/{name}")
+            if found is None or found.text != text:
+                return False
+        self._names.append(name)
+        return True
+
+    def _join(self) -> None:
+        found = read_pieces(self._prefix, self._folder)
+        if found.number != self._number:
+            raise self._taken(found.number)
+        name = _joined(found.number)
+        # Not created, so that it may be large: a repetition overwrites it with the same content.
+        self._prefix.put_text(f"{self._folder}/{name}", "".join(f"{line}\n" for line in found.lines))
+        spare = [each for each in found.passed if not _PIECE.fullmatch(each)]
+        self._prefix.remove(self._folder, sorted({*found.names, *spare} - {name, *found.first}))
+        self._names = [name]
+
+    def _taken(self, number: int) -> StoreError:
+        return StoreError(
+            f"{self._prefix}/{self._folder}/{_piece(number)}",
+            given="a piece of the journal that another process has written",
+            expected="to be the sweep's one writer",
+            fix="wait until that process ends, or stop it; what this one has committed is kept",
+        )
+
+
+def read_pieces(prefix: ObjectPrefix, folder: str) -> Pieces:
+    """Reads a journal. A writer may add pieces and join them meanwhile.
+
+    Raises:
+        UserError: If a piece is missing or damaged. It names the piece.
+    """
+    names = prefix.texts(folder)
+    while True:
+        try:
+            return _read(prefix, folder, names)
+        except (FileNotFoundError, UserError):
+            listed = prefix.texts(folder)
+            if listed == names:
+                raise
+            names = listed
+
+
+def orphans(prefix: ObjectPrefix, folder: str, journal: Pieces) -> list[str]:
+    """The pieces of writers that had lost the sweep. Other passed ones are parts of what they were joined into."""
+    texts = _texts(prefix, folder, journal.passed)
+    held = set(journal.lines)
+    return [name for name, text in texts.items() if not held.issuperset(_lines(text))]
+
+
+def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
+    joined = max(_numbered(_JOINED, names), default=None)
+    first = joined[0] if joined else 0
+    later = [each for each in _numbered(_PIECE, names) if each[0] > first]
+    for expected, (number, name) in enumerate(later, start=first + 1):
+        if number != expected:
+            raise _damaged(prefix, f"{folder}/{_piece(expected)}", f"no such piece, although there is {name}")
+    # Those of earlier versions say where they begin, the others follow each other.
+    chosen: list[tuple[int | None, str]] = [(None, joined[1])] if joined else [*_numbered(_EARLIER, names)]
+    chosen += [(None, name) for _, name in later]
+    texts = _texts(prefix, folder, [name for _, name in chosen])
+    lines: list[str] = []
+    ends: dict[str, int] = {}
+    for begins, name in chosen:
+        if begins is not None and begins > len(lines):
+            raise _damaged(prefix, f"{folder}/{name}", f"line {begins}, but none from {len(lines)} to {begins - 1}")
+        # One that begins earlier has been joined to the first one, and was not yet removed.
+        if begins is None or begins == len(lines):
+            lines += _lines(texts[name])
+            ends[name] = len(lines)
+    seals = read_seals(line.encode() for line in lines)
+    if bad := sorted({*seals.broken, *seals.foreign}):
+        name = next(name for name, end in ends.items() if bad[0] <= end)
+        raise _damaged(prefix, f"{folder}/{name}", "a piece that does not continue those before it, or was changed")
+    passed = [name for _, name in _ours(names) if name not in ends]
+    begun = [name for _, name in later if _OPENING in texts[name]]
+    return Pieces(lines, seals, later[-1][0] if later else first, list(ends), passed, begun)
+
+
+def _ours(names: Collection[str]) -> list[tuple[int, str]]:
+    return [each for pattern in (_EARLIER, _JOINED, _PIECE) for each in _numbered(pattern, names)]
+
+
+def _numbered(pattern: re.Pattern[str], names: Collection[str]) -> list[tuple[int, str]]:
+    matches = ((pattern.fullmatch(name), name) for name in names)
+    return sorted((int(match[1]), name) for match, name in matches if match)
+
+
+def _texts(prefix: ObjectPrefix, folder: str, names: list[str]) -> dict[str, str]:
+    with ThreadPoolExecutor(prefix.n_at_once) as threads:
+        texts = threads.map(prefix.read_text, [f"{folder}/{name}" for name in names])
+        return dict(zip(names, texts, strict=True))
+
+
+def _lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _piece(number: int) -> str:
+    return f"piece-{number:08d}.jsonl"
+
+
+def _joined(number: int) -> str:
+    return f"joined-{number:08d}.jsonl"
+
+
+def _opening() -> dict[str, object]:
+    """An entry that tells one writer from all others. Optuna passes over attributes of a study that is not there."""
+    return {
+        "op_code": JournalOperation.SET_STUDY_SYSTEM_ATTR,
+        "worker_id": "attnsweep",
+        "study_id": -1,
+        "system_attr": {_WRITER: uuid.uuid4().hex},
+    }
+
+
+def _damaged(prefix: ObjectPrefix, name: str, given: str) -> UserError:
+    return UserError(
+        f"{prefix}/{name}",
+        given=given,
+        expected="the study's journal, piece by piece as it was written",
+        fix="restore the folder's objects from a copy, or from the bucket's versions",
+    )

@@ -1,0 +1,157 @@
+"""The journal's seals: no byte changes unnoticed; what older versions and other programs wrote is read as before."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+from attnsweep.orchestrator.audit.check_journal import check_journal
+from attnsweep.orchestrator.running.journal import JournalFile
+from attnsweep.orchestrator.running.journal_chain import read_seals
+from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
+from attnsweep.search_spaces import Categorical, Float, Sweep
+from attnsweep.search_spaces.sweep import Sampler
+from attnsweep.workloads.errors import UserError
+from tests.orchestrator.small_sweep import folder_of
+
+
+def _swept(path: Path, sampler: Sampler, *, with_notes: bool = False) -> SweepDirectory:
+    """A sweep of three trials, one of them refused; with two notes of another program before its last lines."""
+    spec = Sweep(
+        name="s",
+        workload="category_pairs",
+        space={"init_sigma": Float(low=1e-4, high=1.0, log=True), "optimizer": Categorical(choices=("sgd", "adam"))},
+        sampler=sampler,
+        trials=3,
+        seed=5,
+    )
+    directory = SweepDirectory.create(path, spec, {})
+    study = Study(directory)
+    for _ in range(2):
+        study.tell(study.ask().trial, 0.5)
+    study.save()
+    if with_notes:
+        _write_notes(directory)
+    study.refuse(study.ask().trial, "no")
+    study.save()
+    return directory
+
+
+def _write_notes(directory: SweepDirectory) -> None:
+    storage = JournalStorage(JournalFileBackend(str(folder_of(directory) / STUDY_FILE)))
+    study = storage.get_study_id_from_name(directory.sweep)
+    storage.set_study_system_attr(study, "dashboard:note", "mine")
+    storage.set_study_user_attr(study, "note", "promising")
+
+
+def _said(directory: SweepDirectory) -> tuple[str, list[str]]:
+    [check] = check_journal(directory, finished=True)
+    return check.line, [str(problem) for problem in check.problems]
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_every_byte_that_changes_is_noticed(sampler: Sampler, tmp_path: Path) -> None:
+    directory = _swept(tmp_path / "s", sampler, with_notes=True)
+    assert isinstance(directory.place, LocalFolder)
+    file = JournalFile(directory.place, STUDY_FILE)
+    file.load()
+    # A last line of ours that looks as one of another program without its digest.
+    file.append(['{"op_code":8,"worker_id":"attnsweep","trial_id":2,"user_attr":{"refused":"no"}}'])
+    journal = tmp_path / "s" / STUDY_FILE
+    content = journal.read_bytes()
+    assert _said(directory)[1] == []
+    unnoticed = []
+    for index in range(len(content)):
+        changed = bytearray(content)
+        changed[index] ^= 1
+        journal.write_bytes(changed)
+        if not _said(directory)[1]:
+            unnoticed.append(index)
+    assert unnoticed == []
+
+
+def test_lines_that_go_or_change_places_are_noticed(tmp_path: Path) -> None:
+    directory = _swept(tmp_path / "s", "random")
+    journal = tmp_path / "s" / STUDY_FILE
+    lines = journal.read_bytes().splitlines(keepends=True)
+    for left in range(len(lines) - 1):
+        journal.write_bytes(b"".join(lines[:left] + lines[left + 1 :]))
+        assert _said(directory)[1]
+        journal.write_bytes(b"".join([*lines[:left], lines[left + 1], lines[left], *lines[left + 2 :]]))
+        assert _said(directory)[1]
+
+
+def test_a_changed_journal_is_not_continued(tmp_path: Path) -> None:
+    directory = _swept(tmp_path / "s", "random")
+    journal = tmp_path / "s" / STUDY_FILE
+    content = journal.read_bytes().replace(b'"no"', b'"on"')
+    journal.write_bytes(content)
+    n_lines = len(content.splitlines())
+    with pytest.raises(UserError) as refused:
+        Study(directory)
+    assert str(refused.value) == (
+        f"{journal}: got 'line {n_lines - 1}, changed since it was written', expected the study's journal as attnsweep "
+        "wrote it; restore it from a copy; to see what is wrong: attnsweep audit DIR"
+    )
+    assert _said(directory)[1] == [
+        f"study.journal: lines changed since they were written: {n_lines - 1}; restore it from a copy"
+    ]
+    assert journal.read_bytes() == content
+
+
+def test_notes_are_counted_and_other_lines_are_a_fault(tmp_path: Path) -> None:
+    directory = _swept(tmp_path / "s", "random", with_notes=True)
+    journal = tmp_path / "s" / STUDY_FILE
+    n_lines = len(journal.read_text().splitlines())
+    assert _said(directory) == (
+        f"study.journal: {n_lines - 2} lines with digests, 2 notes of another program",
+        [],
+    )
+    _write_notes(directory)
+    assert _said(directory) == (
+        f"study.journal: {n_lines - 2} lines with digests, 4 notes of another program, "
+        "the last 2 of them not covered by a digest yet",
+        [],
+    )
+    with journal.open("a") as file:
+        file.write('{"op_code":6,"worker_id":"other","trial_id":0,"state":1,"values":[0.5]}\n')
+    assert _said(directory)[1] == [
+        f"study.journal: lines of another program that are no notes: {n_lines + 3}; restore it from a copy"
+    ]
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_a_journal_of_an_earlier_version_goes_on_and_is_then_covered(sampler: Sampler, tmp_path: Path) -> None:
+    directory = _swept(tmp_path / "s", sampler)
+    journal = tmp_path / "s" / STUDY_FILE
+    entries = [json.loads(line) for line in journal.read_text().splitlines()]
+    for entry in entries:
+        del entry["chain"]
+    journal.write_text("".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries))
+    assert _said(directory) == (
+        f"study.journal: {len(entries)} lines by an earlier attnsweep, without digests: not checked",
+        [],
+    )
+    study = Study(directory)
+    assert (study.n_asked, study.refused) == (3, {2: "no"})
+    study.ask()
+    study.save()
+    content = journal.read_bytes()
+    assert _said(directory)[1] == []
+    journal.write_bytes(content.replace(b'"no"', b'"on"'))
+    assert _said(directory)[1] != []
+
+
+@given(st.lists(st.sampled_from([b'{"a":1}', b'{"b":"\xc3\xa9"}']), min_size=1), st.data())
+def test_a_journal_that_is_cut_after_a_line_has_seals_that_fit(bodies: list[bytes], data: st.DataObject) -> None:
+    chain = read_seals([]).chain
+    lines = [chain.seal(body.decode()).encode() for body in bodies]
+    kept = data.draw(st.integers(0, len(lines)))
+    assert read_seals(lines[:kept]).broken == ()
+    assert all(json.loads(line).items() > json.loads(body).items() for line, body in zip(lines, bodies, strict=True))

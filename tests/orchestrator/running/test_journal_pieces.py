@@ -1,0 +1,284 @@
+"""The journal in an object store, whatever becomes of requests and writers: one chain, no gap that is passed over."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from obstore.exceptions import GenericError
+from obstore.store import MemoryStore
+
+from attnsweep.orchestrator.audit.check_journal import check_journal
+from attnsweep.orchestrator.running import journal_pieces
+from attnsweep.orchestrator.running.journal_pieces import JournalPieces, read_pieces
+from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.s3 import ObjectPrefix
+from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
+from attnsweep.search_spaces import Sweep
+from attnsweep.workloads.errors import UserError
+
+FATES = ("arrives", "arrives", "arrives", "twice", "unanswered", "late", "late", "lost")
+STEPS = ("writes", "writes", "wakes", "wakes", "takes over", "is delivered")
+
+
+@dataclass
+class Network:
+    """A way to a store on which requests to write are repeated, delayed or lost. `fate` says it of the next one."""
+
+    store: Any
+    fate: str = "arrives"
+    late: list[Callable[[], Any]] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def put(self, *given: Any, **named: Any) -> Any:
+        return self._send(lambda: self.store.put(*given, **named))
+
+    def delete(self, *given: Any) -> Any:
+        return self._send(lambda: self.store.delete(*given))
+
+    def deliver(self, index: int) -> None:
+        """Lets a delayed request arrive. Nobody waits for its answer."""
+        try:
+            self.late.pop(index)()
+        except Exception:  # noqa: BLE001  # A refusal, of whatever kind.
+            event("a late request is refused")
+
+    def _send(self, request: Callable[[], Any]) -> Any:
+        fate, self.fate = self.fate, "arrives"
+        if fate == "late":
+            self.late.append(request)
+        elif fate != "lost":
+            answer = request()
+            if fate == "arrives":
+                return answer
+            if fate == "twice":
+                return request()
+        raise GenericError("no answer")
+
+
+def _place(network: Network) -> ObjectPrefix:
+    return ObjectPrefix("memory://sweep", network.store, network)  # type: ignore[arg-type]
+
+
+def _bodies(lines: list[str]) -> list[str]:
+    """The lines without their seals, and without the first ones of writers."""
+    bodies = [line.partition(',"chain"')[0].removesuffix("}") + "}" for line in lines]
+    return [body for body in bodies if "attnsweep:writer" not in body]
+
+
+@dataclass
+class Writer:
+    """A process that continues the journal until a save fails, as a sweep's driver does.
+
+    Attributes:
+        view: The lines that it knows to be in the journal.
+        unsure: The lines of the save that failed, which may be in the journal.
+    """
+
+    place: ObjectPrefix
+    name: str
+    view: list[str] = field(default_factory=list)
+    unsure: list[str] = field(default_factory=list)
+    has_failed: bool = False
+
+    def __post_init__(self) -> None:
+        self.journal = JournalPieces(self.place, STUDY_FILE)
+        self.view = _bodies(self.journal.load())
+
+    def save(self, number: int) -> None:
+        # Lines that two writers may have in common: a sampler that is seeded draws the same.
+        lines = [f'{{"value":{number}}}', f'{{"value":{number + 1}}}']
+        try:
+            self.journal.append(lines)
+        except UserError:
+            self.unsure, self.has_failed = lines, True
+        else:
+            self.view = [*self.view, *lines]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from(FATES), st.integers(0, 5)), min_size=5, max_size=30),
+    st.randoms(use_true_random=False),
+)
+def test_whatever_happens_the_journal_is_that_of_the_last_writer(steps: list[tuple[str, str, int]], order: Any) -> None:
+    """Earlier writers wake up and go on, and requests to write arrive late, twice or not at all."""
+    network = Network(MemoryStore())
+    place = _place(network)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal_pieces, "_MOST_PIECES", 3)
+        holder = Writer(place, "0")
+        earlier: list[Writer] = []
+        for number, (step, fate, which) in enumerate(steps):
+            if step == "is delivered" and network.late:
+                network.deliver(which % len(network.late))
+                continue
+            network.fate = fate
+            if step == "takes over" or holder.has_failed:
+                try:
+                    successor = Writer(place, str(number))
+                except StoreError:
+                    continue
+                earlier.append(holder)
+                holder = successor
+            elif step == "wakes" and earlier:
+                woken = earlier[which % len(earlier)]
+                if not woken.has_failed:
+                    woken.save(number)
+                    event("an earlier writer wakes")
+                    assert woken.has_failed
+            else:
+                holder.save(number)
+            network.fate = "arrives"
+            _check(place, holder)
+        order.shuffle(network.late)
+        while network.late:
+            network.deliver(0)
+            _check(place, holder)
+        # A further process takes over and goes on.
+        last = Writer(place, "last")
+        assert last.view in (holder.view, holder.view + holder.unsure)
+        for number in range(5):
+            last.save(number)
+        assert not last.has_failed
+        _check(place, last)
+
+
+def _check(place: ObjectPrefix, holder: Writer) -> None:
+    held = _bodies(read_pieces(place, STUDY_FILE).lines)
+    assert held in (holder.view, holder.view + holder.unsure)
+
+
+def _journal(n_saves: int) -> tuple[ObjectPrefix, Writer]:
+    place = _place(Network(MemoryStore()))
+    writer = Writer(place, "0")
+    for number in range(n_saves):
+        writer.save(number)
+    return place, writer
+
+
+def test_a_piece_whose_answer_was_lost_is_its_writers() -> None:
+    """The client asks again, and the store refuses: there is one already."""
+    network = Network(MemoryStore(), fate="twice")
+    writer = Writer(_place(network), "0")
+    network.fate = "twice"
+    writer.save(7)
+    assert not writer.has_failed
+    _check(writer.place, writer)
+
+
+def test_a_piece_that_is_missing_is_refused_by_name() -> None:
+    place, _ = _journal(5)
+    place.remove(STUDY_FILE, ["piece-00000003.jsonl"])
+    for read in (lambda: read_pieces(place, STUDY_FILE), lambda: Writer(place, "1")):
+        with pytest.raises(UserError) as refused:
+            read()
+        assert str(refused.value) == (
+            "memory://sweep/study.journal/piece-00000003.jsonl: got 'no such piece, although there is "
+            "piece-00000004.jsonl', expected the study's journal, piece by piece as it was written; "
+            "restore the folder's objects from a copy, or from the bucket's versions"
+        )
+
+
+@pytest.mark.parametrize("change", ["another's", "cut", "empty", "a byte"])
+def test_a_piece_that_does_not_continue_the_others_is_refused_by_name(change: str) -> None:
+    place, _ = _journal(5)
+    other, _ = _journal(5)
+    name = f"{STUDY_FILE}/piece-00000003.jsonl"
+    text = place.read_text(name)
+    changed = {
+        "another's": other.read_text(name),
+        "cut": text.splitlines(keepends=True)[0],
+        "empty": "",
+        "a byte": text.replace("value", "valve", 1),
+    }[change]
+    place.put_text(name, changed)
+    with pytest.raises(UserError, match=r"piece-0000000[34]\.jsonl: got 'a piece that does not continue"):
+        read_pieces(place, STUDY_FILE)
+
+
+def test_a_writer_that_wakes_after_its_successor_began_learns_it() -> None:
+    place, first = _journal(2)
+    second = Writer(place, "1")
+    with pytest.raises(StoreError) as refused:
+        first.journal.append(["{}"])
+    assert str(refused.value) == (
+        "memory://sweep/study.journal/piece-00000004.jsonl: got 'a piece of the journal that another process has "
+        "written', expected to be the sweep's one writer; wait until that process ends, or stop it; what this one has "
+        "committed is kept"
+    )
+    assert _bodies(read_pieces(place, STUDY_FILE).lines) == second.view
+
+
+def test_a_writer_that_wakes_after_its_successor_joined_the_pieces_learns_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    place, first = _journal(2)
+    second = Writer(place, "1")
+    monkeypatch.setattr(journal_pieces, "_MOST_PIECES", 3)
+    for number in range(6):
+        second.save(number)
+    with pytest.raises(StoreError, match=r"piece-00000004\.jsonl: got 'a piece of the journal that another process"):
+        first.journal.append(["{}"])
+    assert _bodies(read_pieces(place, STUDY_FILE).lines) == second.view
+
+
+def _checked(place: ObjectPrefix, path: Path) -> list[str]:
+    spec = Sweep(name="s", workload="category_pairs", space={"init_sigma": 0.1}, trials=1)
+    directory = replace(SweepDirectory.create(path / "s", spec, {}), place=place)
+    [check] = check_journal(directory, finished=True)
+    return [str(problem) for problem in check.problems]
+
+
+def test_a_piece_of_a_writer_that_had_lost_the_sweep_does_not_count_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, writer = _journal(2)
+    stray = place.read_text(f"{STUDY_FILE}/piece-00000003.jsonl").replace("1", "7")
+    monkeypatch.setattr(journal_pieces, "_MOST_PIECES", 3)
+    for number in range(3):
+        writer.save(number)
+    assert _checked(place, tmp_path / "before") == []
+    place.put_text(f"{STUDY_FILE}/piece-00000003.jsonl", stray)
+    assert _bodies(read_pieces(place, STUDY_FILE).lines) == writer.view
+    assert _checked(place, tmp_path / "after") == [
+        "1 pieces of the journal by a process that had lost the sweep: piece-00000003.jsonl; nothing reads them: "
+        "remove them from memory://sweep/study.journal"
+    ]
+
+
+EARLIER = {0: ["0", "1"], 2: ["2"], 3: ["3", "4"]}
+
+
+def _put_earlier(place: ObjectPrefix, pieces: dict[int, list[str]]) -> None:
+    for begins, values in pieces.items():
+        text = "".join(f'{{"value":{value}}}\n' for value in values)
+        place.put_text(f"{STUDY_FILE}/{begins:012d}.jsonl", text)
+
+
+@pytest.mark.parametrize("pieces", [EARLIER, EARLIER | {0: list("01234")}, {0: list("01234")}])
+def test_pieces_of_earlier_versions_are_read_and_continued(
+    pieces: dict[int, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they were left: side by side, joined and not yet removed, joined."""
+    place = _place(Network(MemoryStore()))
+    _put_earlier(place, pieces)
+    writer = Writer(place, "1")
+    assert writer.view == [f'{{"value":{value}}}' for value in range(5)]
+    writer.save(7)
+    _check(place, writer)
+    monkeypatch.setattr(journal_pieces, "_MOST_PIECES", 1)
+    writer.save(8)
+    _check(place, writer)
+    assert len(place.texts(STUDY_FILE)) == 3
+    assert _checked(place, tmp_path) == []
+
+
+def test_a_gap_in_pieces_of_earlier_versions_is_refused_by_name() -> None:
+    place = _place(Network(MemoryStore()))
+    _put_earlier(place, {begins: values for begins, values in EARLIER.items() if begins != 2})
+    with pytest.raises(UserError, match=r"000000000003\.jsonl: got 'line 3, but none from 2 to 2'"):
+        read_pieces(place, STUDY_FILE)
