@@ -3,6 +3,7 @@
 from tests.planted.fault import Fault
 
 _TWO_RESUMES = "tests/orchestrator/running/test_two_resumes.py"
+_SELF_CHECK = "tests/orchestrator/running/test_fault_of_self_check.py"
 
 FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
@@ -32,5 +33,33 @@ FAULTS_OF_RESUMED_SWEEPS = (
         "    if not found.finished:\n",
         "    if False:\n",
         (_TWO_RESUMES,),
+    ),
+    Fault(
+        "a run that ends well although its self-check found a difference",
+        "orchestrator/running_commands.py",
+        "if summary.fault is not None or unkept is not None:",
+        "if unkept is not None:",
+        (_SELF_CHECK,),
+    ),
+    Fault(
+        "a difference that nobody is told of",
+        "orchestrator/running_commands.py",
+        "        hooks.tell_fault(on_failure, place, summary.fault)\n",
+        "        pass\n",
+        (_SELF_CHECK,),
+    ),
+    Fault(
+        "a difference that status does not know of",
+        "orchestrator/report/screen/status.py",
+        "    if fault:\n",
+        "    if False:\n",
+        (_SELF_CHECK,),
+    ),
+    Fault(
+        "a difference that the report does not show",
+        "orchestrator/report/templates/sweep.html.j2",
+        "{% if report.fault %}",
+        "{% if false %}",
+        (_SELF_CHECK,),
     ),
 )
