@@ -9,6 +9,7 @@ import typer
 from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags
 from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.storage.location import as_argument, locate
 from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.tools import hooks
@@ -246,7 +247,8 @@ def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | Non
     except Exception as error:  # noqa: BLE001  # Whatever it is, the sweep has finished, and its rows are there.
         place = as_argument(sweep.place)
         again = f"attnsweep resume {place}" if {*trials} <= {*sweep.keep_weights} else "the same command"
-        said = plain(without_credentials(f"{type(error).__name__}: {error}"))
+        kind = "" if isinstance(error, UserError | SweepError) else f"{type(error).__name__}: "
+        said = plain(without_credentials(f"{kind}{error}"))
         return f"the sweep has finished, but weights in {place}/weights are missing ({said}); to try again: {again}"
     return None
 
