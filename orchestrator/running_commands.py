@@ -8,7 +8,9 @@ import typer
 
 from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags
-from attnsweep.orchestrator.storage.location import locate
+from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.errors import SweepError
+from attnsweep.orchestrator.storage.location import as_argument, locate
 from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.tools import hooks
 from attnsweep.orchestrator.tools import resource_options as on
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from attnsweep.orchestrator.report.screen.summary import Summary
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
-EXIT_SOME_FAILED, EXIT_INTERRUPTED = 3, 130
+EXIT_FAULT, EXIT_SOME_FAILED, EXIT_INTERRUPTED = 1, 3, 130
 
 NoReport = Annotated[bool, typer.Option("--no-report", help="Draw no report when the sweep is finished.")]
 
@@ -125,8 +128,8 @@ def run(
         with hooks.telling_faults(on_failure):
             summary = start(sweep, place, resources, _stderr(), code, annotation)
     # A repetition of `--or-resume` may name further trials.
-    _keep_weights(summary, {*annotation.keep_weights, *summary.directory.keep_weights})
-    _conclude(summary, on_finish, report=not no_report, as_json=as_json)
+    kept = {*annotation.keep_weights, *summary.directory.keep_weights}
+    _conclude(summary, kept, on_finish, on_failure, report=not no_report, as_json=as_json)
 
 
 def resume(
@@ -183,8 +186,7 @@ def resume(
                 more_trials=more_trials,
                 more_replicates=more_replicates,
             )
-    _keep_weights(summary, summary.directory.keep_weights)
-    _conclude(summary, on_finish, report=not no_report, as_json=as_json)
+    _conclude(summary, summary.directory.keep_weights, on_finish, on_failure, report=not no_report, as_json=as_json)
 
 
 def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
@@ -201,26 +203,54 @@ def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
         add_report(sweep, tracking_uri)
 
 
-def _keep_weights(summary: "Summary", trials: Collection[int]) -> None:
-    """Keeps the final weights of some trials, once the sweep is finished. Idempotent."""
-    if trials and summary.finished:
-        from attnsweep.orchestrator.inspection.kept_weights import keep_weights
-
-        keep_weights(summary.directory, trials, lambda line: typer.echo(line, err=True))
-
-
-def _conclude(summary: "Summary", on_finish: str | None, *, report: bool, as_json: bool) -> None:
+def _conclude(
+    summary: "Summary",
+    keep_weights: Collection[int],
+    on_finish: str | None,
+    on_failure: str | None,
+    *,
+    report: bool,
+    as_json: bool,
+) -> None:
+    """Says how the run ended; then what is no part of the sweep, so that its failure takes nothing from it."""
     summary.print(_stderr(), report=report)
     if as_json:
         typer.echo(summary.to_json())
     if not summary.finished:
         raise typer.Exit(EXIT_INTERRUPTED)
-    if on_finish is not None:
+    place = str(summary.directory.place)
+    if summary.fault is not None:
+        hooks.tell_fault(on_failure, place, summary.fault)
+    elif on_finish is not None:
         hooks.call(on_finish, summary.to_json())
+    unkept = _keep_weights(summary.directory, keep_weights)
+    if unkept is not None:
+        typer.echo(f"attnsweep: {unkept}", err=True)
+        hooks.tell_fault(on_failure, place, unkept)
     if report:
         _draw_report(summary)
+    if summary.fault is not None or unkept is not None:
+        raise typer.Exit(EXIT_FAULT)
     if summary.n_failed or summary.refused:
         raise typer.Exit(EXIT_SOME_FAILED)
+
+
+def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | None:
+    """Keeps the final weights of some trials of a finished sweep; returns what failed. Idempotent."""
+    if not trials:
+        return None
+    from attnsweep.orchestrator.inspection.kept_weights import keep_weights
+    from attnsweep.orchestrator.terminal import plain
+
+    try:
+        keep_weights(sweep, trials, lambda line: typer.echo(line, err=True))
+    except Exception as error:  # noqa: BLE001  # Whatever it is, the sweep has finished, and its rows are there.
+        place = as_argument(sweep.place)
+        again = f"attnsweep resume {place}" if {*trials} <= {*sweep.keep_weights} else "the same command"
+        kind = "" if isinstance(error, UserError | SweepError) else f"{type(error).__name__}: "
+        said = plain(without_credentials(f"{kind}{error}"))
+        return f"the sweep has finished, but weights in {place}/weights are missing ({said}); to try again: {again}"
+    return None
 
 
 def _draw_report(summary: "Summary") -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow.compute as pc
 import torch
 
-from attnsweep.orchestrator.inspection.kept_weights import kept_weights
-from attnsweep.orchestrator.inspection.replay import find_training, recorded_tasks, retrain_checked
+from attnsweep.orchestrator.inspection.kept_weights import End, ends_of
+from attnsweep.orchestrator.inspection.recorded import find_training, recorded_tasks
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -69,11 +69,10 @@ def _read(sweep: SweepDirectory, training: str, workload: str) -> tuple[str, str
     training_id = find_training(ledger, training)
     row = ledger.trainings(filter=pc.field("training_id") == training_id)
     (outcome,) = row["outcome"].to_pylist()
-    weights = kept_weights(sweep, training_id)
-    if weights is None:
-        if outcome == "failed":
-            raise _no_weights(outcome, "a training that ended")
-        weights = _replayed(sweep, training_id)
+    if outcome == "failed":
+        raise _no_weights(outcome, "a training that ended")
+    (end,) = ends_of(sweep, [training_id])
+    weights = _as_recorded(end)
     if not all(bool(torch.isfinite(value).all()) for value in weights.values()):
         raise _no_weights(outcome, "finite weights")
     (task,) = recorded_tasks(load_workload_of(sweep), row)
@@ -81,16 +80,15 @@ def _read(sweep: SweepDirectory, training: str, workload: str) -> tuple[str, str
     return base_name(training_id, text), text
 
 
-def _replayed(sweep: SweepDirectory, training_id: str) -> State:
-    weights, deviation = retrain_checked(sweep, training_id)
-    if not deviation.agrees:
+def _as_recorded(end: End) -> State:
+    if end.difference:
         raise UserError(
             "base",
-            given=f"a training that ends otherwise when trained again ({', '.join(deviation.disagreements())})",
+            given=end.difference,
             expected="one that is repeated to the last bit, or whose weights were kept",
             fix="run its sweep with --keep-weights, with the versions and on the kind of machine of this run",
         )
-    return weights
+    return end.state
 
 
 def _no_weights(outcome: str, expected: str) -> UserError:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from attnsweep.orchestrator.inspection.gradient_report import GradientReport
-from attnsweep.orchestrator.inspection.kept_weights import by_shape, ended_states
+from attnsweep.orchestrator.inspection.kept_weights import by_shape, ends_of, stacked
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -82,7 +82,11 @@ def check_sweep(directory: SweepDirectory, say: Say) -> GradientReport:
             names = ", ".join(f"{row['trial']}/{row['replicate']} ({row['outcome']})" for row in rows)
             say(f"training again, unless their weights were kept: {names} ...")
             with _timed(seconds, "training again"):
-                state = ended_states(directory, [row["training_id"] for row in rows])
+                ends = ends_of(directory, [row["training_id"] for row in rows])
+            for row, end in zip(rows, ends, strict=True):
+                if end.difference:
+                    say(f"{row['trial']}/{row['replicate']}: {end.difference}")
+            state = stacked([end.state for end in ends])
             ended = at_weights(workload, trainings, state, f"the ends of {names}")
             subjects += [at_random_weights(workload, trainings), *([ended] if ended else [])]
         findings = _checked(subjects, seconds, say, compiles=directory.engine == "blocks")

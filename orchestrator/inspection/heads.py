@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer
 from attnsweep.orchestrator.inspection.head import Head, heads_of_layer
 from attnsweep.orchestrator.inspection.heads_figure import heads_figure
-from attnsweep.orchestrator.inspection.kept_weights import kept_weights
-from attnsweep.orchestrator.inspection.replay import find_training, recorded_rows, recorded_tasks, retrain_checked
+from attnsweep.orchestrator.inspection.kept_weights import ends_of
+from attnsweep.orchestrator.inspection.recorded import find_training, recorded_rows, recorded_tasks
 from attnsweep.orchestrator.inspection.why import WITHOUT_END
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.location import Location
@@ -158,13 +158,9 @@ def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) 
     (task,) = recorded_tasks(workload, recorded.trainings)
     # Before it is trained again: a model without heads, or a sentence that is not there, is refused at once.
     looked_at(workload, task.training, {}, sentence)
-    state, note = kept_weights(directory, row["training_id"]), ""
-    if state is None:
-        state, deviation = retrain_checked(directory, row["training_id"])
-        if not deviation.agrees:
-            note = f"trained again it ends otherwise than recorded ({', '.join(deviation.disagreements())})"
-    maps = looked_at(workload, task.training, state, sentence)
-    return joined(workload, row, maps, [] if recorded.heads is None else recorded.heads.to_pylist(), note)
+    (end,) = ends_of(directory, [row["training_id"]])
+    maps = looked_at(workload, task.training, end.state, sentence)
+    return joined(workload, row, maps, [] if recorded.heads is None else recorded.heads.to_pylist(), end.difference)
 
 
 def has_end(row: Mapping[str, Any]) -> bool:

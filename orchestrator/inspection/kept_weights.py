@@ -1,10 +1,13 @@
 """The weights with which trainings ended, kept in the sweep directory where they were asked for.
 
 `weights/<training_id>-<digest>.parquet` has one row for each parameter and buffer: its name, type, shape and bytes.
-What is not kept is trained again, to the same bits on the same type of machine.
+What is not kept is trained again, to the same bits on the same type of machine. Weights of another ending than the
+recorded one are not kept.
 """
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -15,15 +18,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
-from attnsweep.orchestrator.inspection.replay import find_training, recorded_tasks, retrain
+from attnsweep.orchestrator.inspection.recorded import find_training, recorded_tasks
+from attnsweep.orchestrator.inspection.retraining import retrain
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.place import Place, digest
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import UserError
+
+_log = logging.getLogger(__name__)
 
 FOLDER = "weights"
 _SCHEMA = pa.schema(
@@ -36,27 +43,37 @@ _SCHEMA = pa.schema(
 )
 
 
+@dataclass(frozen=True)
+class End:
+    """Where a training ended.
+
+    Attributes:
+        state: Its parameters and buffers by name.
+        difference: Empty, or in what this is another ending than the recorded one, in words.
+    """
+
+    state: State
+    difference: str = ""
+
+
 def trained_weights(directory: Location, training: str) -> State:
     """The parameters and buffers with which a training ended, by name; trained again unless they were kept.
+
+    A warning is logged if it then ends otherwise than recorded.
 
     Args:
         directory: The sweep directory.
         training: `TRIAL/REPLICATE`, a `training_id` or its beginning.
 
     Raises:
-        UserError: If there is no such training, the kept file is damaged, or the sweep's code is not trusted.
+        UserError: If there is no such training, it fails when trained again, the kept file is damaged, or the sweep's
+            code is not trusted.
     """
     sweep = SweepDirectory.open(directory)
-    training_id = find_training(Ledger(sweep.place), training)
-    if (kept := kept_weights(sweep, training_id)) is not None:
-        return kept
-    return {name: value[0] for name, value in retrain(sweep, [training_id])[1].items()}
-
-
-def kept_weights(directory: SweepDirectory, training_id: str) -> State | None:
-    """The weights of a training by name; `None` if they were not kept. Raises UserError if the file is damaged."""
-    name = _kept(directory.place).get(training_id)
-    return None if name is None else _read(directory.place, name)
+    (end,) = ends_of(sweep, [find_training(Ledger(sweep.place), training)])
+    if end.difference:
+        _log.warning("weights of %s: %s", training, end.difference)
+    return end.state
 
 
 def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callable[[str], None]) -> None:
@@ -66,27 +83,62 @@ def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callab
         directory: A finished sweep.
         trials: Their numbers.
         say: Told what begins.
+
+    Raises:
+        SweepError: If a training fails, or ends otherwise than recorded, when it is trained again. The weights of the
+            others are kept.
     """
     kept = _kept(directory.place)
     ledger = Ledger(directory.place)
     rows = ledger.trainings(filter=pc.field("trial").isin(list(trials)) & (pc.field("outcome") != "failed"))
+    wrong = []
     for of_shape in by_shape(directory, rows):
         training_ids = [row["training_id"] for row, _ in of_shape if row["training_id"] not in kept]
         if training_ids:
             say(f"training {len(training_ids)} trainings again, to keep their weights ...")
-            _, state = retrain(directory, training_ids)
             directory.place.make_folders([FOLDER])
-            for lane, training_id in enumerate(training_ids):
-                table = _table({name: value[lane] for name, value in state.items()})
-                directory.place.publish(training_id, {FOLDER: partial(pq.write_table, table)})
+            for found in retrain(directory, training_ids):
+                if found.state is None or found.difference:
+                    wrong.append(f"{found.name}: {found.difference}")
+                    continue
+                write = partial(pq.write_table, _table(found.state))
+                directory.place.publish(found.deviation.training_id, {FOLDER: write})
+    if wrong:
+        raise SweepError(f"not kept: those of {'; '.join(wrong)}", directory.place)
 
 
-def ended_states(directory: SweepDirectory, training_ids: Sequence[str]) -> State:
-    """The parameters and buffers (L, ...) with which trainings of one shape ended, kept or trained again."""
+def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]:
+    """Where trainings ended, in the order asked for: those whose weights were not kept are trained again.
+
+    Raises:
+        UserError: If one fails when it is trained again, or a kept file is damaged.
+    """
     kept = _kept(directory.place)
-    if not all(each in kept for each in training_ids):
-        return retrain(directory, training_ids)[1]
-    states = [_read(directory.place, kept[each]) for each in training_ids]
+    ends = {each: End(_read(directory.place, kept[each])) for each in training_ids if each in kept}
+    missing = [each for each in training_ids if each not in kept]
+    if missing:
+        found = zip(missing, retrain(directory, missing), strict=True)
+        ends |= {each: End(again.ended, again.difference) for each, again in found}
+    return [ends[each] for each in training_ids]
+
+
+def ended_lanes(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lanes[Any], State]:
+    """Trainings of one shape and their parameters and buffers (L, ...) where they ended, in the order asked for.
+
+    A warning is logged of each that ends otherwise than recorded.
+
+    Raises:
+        UserError: For an id that is not in the ledger, or if one fails when it is trained again.
+    """
+    found = retrain(directory, training_ids)
+    for each in found:
+        if each.difference:
+            _log.warning("%s: %s", each.name, each.difference)
+    return Lanes([each.training for each in found], torch.device("cpu")), stacked([each.ended for each in found])
+
+
+def stacked(states: Sequence[State]) -> State:
+    """The states (L, ...) of trainings of one shape."""
     return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 

@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 
 from attnsweep.orchestrator.inspection.head import Head
 from attnsweep.orchestrator.inspection.heads import Heads, has_end, joined, looked_at
-from attnsweep.orchestrator.inspection.kept_weights import by_shape, ended_states
-from attnsweep.orchestrator.inspection.replay import recorded_rows
+from attnsweep.orchestrator.inspection.kept_weights import by_shape, ends_of
+from attnsweep.orchestrator.inspection.recorded import recorded_rows
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.explorer.head_maps import ShownHead, ShownLayer, TrainingMaps
 from attnsweep.orchestrator.report.sweep_report import SweepReport
@@ -66,11 +66,11 @@ def _heads(report: SweepReport, training_ids: Sequence[str]) -> Iterator[Heads]:
     recorded = recorded_rows(Ledger(report.directory.place), training_ids)
     scored = [] if recorded.heads is None else recorded.heads.to_pylist()
     for of_shape in by_shape(report.directory, recorded.trainings):
-        states = ended_states(report.directory, [row["training_id"] for row, _ in of_shape])
-        for lane, (row, training) in enumerate(of_shape):
-            maps = looked_at(workload, training, {name: value[lane] for name, value in states.items()})
+        ends = ends_of(report.directory, [row["training_id"] for row, _ in of_shape])
+        for (row, training), end in zip(of_shape, ends, strict=True):
+            maps = looked_at(workload, training, end.state)
             mine = [each for each in scored if each["training_id"] == row["training_id"]]
-            yield joined(workload, row, maps, mine)
+            yield joined(workload, row, maps, mine, end.difference)
 
 
 def _shown(found: Heads) -> TrainingMaps:
@@ -86,7 +86,8 @@ def _shown(found: Heads) -> TrainingMaps:
         for layer in found.maps.layers
     )
     sentence = f"Sentence {found.maps.number} of {found.maps.n_sentences}: {found.maps.text}"
-    return TrainingMaps(name=found.name, text=sentence, layers=tuple(layers))
+    text = f"{sentence} ({found.note})" if found.note else sentence
+    return TrainingMaps(name=found.name, text=text, layers=tuple(layers))
 
 
 def _title(head: Head) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow.compute as pc
 import torch
 
-from attnsweep.orchestrator.inspection.kept_weights import ended_states
-from attnsweep.orchestrator.inspection.replay import find_training, recorded_tasks
+from attnsweep.orchestrator.inspection.kept_weights import ends_of
+from attnsweep.orchestrator.inspection.recorded import find_training, recorded_tasks
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
@@ -38,6 +38,8 @@ class Why:
         sweep: The directory, as the user named it.
         row: The training's row of `trainings`.
         training: Its parameters and seed.
+        difference: Empty, or in what it ends otherwise than recorded when trained again: the words are then of that
+            other ending.
         words: Of its gradients, where it ended.
         saddle: The direction in which the loss curves down most; `None` unless a part is starved and the loss has
             second derivatives.
@@ -50,6 +52,7 @@ class Why:
     sweep: str
     row: Mapping[str, Any]
     training: Training[Any]
+    difference: str
     words: GradientWords
     saddle: Saddle | None
     curve: Sequence[tuple[int, float]]
@@ -72,6 +75,7 @@ class Why:
         escape = self.predicted_escape
         content = {
             **{name: self.row[name] for name in names},
+            "difference": self.difference,
             "state": self.words.state(),
             "predicted_escape_step": escape,
             "norms": {name: float(value.norm()) for name, value in self.words.weights.items()},
@@ -121,15 +125,16 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
             fix='see: attnsweep query DIR "select trial, replicate from trainings where stuck"',
         )
     (task,) = recorded_tasks(workload, rows)
-    state = ended_states(directory, [row["training_id"]])
+    (end,) = ends_of(directory, [row["training_id"]])
     losses = ledger.curves(filter=mine & (pc.field("metric") == "eval_loss") & (pc.field("trial") == row["trial"]))
     curve = sorted(zip(losses["step"].to_pylist(), losses["value"].to_pylist(), strict=True))
     with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
-        words, saddle = _words(workload, task.training, {key: value[0] for key, value in state.items()})
+        words, saddle = _words(workload, task.training, end.state)
         return Why(
             sweep=shown,
             row=row,
             training=task.training,
+            difference=end.difference,
             words=words,
             saddle=saddle,
             curve=curve,

@@ -27,7 +27,8 @@ def pages_of(report: SweepReport) -> list[WhyPage]:
 def page_of(found: Why) -> WhyPage:
     """One training's page."""
     words = found.words
-    facts = [(words.state(), _meaning(words))]
+    facts = [("another ending", f"{found.difference}; this page is about that ending")] if found.difference else []
+    facts.append((words.state(), _meaning(words)))
     facts += [("way out", way) for way in _way_out(found)]
     facts += [("curvature", text) for text in _curvature(found)]
     facts += [("forecast", _forecast(found)), ("certificate", _certificate(found))]

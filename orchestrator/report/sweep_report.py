@@ -21,6 +21,7 @@ from attnsweep.orchestrator.report.role_hazards import RoleHazards, read_role_ha
 from attnsweep.orchestrator.report.stuck_rows import StuckRow, stuck_rows
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.replays import earlier_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
@@ -81,6 +82,12 @@ class SweepReport:
     def solved(self) -> Rate:
         """The solved rate over all trials."""
         return self.results.solved
+
+    @property
+    def fault(self) -> str | None:
+        """What the self-check at the sweep's end found to be wrong; `None` if nothing was."""
+        replays = earlier_replays(self.directory)
+        return None if replays is None else replays.fault
 
     @property
     def planned(self) -> str:

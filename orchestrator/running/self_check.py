@@ -11,15 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from attnsweep.orchestrator.inspection.deviation import Deviation, deviation
-from attnsweep.orchestrator.inspection.replay import recorded_rows, recorded_tasks, to_replay
+from attnsweep.orchestrator.inspection.recorded import by_training, recorded_rows, recorded_tasks, to_replay
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.replays import Replays, write_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.identity import Shape, Task
-from attnsweep.orchestrator.training.messages import PackOrder, Raised, Rows, Trained
+from attnsweep.orchestrator.training.messages import PackOrder, Raised, Trained
 from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.width import width_on
@@ -49,9 +48,10 @@ def replay_some(
     if not chosen:
         return _record(directory, {}, [], {})
     rows = recorded_rows(ledger, chosen)
-    recorded = _by_training(rows)
-    ids = {_place(of_one): each for each, of_one in recorded.items()}
-    tasks = {each: recorded_tasks(workload, recorded[each].trainings)[0] for each in chosen}
+    recorded, ids = by_training(rows), rows.trainings["training_id"].to_pylist()
+    by_id = dict(zip(ids, recorded_tasks(workload, rows.trainings), strict=True))
+    tasks = {each: by_id[each] for each in chosen}
+    id_at = {(task.trial, task.replicate): each for each, task in tasks.items()}
     waiting = _packs(tasks, rows.trainings)
     found: dict[str, Deviation] = {}
     in_packs: list[str] = []
@@ -65,10 +65,9 @@ def replay_some(
             match report:
                 case Trained():
                     n_losses = 0
-                    # By place: version 0.1 had a parameter that is no longer part of a training's id.
-                    replayed = {ids[_place(again)]: again for again in _by_training(report.rows).values()}
-                    found |= {each: deviation(recorded[each], again) for each, again in replayed.items()}
-                    in_packs += replayed if len(replayed) > 1 else ()
+                    replayed = by_training(report.rows)
+                    found |= {id_at[place]: deviation(recorded[place], again) for place, again in replayed.items()}
+                    in_packs += [id_at[place] for place in replayed] if len(replayed) > 1 else []
                 case Raised() if len(order.tasks) == 1:
                     # In its pack this training did not raise.
                     return _record(directory, found, in_packs, {order.pack: ["error"]})
@@ -101,22 +100,6 @@ def _packs(tasks: Mapping[str, Task], recorded: pa.Table) -> list[PackOrder]:
     ]
     packs += [[each] for each in chosen[:_N_ALONE]]
     return [PackOrder(lanes[0], [tasks[each] for each in lanes], as_in=sizes[lanes[0]]) for lanes in packs]
-
-
-def _by_training(rows: Rows) -> dict[str, Rows]:
-    """The rows of each training, by its id."""
-    found = {}
-    for training_id in rows.trainings["training_id"].to_pylist():
-        mine = pc.field("training_id") == training_id
-        heads = None if rows.heads is None else rows.heads.filter(mine)
-        found[training_id] = Rows(rows.trainings.filter(mine), rows.curves.filter(mine), heads)
-    return found
-
-
-def _place(of_one: Rows) -> tuple[int, int]:
-    """The trial and the replicate of one training."""
-    (row,) = of_one.trainings.select(["trial", "replicate"]).to_pylist()
-    return row["trial"], row["replicate"]
 
 
 def _record(

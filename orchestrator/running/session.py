@@ -15,6 +15,7 @@ from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.screen.summary import Summary, how_to_continue, summarize
 from attnsweep.orchestrator.running.charges import check_charges
 from attnsweep.orchestrator.running.engine_choice import Ahead, engine_for
+from attnsweep.orchestrator.running.entry import Entry, as_it_ended, going_on
 from attnsweep.orchestrator.running.few_steps import few_steps_warning
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
@@ -45,7 +46,6 @@ from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.orchestrator.training.resources import Resources, StartPool, open_resources
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import load_workload
@@ -53,7 +53,6 @@ from attnsweep.workloads.user_code import UserCode, user_code_of
 
 _NOTHING_TO_REMEMBER = Annotation()
 _THIS_MACHINE = Resources()
-_NOTHING_MORE = Extension()
 _PREDECESSOR_SECONDS = 1.1 * LEASE_SECONDS
 """How long a sweep in an object store looks taken after its driver was killed, and some."""
 _LOOK_SECONDS = 5.0
@@ -110,7 +109,7 @@ def run_sweep(
         environment, files = Environment.current(workload, engine), sha256_of_files(pinned(workload, spec))
         directory = SweepDirectory.create(where, spec, defaults, environment, code, files, annotation, base)
         take_promise(directory)
-        return session.run(directory, workload, start_pool)
+        return session.run(directory, workload, start_pool, going_on(workload, environment))
 
 
 def run_or_resume(
@@ -147,7 +146,7 @@ def run_or_resume(
         return resume_sweep(found.place, resources, console, patience=_PREDECESSOR_SECONDS)
     tracking_uri()
     with open_resources(Resources(local=True)) as start_pool:
-        return _Session(resources, console, _PREDECESSOR_SECONDS).run(found, workload, start_pool)
+        return _Session(resources, console, _PREDECESSOR_SECONDS).run(found, workload, start_pool, as_it_ended)
 
 
 def resume_sweep(
@@ -175,28 +174,18 @@ def resume_sweep(
             it is not trusted, versions or code differ and `accept_drift` is not given, or another process works on it.
         SweepError: If the sweep cannot continue.
     """
-    more = Extension(more_trials, more_replicates)
-    session = _Session(resources, console or PlainConsole(stderr=True), patience, more)
+    session = _Session(resources, console or PlainConsole(stderr=True), patience)
     tracking_uri()
     directory = SweepDirectory.open(where)
     workload = load_workload_of(directory)
-    check_sweep(more.of(directory.spec), workload.parameters)
-    check_unchanged(directory, pinned(workload, directory.spec))
-    environment = Environment.current(workload, directory.engine)
-    changes = directory.changes(environment)
-    if changes and not accept_drift:
-        raise UserError(
-            str(directory.place),
-            given="; ".join(changes),
-            expected="the versions and code that the sweep was trained with so far",
-            fix=f"restore them, or continue with attnsweep resume {as_argument(directory.place)} --accept-drift: "
-            "column `environment` then distinguishes the rows",
-        )
+    more, environment = Extension(more_trials, more_replicates), Environment.current(workload, directory.engine)
+    enter = going_on(workload, environment, more, accept_drift=accept_drift)
+    check_unchanged(directory, pinned(workload, enter(directory).spec))
     processes.start_ahead()
     ahead = Ahead.of(directory.spec, workload, resources, lambda: directory.engine)
     try:
         with open_resources(resources, ahead.programs) as start_pool:
-            return session.run(directory, workload, start_pool, environment)
+            return session.run(directory, workload, start_pool, enter)
     except PoolError as error:
         raise SweepError(str(error), directory.place) from error
 
@@ -206,14 +195,22 @@ class _OpenSweep:
     """A sweep whose ledger and study this process alone writes.
 
     Attributes:
+        found: As its record says.
+        directory: As this run goes on with it; `record` makes its record say so.
         rows: The `trainings` of earlier runs: the columns that the loop and the display need.
     """
 
+    found: SweepDirectory
     directory: SweepDirectory
     workload: Workload[Any]
     study: Study
     writer: LedgerWriter
     rows: pa.Table
+
+    def record(self) -> None:
+        """Records what this run changes, once nothing can refuse the run any more: a refusal changes nothing."""
+        self.writer.confirm()
+        self.found.record_as(self.directory)
 
     def end_run(self, *, finished: bool, seconds: float) -> None:
         """Makes the study durable and records the run, unless another process has taken over the sweep."""
@@ -230,14 +227,12 @@ class _Session:
         resources: What it runs on.
         console: Where its progress is shown.
         patience: Seconds to wait for another process that holds the sweep.
-        more: What it adds to the sweep.
         began: When, on the monotonic clock.
     """
 
     resources: Resources
     console: Console
     patience: float = 0.0
-    more: Extension = _NOTHING_MORE
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -250,7 +245,7 @@ class _Session:
         directory: SweepDirectory,
         workload: Workload[Any],
         start_pool: StartPool,
-        environment: Environment | None = None,
+        enter: Entry,
     ) -> Summary:
         """Opens the sweep, trains its remaining trainings, and summarizes it.
 
@@ -258,10 +253,10 @@ class _Session:
             directory: The sweep.
             workload: Its workload.
             start_pool: Starts its trainers.
-            environment: The environment that resumes it; `None` for a new sweep, whose record names it already.
+            enter: What the run makes of its record.
         """
         try:
-            with self._opened(directory, workload, environment) as sweep:
+            with self._opened(directory, workload, enter) as sweep:
                 return self._train(sweep, start_pool)
         except (StoreError, PoolError) as error:
             # The storage and the pool worked when the sweep began, so this is no mistake in the spec.
@@ -272,22 +267,18 @@ class _Session:
             raise
 
     @contextmanager
-    def _opened(
-        self, directory: SweepDirectory, workload: Workload[Any], environment: Environment | None
-    ) -> Iterator[_OpenSweep]:
+    def _opened(self, directory: SweepDirectory, workload: Workload[Any], enter: Entry) -> Iterator[_OpenSweep]:
         with self._writer(lambda: LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256)) as writer:
-            if environment is not None:
-                # Only under the writer's lock: before, another process may have been writing the sweep.
-                directory = directory.entering(environment)
-            if self.more:
-                directory = directory.extended(self.more)
+            # Again, under the writer's lock: while this run waited for it, another one may have changed the record.
+            found = SweepDirectory.open(directory.place)
+            directory = enter(found)
             for words in writer.set_aside.values():
                 self.console.print(words)
             study = Study(directory)
             columns = ["sweep", "trial", "replicate", "outcome", "stuck", "eval_loss"]
             rows = Ledger(directory.place).trainings(columns=columns)
             _check_rows(directory, study, rows)
-            yield _OpenSweep(directory, workload, study, writer, rows)
+            yield _OpenSweep(found, directory, workload, study, writer, rows)
 
     def _writer(self, open_writer: Callable[[], LedgerWriter]) -> LedgerWriter:
         """Opens the ledger, as soon as another process that holds it lets go of it or is seen to be dead."""
@@ -308,6 +299,9 @@ class _Session:
         directory, study = sweep.directory, sweep.study
         files = (*named_files(pinned(sweep.workload, directory.spec)), *directory.bases)
         pool = start_pool(sweep.workload, RunContext(directory.sweep, directory.environment, files, directory.engine))
+        is_more = directory.spec != sweep.found.spec
+        # Before MLflow's process reads the record.
+        sweep.record()
         projection = Projection(directory)
         display = ProgressDisplay(self.console, directory.spec, sweep.rows)
         beacon = Beacon(directory.place)
@@ -321,7 +315,7 @@ class _Session:
             max_failures=self.resources.max_failures,
             followers=(display, projection),
         )
-        finished, replays = False, None if self.more else earlier_replays(directory)
+        finished, replays = False, None if is_more else earlier_replays(directory)
         stop, looked = StopOnSignal(), 0.0
 
         def should_stop() -> bool:

@@ -9,6 +9,13 @@ from attnsweep.orchestrator.storage.record_file import DamagedRecordError, read_
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 REPLAYS_FILE = "replays.json"
+LIKELY_CAUSES = (
+    "the workload draws random numbers outside the seeded streams, as biases of torch.nn layers may be",
+    "a Python attribute of the module, which is no tensor, differs between trainings that share a pack",
+    "another type of machine or version of PyTorch than trained the row: column environment, attnsweep replay",
+    "a kernel whose last bits depend on the lane's place, in a training that a saddle makes sensitive",
+)
+"""Why a training may end differently in another pack, the likeliest first."""
 
 
 class Replays(BaseModel):
@@ -31,6 +38,11 @@ class Replays(BaseModel):
         """The largest deviation of a loss; `None` if any is `None`."""
         values = list(self.deviations.values())
         return None if None in values else max((value for value in values if value is not None), default=0.0)
+
+    @property
+    def fault(self) -> str | None:
+        """What is wrong, in a sentence; `None` where all end as before."""
+        return str(self) if self.disagreeing else None
 
     def as_json(self) -> dict[str, int | float | None]:
         """Plain values."""

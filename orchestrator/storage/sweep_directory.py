@@ -39,7 +39,6 @@ _NOTHING_TO_REMEMBER = Annotation()
 _BASES_FOLDER = "bases"
 _RESTORE = "restore the file: a sweep's record is not edited, run a new sweep instead"
 
-
 CodeFile = Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]*(/[^/.\x00-\x1f][^/\x00-\x1f]*)*\.py$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Addend = Annotated[int, Field(gt=0)]
@@ -259,15 +258,9 @@ class SweepDirectory:
         return self.environments[self.environment].changes(environment) if self.environment else []
 
     def entering(self, environment: Environment) -> "SweepDirectory":
-        """Records this environment as the latest and returns the changed sweep. Replaces a damaged `course.json`."""
+        """The sweep with this environment as its latest. Writes nothing: see `record_as`."""
         others = {name: each for name, each in self.environments.items() if name != environment.id}
-        directory = replace(self, environments={**others, environment.id: environment})
-        self.place.put_text(SWEEP_FILE, directory.text())
-        try:
-            self._course()
-        except DamagedRecordError:
-            self._put_course(_Course(finished=False, seconds=0.0))
-        return directory
+        return replace(self, environments={**others, environment.id: environment})
 
     @property
     def stages(self) -> tuple[int, ...]:
@@ -295,15 +288,23 @@ class SweepDirectory:
         return Extension(self.more_trials, sum(self.more_replicates))
 
     def extended(self, more: Extension) -> "SweepDirectory":
-        """Records what is added to the sweep, which is then not finished; returns the changed sweep."""
+        """The sweep with what is added to it. Writes nothing: see `record_as`."""
         replicates = (*self.more_replicates, *([more.replicates] if more.replicates else []))
-        directory = replace(
+        return replace(
             self, spec=more.of(self.spec), more_trials=self.more_trials + more.trials, more_replicates=replicates
         )
-        # In this order: a sweep that is not finished and has nothing to do is finished by the next `resume`.
-        self._put_course(_Course(finished=False, seconds=self.seconds_spent))
-        self.place.put_text(SWEEP_FILE, directory.text())
-        return directory
+
+    def record_as(self, changed: "SweepDirectory") -> None:
+        """Replaces the record, which the caller has read under the writer's lock. Mends a damaged `course.json`."""
+        try:
+            course = self._course()
+        except DamagedRecordError:
+            course = None
+        if course is None or changed.spec != self.spec:
+            # In this order: a sweep that is not finished and has nothing to do is finished by the next `resume`.
+            self._put_course(_Course(finished=False, seconds=course.seconds if course else 0.0))
+        if changed != self:
+            self.place.put_text(SWEEP_FILE, changed.text())
 
     def record(self) -> str:
         """The text of `sweep.json`."""

@@ -45,7 +45,11 @@ def telling_faults(command: str | None) -> Iterator[None]:
     try:
         yield
     except (SweepError, PoolError) as fault:
-        if command is not None:
-            place = str(fault.path) if isinstance(fault, SweepError) else None
-            call(command, json.dumps({"directory": place, "error": without_credentials(str(fault))}))
+        tell_fault(command, str(fault.path) if isinstance(fault, SweepError) else None, str(fault))
         raise
+
+
+def tell_fault(command: str | None, directory: str | None, fault: str) -> None:
+    """Calls a command, if there is one, with `{"directory", "error"}`."""
+    if command is not None:
+        call(command, json.dumps({"directory": directory, "error": without_credentials(fault)}))

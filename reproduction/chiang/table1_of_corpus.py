@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from attnsweep.orchestrator.inspection.replay import retrain
+from attnsweep.orchestrator.inspection.kept_weights import ended_lanes
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.chiang import table1
@@ -90,7 +90,7 @@ def _long(sweep: SweepDirectory, scale: str) -> Written:
     """The translations of long sentences by the training of median BLEU."""
     with Ledger(sweep.place).reading() as connection:
         [(training_id,)] = connection.execute(_MEDIAN, [scale, scale]).fetchall()
-    lanes, state = retrain(sweep, [training_id])
+    lanes, state = ended_lanes(sweep, [training_id])
     [sets] = load_workload("translation").write(lanes, state)
     return next(each for each in sets if each.name == "long")
 

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.console import Console
 
-from attnsweep.orchestrator.inspection.replay import retrain
+from attnsweep.orchestrator.inspection.kept_weights import ended_lanes
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import Comparison, save_figure
@@ -34,7 +34,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
     with Ledger(sweep.place).connect() as connection:
         found = connection.execute(_MATCH).fetchall()
     middle = found[len(found) // 2][0]
-    _, state = retrain(sweep, [middle])
+    _, state = ended_lanes(sweep, [middle])
     logits = (state["k_SS"].mT @ state["q_SS"])[0].double().numpy()
     figure = _figure(state["target_NN"][0].double().numpy(), logits)
     return Comparison(

@@ -5,7 +5,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from attnsweep.orchestrator.inspection.replay import retrain
+from attnsweep.orchestrator.inspection.kept_weights import ended_lanes
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
@@ -51,7 +51,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
     """Reads a finished sweep, and draws the training of median loss of each flavour, which it trains again."""
     with Ledger(sweep.place).connect() as connection:
         shown = [connection.execute(_MEDIAN_TRAINING, [flavour] * 2).fetchall()[0][0] for flavour in FLAVOURS]
-    lanes, state = retrain(sweep, shown)
+    lanes, state = ended_lanes(sweep, shown)
     n_categories = lanes.shared.n_categories
     return Comparison(
         title="shin-fig3: attention weights of the four flavours",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
-from attnsweep.orchestrator.inspection.replay import retrain
+from attnsweep.orchestrator.inspection.kept_weights import ended_lanes
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import Comparison, save_figure
 from attnsweep.reproduction.rows import share_row
@@ -128,7 +128,7 @@ def _smallest_kicks(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArra
     """The smallest kick that freed each of these trainings; NaN where none did."""
     found = []
     for _, group in itertools.groupby(sorted(rows, key=_static_key), key=_static_key):
-        lanes, state = retrain(sweep, [row["training_id"] for row in group])
+        lanes, state = ended_lanes(sweep, [row["training_id"] for row in group])
         in_float64 = {name: value.double() if value.is_floating_point() else value for name, value in state.items()}
         workload = CategoryPairs()
         objective, parameters = split(workload.build(lanes.shared).double(), workload.loss, in_float64)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooled_rate
-from attnsweep.orchestrator.inspection.replay import retrain
+from attnsweep.orchestrator.inspection.kept_weights import ended_lanes
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
@@ -71,7 +71,7 @@ def promoted(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.bo
         of_key = [at for at, each in enumerate(keys) if each == key]
         for first in range(0, len(of_key), _AT_ONCE):
             chosen = of_key[first : first + _AT_ONCE]
-            lanes, state = retrain(sweep, [rows[at]["training_id"] for at in chosen])
+            lanes, state = ended_lanes(sweep, [rows[at]["training_id"] for at in chosen])
             stays[chosen] = stays_when_promoted(CategoryPairs(), lanes, state)
     return stays
 

@@ -12,15 +12,22 @@ from pathlib import Path
 
 from tests.planted.fault import LOG, Fault, caught, run_tests
 from tests.planted.faults_of_journals import FAULTS_OF_JOURNALS
+from tests.planted.faults_of_resumed_sweeps import FAULTS_OF_RESUMED_SWEEPS
 from tests.planted.faults_of_sweeps import FAULTS_OF_SWEEPS
 from tests.planted.faults_of_trainings import FAULTS_OF_TRAININGS
 
 ROOT = Path(__file__).parents[2]
+FAULTS = (
+    *FAULTS_OF_TRAININGS,
+    *FAULTS_OF_SWEEPS,
+    *FAULTS_OF_JOURNALS,
+    *FAULTS_OF_RESUMED_SWEEPS,
+)
 
 
 def main() -> int:
     """Prints a table of the faults and their results."""
-    faults = [fault for fault in (*FAULTS_OF_TRAININGS, *FAULTS_OF_SWEEPS, *FAULTS_OF_JOURNALS) if _is_chosen(fault)]
+    faults = [fault for fault in FAULTS if _is_chosen(fault)]
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         tree = Path(folder) / "tree"
         _copy(tree)

@@ -330,8 +330,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "kept weights of another training",
         "orchestrator/inspection/kept_weights.py",
-        "{name: value[lane] for name, value in state.items()}",
-        "{name: value[0] for name, value in state.items()}",
+        "_table(found.state)",
+        "_table(retrain(directory, training_ids)[0].ended)",
         ("tests/orchestrator/inspection/test_kept_weights.py",),
     ),
     Fault(

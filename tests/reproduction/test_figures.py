@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from attnsweep.orchestrator.inspection.replay import retrain
+from attnsweep.orchestrator.inspection.kept_weights import ended_lanes
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -110,7 +110,7 @@ def test_figure_3_measures_each_flavour_by_the_blocks_of_its_solution(flavours: 
 @pytest.mark.slow
 def test_a_training_trained_again_ends_where_the_ledger_says(flavours: SweepDirectory) -> None:
     rows = Ledger(flavours.place).trainings().to_pylist()[::7]
-    lanes, state = retrain(flavours, [row["training_id"] for row in rows])
+    lanes, state = ended_lanes(flavours, [row["training_id"] for row in rows])
     assert [training.seed for training in lanes.trainings] == [row["seed"] for row in rows]
     heads = load_workload("category_pairs").score_heads(lanes, state)
     assert heads is not None
@@ -124,4 +124,4 @@ def test_a_training_trained_again_ends_where_the_ledger_says(flavours: SweepDire
 @pytest.mark.slow
 def test_a_training_that_is_not_there(flavours: SweepDirectory) -> None:
     with pytest.raises(UserError, match="TRAINING_ID: got 'x', expected a training of"):
-        retrain(flavours, ["x"])
+        ended_lanes(flavours, ["x"])

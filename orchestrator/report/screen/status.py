@@ -16,6 +16,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 from attnsweep.orchestrator.analysis.stuck_or_slow import StuckOrSlow, read_stuck_or_slow
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.location import Location, as_argument
+from attnsweep.orchestrator.storage.replays import earlier_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import PackUnderWay, read_whereabouts, span
 from attnsweep.orchestrator.terminal import PlainConsole
@@ -100,8 +101,12 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
     spec, now = directory.spec, datetime.now(UTC)
     said = None if directory.finished else read_whereabouts(directory.place)
     counts = Ledger(directory.place).ask(partial(_read, spec=spec))
+    replays = earlier_replays(directory)
+    fault = None if replays is None else replays.fault
     state = "finished" if directory.finished else said.in_words(now) if said else "not finished"
-    yield f"{directory.sweep}: {state}"
+    yield f"{directory.sweep}: {state}{', with a fault' if fault else ''}"
+    if fault:
+        yield f"fault       {fault}"
     if directory.sources:
         yield f"merged from {', '.join(each.sweep for each in directory.sources)}"
     asked = (

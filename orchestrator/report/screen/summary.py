@@ -18,7 +18,7 @@ from attnsweep.orchestrator.analysis.roles.results import RoleResults, step_labe
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.screen.promised import Promised, read_promised
 from attnsweep.orchestrator.storage.location import as_argument
-from attnsweep.orchestrator.storage.replays import Replays
+from attnsweep.orchestrator.storage.replays import LIKELY_CAUSES, Replays
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
 
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ class Summary:
         return f"Summary({self.directory.place}: {state}, {self.n_trials:,} trials, {counts or 'no trainings'})"
 
     @property
+    def fault(self) -> str | None:
+        """What the self-check found to be wrong; `None` if nothing was."""
+        return None if self.replays is None else self.replays.fault
+
+    @property
     def n_trainings(self) -> int:
         """The number of trainings in the ledger."""
         return self.results.n_trainings
@@ -93,6 +98,7 @@ class Summary:
             "directory": str(self.directory.place),
             "sweep": self.directory.sweep,
             "finished": self.finished,
+            "fault": self.fault,
             "trials": self.n_trials,
             "refused_trials": len(self.refused),
             "trainings": self.n_trainings,
@@ -138,7 +144,7 @@ class Summary:
             objective = self.directory.spec.objective
             console.print(f"best trial #{best.trial}: {values}", soft_wrap=True, markup=False)
             console.print(f"           {objective.kind} {best.value:.4g}, to {objective.direction}")
-        if self.replays is not None and self.replays.deviations:
+        if self.replays is not None and self.replays.deviations and not self.fault:
             console.print(str(self.replays), soft_wrap=True, markup=False)
         for trial, reason in islice(self.refused.items(), 1):
             n_refused = len(self.refused)
@@ -150,6 +156,15 @@ class Summary:
             console.print(f"report   {place}/{REPORT_FILE}", soft_wrap=True, highlight=False, markup=False)
         for line in self.next_steps(place):
             console.print(line, soft_wrap=True, highlight=False, markup=False)
+        if self.replays is not None and self.fault is not None:
+            first = next(iter(self.replays.disagreeing))
+            console.print(f"\nfault    {self.fault}", style="bold red", soft_wrap=True, highlight=False, markup=False)
+            for line in (
+                "The rows are kept; do not rely on them before the cause is known. Likely causes:",
+                *(f"  - {cause}" for cause in LIKELY_CAUSES),
+                f"compare  attnsweep replay {place} {first}",
+            ):
+                console.print(line, soft_wrap=True, highlight=False, markup=False)
 
     def next_steps(self, place: str) -> list[str]:
         """The places of the sweep's files, and the next commands to type."""

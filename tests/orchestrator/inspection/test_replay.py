@@ -15,7 +15,9 @@ import torch
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.inspection.deviation import TOLERANCES, Deviation, deviation
-from attnsweep.orchestrator.inspection.replay import find_training, recorded_rows, replay, retrain, to_replay
+from attnsweep.orchestrator.inspection.kept_weights import ended_lanes
+from attnsweep.orchestrator.inspection.recorded import find_training, recorded_rows, to_replay
+from attnsweep.orchestrator.inspection.replay import replay
 from attnsweep.orchestrator.ledger.garbage import collect
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.location import Location
@@ -138,13 +140,13 @@ def test_heads_and_bleu_are_compared_too(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_trainings_are_trained_again_in_the_order_asked_for(whole: SweepDirectory) -> None:
     rows = list(reversed(records(whole, trial=3)))
-    lanes, state = retrain(whole, [row["training_id"] for row in rows])
+    lanes, state = ended_lanes(whole, [row["training_id"] for row in rows])
     assert [training.seed for training in lanes.trainings] == [row["seed"] for row in rows]
     for lane, row in enumerate(rows):
-        _, alone = retrain(whole, [row["training_id"]])
+        _, alone = ended_lanes(whole, [row["training_id"]])
         assert all(torch.equal(alone[name][0], value[lane]) for name, value in state.items())
     with pytest.raises(UserError, match="TRAINING_ID: got 'x', expected a training of"):
-        retrain(whole, ["x"])
+        ended_lanes(whole, ["x"])
 
 
 @pytest.mark.slow

@@ -209,7 +209,10 @@ def test_weights_that_cannot_be_had_are_refused(whole: Path) -> None:
     """A training that ends otherwise when it is trained again, and one that failed; neither was kept."""
     sweep = SweepDirectory.open(whole)
     for values, message in (
-        ({"final_loss": 17.0, "eval_loss": 17.0}, "a training that ends otherwise when trained again"),
+        (
+            {"final_loss": 17.0, "eval_loss": 17.0},
+            "got 'trained again it ends otherwise than recorded, in final_loss, eval_loss",
+        ),
         ({"outcome": "failed"}, "a training whose outcome is failed', expected a training that ended"),
     ):
         edit_row(sweep, "trainings", 1, **values)

@@ -119,6 +119,11 @@ def test_a_sweep_in_blocks_is_replayed_and_resumed_in_blocks(
     one = Ledger(tmp_path / "s").trainings()["training_id"][4].as_py()
     found = replay(directory, one).deviation
     assert (found.agrees, found.of_losses) == (True, 0.0)
+    # By the engine that its row names, whatever the latest one is.
+    later = directory.entering(Environment(versions=versions(), code={}))
+    assert later.engine == "vmapped"
+    again = replay(later, one)
+    assert (again.notes, again.deviation.absolute) == ((), 0.0)
 
     # Half of the rows are lost; they are trained again to the same bits, by the same engine, though nobody names it.
     expected = curves(tmp_path / "s")

@@ -71,7 +71,8 @@ def test_study_mlflow_and_audit_know_of_added_replicates(
     sweeps.run(sweeps.small_sweep(trials=2, replicates=2, objective=LossQuantile()), path)
     told = [trial.value for trial in read_trials(SweepDirectory.open(path))]
     # The addition is recorded, and its driver was killed before it trained anything.
-    SweepDirectory.open(path).extended(Extension(replicates=1))
+    begun = SweepDirectory.open(path)
+    begun.record_as(begun.extended(Extension(replicates=1)))
     assert audit(path, mlflow_uri).problems == []
     assert resume_sweep(path, Resources(local=True), more_replicates=1).n_trainings == 8
     found = audit(path, mlflow_uri)
@@ -90,7 +91,7 @@ def test_study_mlflow_and_audit_know_of_added_replicates(
 def test_the_record_keeps_the_spec_of_the_start(tmp_path: Path) -> None:
     spec = small_sweep("s")
     begun = SweepDirectory.create(tmp_path / "s", spec, {})
-    begun.extended(Extension(trials=2)).extended(Extension(trials=3, replicates=1))
+    begun.record_as(begun.extended(Extension(trials=2)).extended(Extension(trials=3, replicates=1)))
     found = SweepDirectory.open(tmp_path / "s")
     assert (found.spec, found.spec_sha256) == (spec.but(trials=spec.trials + 5, replicates=5), spec.sha256())
 

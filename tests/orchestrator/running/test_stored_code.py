@@ -13,7 +13,8 @@ from rich.console import Console
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.audit.audit import audit
-from attnsweep.orchestrator.inspection.replay import replay, retrain
+from attnsweep.orchestrator.inspection.replay import replay
+from attnsweep.orchestrator.inspection.retraining import retrain
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_or_resume, run_sweep

@@ -1,0 +1,135 @@
+"""Recorded trainings: found by name, with their rows, as tasks that train them again."""
+
+import difflib
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.training.identity import Task
+from attnsweep.orchestrator.training.messages import Rows
+from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.errors import UserError
+
+Place: TypeAlias = tuple[int, int]
+"""Trial and replicate."""
+
+REPLAYED_SHARE = 0.01
+"""The share of a sweep's trainings that `to_replay` chooses."""
+FEWEST_REPLAYED = 2
+
+_MOST_HINTS = 3
+
+
+def find_training(ledger: Ledger, name: str) -> str:
+    """The id of one training.
+
+    Args:
+        ledger: The sweep's ledger.
+        name: The training's id, a unique prefix of it, or `TRIAL/REPLICATE`.
+
+    Raises:
+        UserError: If no training or several have this name.
+    """
+    if re.fullmatch(r"\d{1,9}/\d{1,9}", name):
+        trial, replicate = map(int, name.split("/"))
+        mine = (pc.field("trial") == trial) & (pc.field("replicate") == replicate)
+        found = ledger.trainings(columns=["training_id"], filter=mine)["training_id"].to_pylist()
+    else:
+        found = [each for each in _ids(ledger) if name and each.startswith(name)]
+    if not found:
+        raise _unknown(ledger, name)
+    if len(found) > 1:
+        raise UserError(
+            "TRAINING_ID",
+            given=name,
+            expected=f"the name of one training; {len(found)} have it",
+            fix=f"write more characters: {', '.join(found[:_MOST_HINTS])}, ...",
+        )
+    return str(found[0])
+
+
+def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
+    """The rows of some trainings in the ledger.
+
+    Raises:
+        UserError: For an id that is not in the ledger.
+    """
+    mine = pc.field("training_id").isin(training_ids)
+    trainings = ledger.trainings(filter=mine)
+    if missing := {*training_ids} - {*trainings["training_id"].to_pylist()}:
+        raise _unknown(ledger, min(missing))
+    # Files are sorted by trial, so this condition skips all files without these trials.
+    mine &= pc.field("trial").isin(trainings["trial"].unique().to_pylist())
+    return Rows(trainings, ledger.curves(filter=mine), ledger.heads(filter=mine))
+
+
+def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
+    """The tasks that train these rows of `trainings` again, in their order."""
+    return [
+        Task(
+            row["trial"],
+            row["replicate"],
+            Training(workload.parameters.recorded(row), row["seed"]),
+            # A column that rows of earlier versions lack.
+            pruned_step=row.get("pruned_step"),
+        )
+        for row in trainings.to_pylist()
+    ]
+
+
+def by_training(rows: Rows) -> dict[Place, Rows]:
+    """The rows of each training. By place: version 0.1 made ids of a parameter that is gone."""
+    curves, no_curves = _by_place(rows.curves), rows.curves.slice(0, 0)
+    heads = {} if rows.heads is None else _by_place(rows.heads)
+    no_heads = None if rows.heads is None else rows.heads.slice(0, 0)
+    return {
+        place: Rows(mine, curves.get(place, no_curves), heads.get(place, no_heads))
+        for place, mine in _by_place(rows.trainings).items()
+    }
+
+
+def _by_place(table: pa.Table) -> dict[Place, pa.Table]:
+    ordered = table.sort_by([("trial", "ascending"), ("replicate", "ascending")])
+    places = np.stack([ordered["trial"].to_numpy(), ordered["replicate"].to_numpy()], axis=1)
+    firsts = [0, *(np.flatnonzero((places[1:] != places[:-1]).any(axis=1)) + 1).tolist()] if len(places) else []
+    ends = [*firsts[1:], len(places)]
+    return {
+        (int(places[first, 0]), int(places[first, 1])): ordered.slice(first, end - first)
+        for first, end in zip(firsts, ends, strict=False)
+    }
+
+
+def to_replay(trainings: pa.Table, sweep_seed: int) -> list[str]:
+    """The ids of a random hundredth, but at least two, of the trainings that did not fail. Deterministic.
+
+    Args:
+        trainings: Rows of `trainings`, with `training_id` and `outcome`.
+        sweep_seed: The sweep's seed, which decides the choice.
+    """
+    ids = trainings.filter(pc.field("outcome") != "failed")["training_id"].to_pylist()
+    n_chosen = max(math.ceil(REPLAYED_SHARE * len(ids)), FEWEST_REPLAYED)
+    return sorted(ids, key=lambda each: hashlib.blake2b(f"{sweep_seed}/{each}".encode()).digest())[:n_chosen]
+
+
+def _ids(ledger: Ledger) -> list[str]:
+    ids: list[str] = ledger.trainings(columns=["training_id"])["training_id"].to_pylist()
+    return ids
+
+
+def _unknown(ledger: Ledger, name: str) -> UserError:
+    near = difflib.get_close_matches(name, _ids(ledger), n=_MOST_HINTS)
+    return UserError(
+        "TRAINING_ID",
+        given=name,
+        expected=f"a training of {ledger.place}, by its id or TRIAL/REPLICATE",
+        fix=f"did you mean {' or '.join(near)}?"
+        if near
+        else 'see: attnsweep query DIR "select training_id, trial, replicate from trainings"',
+    )

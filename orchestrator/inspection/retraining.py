@@ -1,0 +1,238 @@
+"""Trains recorded trainings again, and compares each with its rows: nothing else trains one again in this process.
+
+A training is a function of its parameters and seed, so it ends as recorded: to the last bit by the engine that its
+environment names, on the kind of device that it ran on, and on a GPU in a pack of the same width. Where this machine
+has no such device or compiler, the next best is taken, and said.
+"""
+
+import platform
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from attnsweep.orchestrator.inspection.deviation import Deviation, deviation
+from attnsweep.orchestrator.inspection.recorded import Place, by_training, recorded_rows, recorded_tasks
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.environment import Engine, versions
+from attnsweep.orchestrator.storage.stored_code import load_workload_of
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.error_text import STOPS, text_of
+from attnsweep.orchestrator.training.identity import Shape, Task
+from attnsweep.orchestrator.training.messages import Rows
+from attnsweep.orchestrator.training.rows import PackContext, curve_rows, ended_rows, failed_rows, head_rows
+from attnsweep.workloads.engine.blocks import StepPrograms
+from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.process import training_settings
+from attnsweep.workloads.engine.step_programs import step_programs
+from attnsweep.workloads.engine.width import width_on
+from attnsweep.workloads.errors import UserError
+
+ExtraProbes = Callable[[int], Sequence[int]]
+"""From a training's number of steps to the steps to measure at besides its own probes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retrained:
+    """A recorded training, trained again to its end.
+
+    Attributes:
+        training: Its parameters and seed.
+        deviation: How far it ends from where it was recorded to end.
+        notes: Why the last digits may differ: another device, engine or version of PyTorch.
+        traced: Its rows with the additional probes.
+        state: Its parameters and buffers where it ended, by name, on the CPU; `None` if it raised.
+    """
+
+    training: Training[Any]
+    deviation: Deviation
+    notes: tuple[str, ...]
+    traced: Rows
+    state: State | None
+
+    @property
+    def name(self) -> str:
+        """TRIAL/REPLICATE."""
+        return f"{self.deviation.trial}/{self.deviation.replicate}"
+
+    @property
+    def difference(self) -> str:
+        """Empty if it ends as recorded; otherwise how it ends instead, in words."""
+        if self.deviation.agrees:
+            return ""
+        if self.state is None:
+            return f"trained again it fails: {self.deviation.replayed.last_words}"
+        why = f" ({'; '.join(self.notes)})" if self.notes else ""
+        return f"trained again it ends otherwise than recorded, in {', '.join(self.deviation.disagreements())}{why}"
+
+    @property
+    def ended(self) -> State:
+        """Its parameters and buffers where it ended.
+
+        Raises:
+            UserError: If it raised.
+        """
+        if self.state is None:
+            raise UserError(
+                self.name,
+                given=f"a training that fails when trained again: {self.deviation.replayed.last_words}",
+                expected="one that ends with weights",
+                fix="correct the cause, or choose another",
+            )
+        return self.state
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What trainings must share to be trained again in one pack, equal to their rows to the last bit."""
+
+    shape: Shape
+    device: str
+    engine: Engine
+    width: int | None
+
+
+def no_further(n_steps: int) -> Sequence[int]:
+    """No additional probes."""
+    del n_steps
+    return ()
+
+
+def retrain(
+    directory: SweepDirectory, training_ids: Sequence[str], extra_probes: ExtraProbes = no_further
+) -> list[Retrained]:
+    """Trains some of a sweep's trainings again, to their end, those that may share a pack together.
+
+    Args:
+        directory: The sweep.
+        training_ids: Ids of trainings in the ledger.
+        extra_probes: Where to measure besides. It does not change how the trainings end.
+
+    Returns:
+        One for each, in the order asked for.
+
+    Raises:
+        UserError: For an id that is not in the ledger, or if the workload is gone.
+    """
+    workload, ledger = load_workload_of(directory), Ledger(directory.place)
+    rows, every = recorded_rows(ledger, training_ids), ledger.curves_every()
+    recorded = by_training(rows)
+    records = rows.trainings.to_pylist()
+    tasks = recorded_tasks(workload, rows.trainings)
+    alike: dict[_Setting, list[Task]] = defaultdict(list)
+    for row, task in zip(records, tasks, strict=True):
+        alike[_setting(directory, row, task)].append(task)
+    ended: dict[Place, _Ended] = {}
+    for setting, of_setting in alike.items():
+        programs = step_programs(setting.device, setting.engine)
+        again = _Again(workload, directory.sweep, setting, programs, extra_probes)
+        size = setting.width or len(of_setting)
+        for first in range(0, len(of_setting), size):
+            ended |= again.pack(of_setting[first : first + size])
+    found = {}
+    for row, task in zip(records, tasks, strict=True):
+        place = task.trial, task.replicate
+        notes = _notes(directory, row, _setting(directory, row, task), every)
+        far = deviation(recorded[place], ended[place].rows, thinned=every > 1)
+        found[row["training_id"]] = Retrained(
+            training=task.training, deviation=far, notes=notes, traced=ended[place].traced, state=ended[place].state
+        )
+    return [found[each] for each in training_ids]
+
+
+@dataclass(frozen=True)
+class _Ended:
+    rows: Rows
+    traced: Rows
+    state: State | None
+
+
+@dataclass(frozen=True)
+class _Again:
+    """Trains packs again, in one setting."""
+
+    workload: Workload[Any]
+    sweep: str
+    setting: _Setting
+    programs: StepPrograms | None
+    extra_probes: ExtraProbes
+
+    def pack(self, tasks: Sequence[Task]) -> Mapping[Place, _Ended]:
+        """The ends of these trainings, by trial and replicate. If one raises, each is trained alone."""
+        context = PackContext(self.sweep, "replay", self.setting.device, platform.node())
+        try:
+            with training_settings():
+                return self._trained(tasks, context)
+        except STOPS:
+            raise
+        except BaseException as error:  # noqa: BLE001  # As in a trainer: what a training raises is its outcome.
+            if len(tasks) > 1:
+                return {place: end for task in tasks for place, end in self.pack([task]).items()}
+            rows = failed_rows(self.workload, tasks, text_of(error), context)
+            return {(tasks[0].trial, tasks[0].replicate): _Ended(rows, rows, None)}
+
+    def _trained(self, tasks: Sequence[Task], context: PackContext) -> Mapping[Place, _Ended]:
+        parameters = tasks[0].training.parameters
+        pack = Pack(
+            self.workload,
+            [task.training for task in tasks],
+            self.setting.device,
+            self.extra_probes(parameters.n_steps),
+            self.programs,
+            width=self.setting.width,
+            prune_at=[task.pruned_step for task in tasks],
+        )
+        while not pack.advance(1):
+            pass
+        result = pack.result()
+        rows = ended_rows(self.workload, tasks, pack, result.at(self.workload.probe_steps(parameters)), context)
+        with_extra = Rows(
+            rows.trainings, curve_rows(self.workload, tasks, result), head_rows(self.workload, tasks, result)
+        )
+        by_place, traced = by_training(rows), by_training(with_extra)
+        _, state = pack.final_state(np.arange(len(tasks)))
+        states = {name: value.cpu() for name, value in state.items()}
+        return {
+            (task.trial, task.replicate): _Ended(
+                by_place[task.trial, task.replicate],
+                traced[task.trial, task.replicate],
+                {name: value[lane] for name, value in states.items()},
+            )
+            for lane, task in enumerate(tasks)
+        }
+
+
+def _setting(directory: SweepDirectory, row: Mapping[str, Any], task: Task) -> _Setting:
+    device = "cuda" if row["device"] == "cuda" and torch.cuda.is_available() else "cpu"
+    engine = directory.engine_of(row["environment"])
+    width = width_on(device, row["pack_size"] or 1)
+    return _Setting(task.shape, device, engine if _runs_here(engine) else "vmapped", width)
+
+
+def _runs_here(engine: Engine) -> bool:
+    try:
+        versions(engine)
+    except UserError:
+        return False
+    return True
+
+
+def _notes(directory: SweepDirectory, row: Mapping[str, Any], here: _Setting, every: int) -> tuple[str, ...]:
+    notes = []
+    if every > 1:
+        notes.append(f"curves were thinned to one probe in {every}, with the first and the last: these are compared")
+    if row["device"] not in (here.device, None):
+        notes.append(f"recorded on {row['device']}, replayed on {here.device}: the last digits differ")
+    if (engine := directory.engine_of(row["environment"])) != here.engine:
+        notes.append(f"recorded in {engine}, which this machine cannot compile, replayed in {here.engine}")
+    recorded_in = directory.environments.get(row["environment"] or "")
+    of_start = directory.provenance.get("versions", {})
+    then, now = (recorded_in.versions if recorded_in else of_start).get("torch"), str(torch.__version__)
+    if then and then.partition("+")[0] != now.partition("+")[0]:
+        notes.append(f"recorded with PyTorch {then}, replayed with {now}: the last digits may differ")
+    return tuple(notes)

@@ -1,0 +1,191 @@
+"""A training that ends otherwise than its row, when it is trained again: whatever trains it again says so."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from attnsweep import Categorical, Sweep, trained_weights
+from attnsweep.orchestrator.cli import app
+from attnsweep.orchestrator.inspection import retraining
+from attnsweep.orchestrator.inspection.gradients import check_sweep
+from attnsweep.orchestrator.inspection.kept_weights import ended_lanes, keep_weights
+from attnsweep.orchestrator.inspection.recorded import find_training
+from attnsweep.orchestrator.inspection.retraining import retrain
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.environment import Environment, versions
+from attnsweep.orchestrator.storage.errors import SweepError
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.identity import Task
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine import programs
+from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.testing import defaults
+from tests.orchestrator.trained_sweep import edit_row, records, trained_sweep
+
+SPEC = Sweep(
+    name="small",
+    workload="category_pairs",
+    space={
+        "n_steps": 20,
+        "n_categories": 3,
+        "n_positions": 4,
+        "init_sigma": Categorical((1e-4, 0.3)),
+        "learning_rate": 0.01,
+    },
+    sampler="grid",
+    trials=2,
+    replicates=2,
+)
+OTHERWISE = "trained again it ends otherwise than recorded, in eval_loss"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("again") / "s"
+    trained_sweep(path, SPEC)
+    return path
+
+
+@pytest.fixture
+def sweep(whole: Path, tmp_path: Path) -> SweepDirectory:
+    """A copy, to be changed."""
+    return SweepDirectory.open(Path(shutil.copytree(whole, tmp_path / "s")))
+
+
+@pytest.fixture
+def edited(sweep: SweepDirectory) -> str:
+    """The name of a stuck training whose row has another loss than it ends with."""
+    row = records(sweep, outcome="degenerate_zero", replicate=0)[0]
+    edit_row(sweep, "trainings", row["place"], eval_loss=row["eval_loss"] / 2)
+    return f"{row['trial']}/0"
+
+
+@pytest.fixture
+def without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("CXX", str(tmp_path / "missing"))
+    programs.compiler.cache_clear()
+    yield
+    programs.compiler.cache_clear()
+
+
+def command(*arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, [*arguments], catch_exceptions=False)
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_why_says_that_it_explains_another_ending(sweep: SweepDirectory, edited: str) -> None:
+    code, out, page = command("why", str(sweep.place), edited, "--json")
+    assert (code, json.loads(out)["difference"]) == (0, OTHERWISE)
+    assert page.splitlines()[1] == f"another ending: {OTHERWISE}; this page is about that ending"
+    code, out, page = command("why", str(sweep.place), f"{edited[0]}/1", "--json")
+    assert (code, json.loads(out)["difference"], "another ending" in page) == (0, "", False)
+
+
+def test_a_report_with_reasons_says_it_too(sweep: SweepDirectory, edited: str, tmp_path: Path) -> None:
+    row = records(sweep, trial=int(edited[0]), replicate=1)[0]
+    edit_row(sweep, "trainings", row["place"], eval_loss=row["eval_loss"] / 2)
+    assert command("report", str(sweep.place), "--why", "--out", str(tmp_path / "r.html"))[0] == 0
+    assert f"{OTHERWISE}; this page is about that ending" in (tmp_path / "r.html").read_text()
+
+
+def test_a_replay_that_ends_otherwise_ends_with_1(sweep: SweepDirectory, edited: str) -> None:
+    code, out, _ = command("replay", str(sweep.place), edited, "--json")
+    assert (code, json.loads(out)["disagrees_in"]) == (1, ["eval_loss"])
+
+
+def test_weights_of_another_ending_are_given_with_a_warning(
+    sweep: SweepDirectory, edited: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    trained_weights(str(sweep.place), f"{edited[0]}/1")
+    assert caplog.messages == []
+    trained_weights(str(sweep.place), edited)
+    ended_lanes(sweep, [find_training(Ledger(sweep.place), edited)])
+    assert caplog.messages == [f"weights of {edited}: {OTHERWISE}", f"{edited}: {OTHERWISE}"]
+
+
+def test_weights_of_another_ending_are_not_kept_and_the_others_are(sweep: SweepDirectory, edited: str) -> None:
+    with pytest.raises(SweepError, match=f"not kept: those of {edited}: {OTHERWISE}"):
+        keep_weights(sweep, [int(edited[0])], lambda _: None)
+    (kept,) = (Path(str(sweep.place)) / "weights").iterdir()
+    assert kept.name.partition("-")[0] == find_training(Ledger(sweep.place), f"{edited[0]}/1")
+
+
+def test_a_check_of_gradients_says_where_it_looks(sweep: SweepDirectory, edited: str) -> None:
+    row = records(sweep, trial=int(edited[0]), replicate=1)[0]
+    edit_row(sweep, "trainings", row["place"], eval_loss=row["eval_loss"] / 2)
+    said: list[str] = []
+    check_sweep(sweep, said.append)
+    assert [line for line in said if line.endswith(OTHERWISE)]
+
+
+def _recorded_in(sweep: SweepDirectory, of_rows: dict[str, str], latest: dict[str, str]) -> SweepDirectory:
+    """The sweep, its rows recorded in one environment, and another one as its latest."""
+    one, other = (Environment(versions=each, code={}) for each in (of_rows, latest))
+    for index in range(Ledger(sweep.place).trainings().num_rows):
+        edit_row(sweep, "trainings", index, environment=one.id)
+    sweep.record_as(sweep.entering(one).entering(other))
+    return SweepDirectory.open(sweep.place)
+
+
+def test_what_this_machine_cannot_compile_is_trained_without_it_and_said(
+    sweep: SweepDirectory, without_compiler: None
+) -> None:
+    found = _recorded_in(sweep, versions() | {"engine": "blocks, AVX2, g++ 1", "torch": "1.9.0"}, versions())
+    (again,) = retrain(found, [find_training(Ledger(found.place), "0/0")])
+    assert again.notes[0] == "recorded in blocks, which this machine cannot compile, replayed in vmapped"
+    assert again.notes[1].startswith("recorded with PyTorch 1.9.0, replayed with ")
+    assert again.difference == ""
+
+
+@pytest.mark.parametrize(("has_gpu", "device", "width"), [(True, "cuda", 128), (False, "cpu", None)])
+def test_what_a_gpu_trained_is_trained_again_on_one_in_the_recorded_width(
+    has_gpu: bool, device: str, width: int | None, sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    row = records(sweep)[0] | {"device": "cuda", "pack_size": 100}
+    task = Task(0, 0, Training(defaults(CategoryPairs()), 1))
+    found = retraining._setting(sweep, row, task)
+    assert (found.device, found.width, found.engine) == (device, width, "vmapped")
+
+
+def test_trainings_of_all_shapes_are_trained_again_in_the_order_asked_for(tmp_path: Path) -> None:
+    spec = SPEC.but(space={**SPEC.space, "n_positions": Categorical((4, 5))}, trials=4, replicates=1)
+    sweep = trained_sweep(tmp_path / "shapes", spec)
+    ids = [row["training_id"] for row in sorted(records(sweep), key=lambda row: row["training_id"])]
+    found = retrain(sweep, ids)
+    assert [each.deviation.training_id for each in found] == ids
+    assert [each.deviation.absolute for each in found] == [0.0] * 4
+
+
+FAILS_LATER = """
+from pathlib import Path
+from attnsweep import Sweep
+from attnsweep.workloads.category_pairs import CategoryPairs
+
+class FailsLater(CategoryPairs):
+    name = "fails_later"
+
+    def build(self, parameters):
+        if Path({flag!r}).exists() and parameters.init_sigma < 0.1:
+            raise ZeroDivisionError("planted")
+        return super().build(parameters)
+"""
+
+
+def test_a_training_that_fails_when_trained_again_takes_no_other_with_it(tmp_path: Path) -> None:
+    (tmp_path / "later.py").write_text(FAILS_LATER.format(flag=str(tmp_path / "flag")))
+    sweep = trained_sweep(tmp_path / "s", SPEC.but(workload=f"{tmp_path / 'later.py'}:FailsLater", replicates=1))
+    (tmp_path / "flag").touch()
+    good, bad = (records(sweep, param_init_sigma=sigma)[0] for sigma in (0.3, 1e-4))
+    one, other = retrain(sweep, [good["training_id"], bad["training_id"]])
+    assert one.deviation.absolute == 0.0
+    assert one.ended.keys() == {"q_MK", "v_NN"}
+    assert other.difference == "trained again it fails: ZeroDivisionError: planted"
+    with pytest.raises(UserError, match="got 'a training that fails when trained again: ZeroDivisionError: planted'"):
+        trained_weights(str(sweep.place), f"{bad['trial']}/0")
