@@ -50,6 +50,23 @@ FAULTS_OF_ENGINES = (
         _LANES_LAST,
     ),
     Fault(
+        "a large step that seems to gain as a small one",
+        "orchestrator/running/engine_choice.py",
+        "graph.n_numbers < _LARGE_STEP else",
+        "graph.n_numbers > 0 else",
+        (
+            "tests/orchestrator/running/test_engine_choice.py::"
+            "test_the_template_is_compiled_where_its_small_gain_repays_it",
+        ),
+    ),
+    Fault(
+        "a deviation by place that is never seen",
+        "workloads/engine/rounding.py",
+        "        for lane, own in enumerate(alone)",
+        "        for lane, own in enumerate(alone[:0])",
+        (f"{_ENGINE}/test_rounding.py",),
+    ),
+    Fault(
         "one reason given twice",
         "workloads/engine/blocks.py",
         "reasons = dict.fromkeys((str(no_step), str(no_gradient)))",

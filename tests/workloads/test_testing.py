@@ -134,7 +134,8 @@ def test_each_check_is_named_as_it_begins_and_timed_as_it_ends(capsys: pytest.Ca
     said: list[str] = []
     settings = [defaults(CategoryPairs(), **(SMALL | {"n_steps": n})) for n in (2, 4)]
     check_workload(CategoryPairs(), settings, say=said.append)
-    assert len(said) == 2 * (1 + 2 * 5) + 1
+    # Each shape has a line on its bits besides.
+    assert len(said) == 2 * (1 + 2 * 5) + 2 + 1
     assert said[:3] == [
         "category_pairs: parameters are refused ...",
         said[1],
