@@ -28,6 +28,7 @@ from attnsweep.workloads.engine.judging import judged, least_losses
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.engine.rounding import said_of_places
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.parameters import Value
 
@@ -83,6 +84,8 @@ def check_workload(
             title = check.__name__.removeprefix("check_").replace("_", " ")
             with _timed(say, f"{workload.name}, shape {number} of {len(shapes)}: {title}"), training_settings():
                 check(workload, trainings, device)
+        with training_settings():
+            say(f"{workload.name}, shape {number} of {len(shapes)}: {said_of_places(workload, trainings, device)}")
     say(f"{workload.name}: every check holds, {time.perf_counter() - started:.1f} s")
 
 

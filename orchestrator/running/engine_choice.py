@@ -18,6 +18,7 @@ from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.engine.block_step import StepGraph
 from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.gradients import GradientGraph
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
 from attnsweep.workloads.engine.shape_programs import KnownPrograms, Programs
@@ -26,6 +27,9 @@ _SECONDS_SAVED_BY_BLOCKS, _SECONDS_SAVED_BY_GRADIENTS = 1e-9, 1.5e-10
 """For each number that a step computes. The vmapped engine takes 1 ns, of which blocks leave a tenth (system P) to a
 third (a user's attention); with large matrices 0.3 ns, of which a compiled gradient leaves a half
 (benchmarks/RESULTS.md)."""
+_LARGE_STEP, _SECONDS_SAVED_IN_LARGE_STEPS = 2_600_000, 1.2e-10
+"""A step of so many numbers no longer fits the cache, even in blocks of eight: of the template's and those of
+`docs/examples`, with 64 sequences a batch, blocks save a seventh to a fifth."""
 _SECONDS_TO_COMPILE, _SECONDS_AN_OPERATION = 10.0, 0.02
 """Of CPU, once per machine: 12 s for the 108 operations of a step of system P, 33 s for the 1,125 of the encoder, 17 s
 for the 301 of the gradient of solution 3."""
@@ -133,9 +137,15 @@ def _pays(spec: Sweep, workload: Workload[Any]) -> bool:
         raise
     except BaseException:  # noqa: BLE001  # What a training raises becomes its outcome, once it is trained.
         return False
-    of_a_number = _SECONDS_SAVED_BY_BLOCKS if isinstance(graph, StepGraph) else _SECONDS_SAVED_BY_GRADIENTS
     compiling = _SECONDS_TO_COMPILE + _SECONDS_AN_OPERATION * graph.n_operations
-    return steps * graph.n_numbers * of_a_number >= _MARGIN * compiling
+    return steps * graph.n_numbers * _seconds_saved(graph) >= _MARGIN * compiling
+
+
+def _seconds_saved(graph: StepGraph | GradientGraph) -> float:
+    """For each number that a step computes."""
+    if isinstance(graph, GradientGraph):
+        return _SECONDS_SAVED_BY_GRADIENTS
+    return _SECONDS_SAVED_BY_BLOCKS if graph.n_numbers < _LARGE_STEP else _SECONDS_SAVED_IN_LARGE_STEPS
 
 
 def _a_training(spec: Sweep, workload: Workload[Any]) -> Any:

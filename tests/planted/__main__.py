@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from tests.planted.fault import LOG, Fault, caught, run_tests
+from tests.planted.faults_of_engines import FAULTS_OF_ENGINES
 from tests.planted.faults_of_journals import FAULTS_OF_JOURNALS
 from tests.planted.faults_of_resumed_sweeps import FAULTS_OF_RESUMED_SWEEPS
 from tests.planted.faults_of_sweeps import FAULTS_OF_SWEEPS
@@ -18,10 +19,11 @@ from tests.planted.faults_of_trainings import FAULTS_OF_TRAININGS
 
 ROOT = Path(__file__).parents[2]
 FAULTS = (
-    *FAULTS_OF_TRAININGS,
-    *FAULTS_OF_SWEEPS,
+    *FAULTS_OF_ENGINES,
     *FAULTS_OF_JOURNALS,
     *FAULTS_OF_RESUMED_SWEEPS,
+    *FAULTS_OF_SWEEPS,
+    *FAULTS_OF_TRAININGS,
 )
 
 

@@ -50,7 +50,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "axes of a block counted from the lanes",
-        "workloads/engine/lanes_last.py",
+        "workloads/engine/lookups.py",
         "    return dim % rank if rank else 0\n",
         "    return dim\n",
         (f"{_ENGINE}/test_lanes_last.py",),

@@ -134,13 +134,15 @@ def test_each_check_is_named_as_it_begins_and_timed_as_it_ends(capsys: pytest.Ca
     said: list[str] = []
     settings = [defaults(CategoryPairs(), **(SMALL | {"n_steps": n})) for n in (2, 4)]
     check_workload(CategoryPairs(), settings, say=said.append)
-    assert len(said) == 2 * (1 + 2 * 5) + 1
+    # Each shape has a line on its bits besides.
+    assert len(said) == 2 * (1 + 2 * 5) + 2 + 1
     assert said[:3] == [
         "category_pairs: parameters are refused ...",
         said[1],
         "category_pairs, shape 1 of 2: verdicts ...",
     ]
-    assert re.fullmatch(r"category_pairs, shape 2 of 2: resumed equals undisturbed: holds, \d+\.\d s", said[-2])
+    assert re.fullmatch(r"category_pairs, shape 2 of 2: resumed equals undisturbed: holds, \d+\.\d s", said[-3])
+    assert said[-2].startswith("category_pairs, shape 2 of 2: bits: after 3 steps none depends")
     assert re.fullmatch(r"category_pairs: every check holds, \d+\.\d s", said[-1])
     with pytest.raises(RuntimeError, match="no_such_device"):
         check_workload(CategoryPairs(), settings, device="no_such_device")

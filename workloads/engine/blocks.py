@@ -81,7 +81,8 @@ class Problem:
             try:
                 return self.gradient_graph(rows, buffers, batch)
             except NoRuleError as no_gradient:
-                raise NoRuleError(f"{no_step}; {no_gradient}") from no_gradient
+                reasons = dict.fromkeys((str(no_step), str(no_gradient)))
+                raise NoRuleError("; ".join(reasons)) from no_gradient
 
 
 class StepProgram(Protocol):

@@ -19,6 +19,7 @@ from attnsweep.workloads.engine.contract import Batch, Split, Workload
 from attnsweep.workloads.engine.functional import one_lane
 from attnsweep.workloads.engine.lanes_last import check_known
 from attnsweep.workloads.engine.layout import Layout, prefixed, under
+from attnsweep.workloads.engine.lookups import check_no_places
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.repeated_reads import Storing
 from attnsweep.workloads.engine.traces import NoRuleError, numbers_of, operations_of, traced
@@ -108,6 +109,7 @@ def gradient_graph(
     part = [value[first] for value in _part(read, parts, 0).values()]
     found = GradientGraph(traced(descend, [rows[first], *part]), names, parts)
     check_known(found.graph)
+    check_no_places(found.graph)
     if found.n_numbers < _FEWEST_NUMBERS:
         raise NoRuleError(f"an evaluation computes less than {_FEWEST_NUMBERS:,} numbers")
     return found

@@ -8,23 +8,21 @@ Axes: W lane of a block, always last; 1 where all lanes agree.
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, fx
 
+from attnsweep.workloads.engine.lookups import LOOKUP_RULES, Rule, axis_of, check_lookup, equal_lanes, shape_of
 from attnsweep.workloads.engine.repeated_reads import origin, read_repeatedly, stored
 from attnsweep.workloads.engine.strided import slices_of
-from attnsweep.workloads.engine.traces import LOOKUPS, NoRuleError, operations_of
+from attnsweep.workloads.engine.traces import NoRuleError, constant, constants_of, operations_of
 
 aten, prims = torch.ops.aten, torch.ops.prims
-Rule: TypeAlias = Callable[..., Any]
-"""Computes one node for a block, from the node's shapes in one training and its arguments with lanes."""
-
-_LONGEST_TABLE = 64
-"""Rows of an embedding that is read by a product with one-hot vectors; a longer one would cost more than it saves."""
 _FEWEST_OF_A_GEMM = 48
 """From this size in all three dimensions on, a product is faster as one GEMM per training than over lanes."""
+_MOST_WRITTEN_OUT = 64
+"""Numbers of a constant, each of which is an operation of its own."""
 _FEWEST_OF_A_LOOP = 8
 """Sums of fewer terms the compiler writes out."""
 
@@ -38,6 +36,9 @@ def check_known(graph: fx.GraphModule) -> None:
     for node in operations_of(graph):
         if _rule_of(node.target) is None:
             raise NoRuleError(f"{node.target} cannot be compiled for a block")
+    for value in constants_of(graph).values():
+        if not 0 < value.numel() <= _MOST_WRITTEN_OUT:
+            raise NoRuleError(f"a constant tensor of {value.numel()} numbers cannot be compiled; make it a buffer")
 
 
 def check_rules(graph: fx.GraphModule) -> None:
@@ -50,17 +51,12 @@ def check_rules(graph: fx.GraphModule) -> None:
     node: Any
     for node in operations_of(graph):
         if node.target in (aten.mm.default, aten.bmm.default):
-            sizes = (*_shape(node.args[0])[-2:], _shape(node.args[1])[-1])
+            sizes = (*shape_of(node.args[0])[-2:], shape_of(node.args[1])[-1])
             if min(sizes) >= _FEWEST_OF_A_GEMM:
                 raise NoRuleError(f"its matrix products, such as {sizes[0]}x{sizes[1]}x{sizes[2]}, are faster vmapped")
         if node.target is aten.as_strided.default and slices_of(node) is None:
             raise NoRuleError(f"{node.target}, unless it shows a slice, cannot be compiled for a block")
-        if node.target is aten.index.Tensor and not all(_is_place(index) for index in node.args[1]):
-            raise NoRuleError("an index that is not one tensor of whole numbers per leading axis cannot be compiled")
-        if node.target in LOOKUPS:
-            n_rows = node.args[2] if node.target is aten.embedding_dense_backward.default else _shape(node.args[0])[0]
-            if n_rows > _LONGEST_TABLE:
-                raise NoRuleError(f"an embedding of {n_rows} rows is slow in blocks")
+        check_lookup(node)
 
 
 class OverLanes(fx.Interpreter):
@@ -73,7 +69,7 @@ class OverLanes(fx.Interpreter):
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         """A constant of the graph, equal in all lanes."""
         value = super().get_attr(target, args, kwargs)
-        return value.unsqueeze(-1) if isinstance(value, Tensor) else value
+        return constant(value).unsqueeze(-1) if isinstance(value, Tensor) else value
 
     def run_node(self, n: fx.Node) -> Any:
         """One operation, by its rule."""
@@ -94,19 +90,8 @@ def _rule_of(target: Any) -> Rule | None:
     return None
 
 
-def _shape(node: Any) -> tuple[int, ...]:
-    """The shape of a node's value in one training."""
-    return tuple(node.meta["val"].shape)
-
-
-def _axis(node: fx.Node, dim: int, argument: int = 0) -> int:
-    """An axis counted from the front, where lanes do not shift it."""
-    rank = len(_shape(node.args[argument]))
-    return dim % rank if rank else 0
-
-
 def _axes(node: fx.Node, dims: Any) -> list[int]:
-    rank = len(_shape(node.args[0]))
+    rank = len(shape_of(node.args[0]))
     if dims is None or dims == []:
         return list(range(rank))
     return [dim % rank for dim in ([dims] if isinstance(dims, int) else dims)]
@@ -122,7 +107,7 @@ def _pointwise(node: fx.Node, *args: Any, **kwargs: Any) -> Any:
 
 
 def _of_type(value: Any, of: Any, dtype: torch.dtype) -> Any:
-    is_scalar = isinstance(value, Tensor) and isinstance(of, fx.Node) and not _shape(of)
+    is_scalar = isinstance(value, Tensor) and isinstance(of, fx.Node) and not shape_of(of)
     return value.to(dtype) if is_scalar and value.is_floating_point() and value.dtype != dtype else value
 
 
@@ -183,15 +168,15 @@ def _full_reduction(to: Any) -> Rule:
 
 def _along(node: fx.Node, value: Tensor, dim: int = 0, *args: Any, **kwargs: Any) -> Any:
     """An operation along one axis, its second argument."""
-    return node.target(value, _axis(node, dim), *args, **kwargs)  # type: ignore[operator]
+    return node.target(value, axis_of(node, dim), *args, **kwargs)  # type: ignore[operator]
 
 
 def _view(node: fx.Node, value: Tensor, *_: Any) -> Tensor:
-    return value.reshape([*_shape(node), value.shape[-1]])
+    return value.reshape([*shape_of(node), value.shape[-1]])
 
 
 def _expand(node: fx.Node, value: Tensor, *_: Any, **__: Any) -> Tensor:
-    return value.expand([*_shape(node), value.shape[-1]])
+    return value.expand([*shape_of(node), value.shape[-1]])
 
 
 def _permute(_: fx.Node, value: Tensor, dims: Sequence[int]) -> Tensor:
@@ -200,35 +185,41 @@ def _permute(_: fx.Node, value: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 def _unsqueeze(node: fx.Node, value: Tensor, dim: int) -> Tensor:
-    return value.unsqueeze(dim % len(_shape(node)))
+    return value.unsqueeze(dim % len(shape_of(node)))
 
 
 def _scatter(node: fx.Node, value: Tensor, source: Tensor, dim: int = 0, *args: Any, **kwargs: Any) -> Any:
-    value, source = _equal_lanes(value, source)
-    return node.target(value.clone(), source, _axis(node, dim), *args, **kwargs)  # type: ignore[operator]
+    value, source = equal_lanes(value, source)
+    return node.target(value.clone(), source, axis_of(node, dim), *args, **kwargs)  # type: ignore[operator]
 
 
 def _cat(node: fx.Node, values: Sequence[Tensor], dim: int = 0) -> Tensor:
-    rank = len(_shape(node))
-    return torch.cat(_equal_lanes(*values), dim % rank)
+    rank = len(shape_of(node))
+    return torch.cat(equal_lanes(*values), dim % rank)
 
 
 def _diagonal(node: fx.Node, value: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     # `torch.diagonal` puts the diagonal last, behind the lanes.
-    return torch.diagonal(value, offset, _axis(node, dim1), _axis(node, dim2)).movedim(-1, -2)
+    return torch.diagonal(value, offset, axis_of(node, dim1), axis_of(node, dim2)).movedim(-1, -2)
 
 
 def _diagonal_scatter(
     node: fx.Node, value: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
-    value, source = _equal_lanes(value, source)
-    return torch.diagonal_scatter(value.clone(), source.movedim(-1, -2), offset, _axis(node, dim1), _axis(node, dim2))
+    value, source = equal_lanes(value, source)
+    return torch.diagonal_scatter(
+        value.clone(), source.movedim(-1, -2), offset, axis_of(node, dim1), axis_of(node, dim2)
+    )
 
 
 def _created(node: fx.Node, *args: Any, **kwargs: Any) -> Tensor:
     """A tensor of constants, equal in all lanes."""
     found: Tensor = node.target(*args, **{name: kwargs[name] for name in kwargs if name != "layout"})  # type: ignore[operator]
     return found.unsqueeze(-1)
+
+
+def _empty_permuted(_: fx.Node, size: Sequence[int], __: Any, **kwargs: Any) -> Tensor:
+    return torch.empty([*size, 1], dtype=kwargs.get("dtype"), device=kwargs.get("device"))
 
 
 def _new(node: fx.Node, value: Tensor, size: Sequence[int], *args: Any, **kwargs: Any) -> Tensor:
@@ -245,50 +236,6 @@ def _broadcast(_: fx.Node, value: Tensor, shape: Sequence[int], dims: Sequence[i
 
 def _pad(_: fx.Node, value: Tensor, pad: Sequence[int], *args: Any) -> Tensor:
     return aten.constant_pad_nd.default(value, [0, 0, *pad], *args)  # type: ignore[no-any-return]
-
-
-def _embedding(node: fx.Node, table: Tensor, index: Tensor, *_: Any) -> Tensor:
-    one_hot = _one_hot(index, _shape(node.args[0])[0], table.dtype)
-    # (..., V, 1, W) * (V, D, W), summed over V.
-    return (one_hot.unsqueeze(-2) * table).sum(-3)
-
-
-def _embedding_backward(
-    _: fx.Node, gradient: Tensor, index: Tensor, n_rows: int, padding_index: int, by_frequency: bool = False
-) -> Tensor:
-    one_hot = _one_hot(index, n_rows, gradient.dtype).flatten(0, -3)
-    assert not by_frequency
-    found = (one_hot.unsqueeze(2) * gradient.flatten(0, -3).unsqueeze(1)).sum(0)
-    if 0 <= padding_index < n_rows:
-        found = found * (torch.arange(n_rows).view(-1, 1, 1) != padding_index)
-    return found
-
-
-def _is_place(index: Any) -> bool:
-    return isinstance(index, fx.Node) and index.meta["val"].dtype in (torch.int64, torch.int32)
-
-
-def _index(node: fx.Node, table: Tensor, indices: Sequence[Tensor]) -> Tensor:
-    """The entries at whole numbers along the first axes."""
-    sizes = _shape(node.args[0])
-    place = torch.zeros((), dtype=torch.int64)
-    for size, index in zip(sizes, indices, strict=False):
-        place = place * size + torch.where(index < 0, index + size, index)
-    rest = sizes[len(indices) :]
-    flat_table, flat_place = _equal_lanes(table.flatten(0, len(indices) - 1), place.flatten(0, -2))
-    lanes = flat_place.shape[-1]
-    chosen = flat_place.view(-1, *[1] * len(rest), lanes).expand(-1, *rest, lanes)
-    return flat_table.gather(0, chosen).view(*_shape(node), lanes)
-
-
-def _one_hot(index: Tensor, n_rows: int, dtype: torch.dtype) -> Tensor:
-    """(..., V, W)."""
-    return (index.unsqueeze(-2) == torch.arange(n_rows).view(-1, 1)).to(dtype)
-
-
-def _equal_lanes(*values: Tensor) -> list[Tensor]:
-    lanes = max(value.shape[-1] for value in values)
-    return [value.expand(*value.shape[:-1], lanes) for value in values]
 
 
 def _all(rule: Rule, *targets: Any) -> dict[Any, Rule]:
@@ -327,7 +274,7 @@ _RULES: dict[Any, Rule] = {
     aten.cat.default: _cat,
     aten.constant_pad_nd.default: _pad,
     aten.repeat.default: lambda _, value, repeats: value.repeat(*repeats, 1),
-    aten.empty_permuted.default: lambda _, size, __, **kwargs: torch.empty([*size, 1], dtype=kwargs.get("dtype")),
+    aten.empty_permuted.default: _empty_permuted,
     **_all(_scatter, aten.select_scatter.default, aten.slice_scatter.default),
     aten.diagonal_scatter.default: _diagonal_scatter,
     **_all(_created, aten.full.default, aten.zeros.default, aten.ones.default, aten.empty.memory_format),
@@ -335,9 +282,7 @@ _RULES: dict[Any, Rule] = {
     **_all(_created, aten.arange.default, aten.arange.start, aten.arange.start_step),
     **_all(_new, aten.new_zeros.default, aten.new_ones.default, aten.new_full.default, aten.new_empty.default),
     aten.as_strided.default: lambda node, value, *_: value[slices_of(node)],
-    aten.index.Tensor: _index,
-    aten.embedding.default: _embedding,
-    aten.embedding_dense_backward.default: _embedding_backward,
+    **LOOKUP_RULES,
     **_all(_same, aten.clone.default, aten.alias.default, aten.detach.default, aten.lift_fresh_copy.default),
     **_all(_same, aten._to_copy.default, prims.convert_element_type.default),
     **_all(_same, aten.full_like.default, aten.zeros_like.default, aten.ones_like.default, aten.empty_like.default),

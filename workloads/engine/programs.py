@@ -26,7 +26,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from attnsweep.workloads.engine.block_step import StepGraph
 from attnsweep.workloads.engine.gradients import GradientGraph, adding
 from attnsweep.workloads.engine.lanes_last import OverLanes
-from attnsweep.workloads.engine.traces import IN_ONE_THREAD
+from attnsweep.workloads.engine.traces import IN_ONE_THREAD, constants_of
 
 Step = Callable[[list[Tensor]], object]
 """A compiled step: updates its inputs in place."""
@@ -239,7 +239,9 @@ def _with_more_on_stack(bytes_of_a_number: int) -> Iterator[None]:
 
 def _key(graph: fx.GraphModule, inputs: Sequence[str], examples: Sequence[Tensor]) -> str:
     shapes = [(str(value.dtype), tuple(value.shape)) for value in examples]
-    constants = [(name, value.numpy().tobytes()) for name, value in vars(graph).items() if isinstance(value, Tensor)]
+    constants = [
+        (name, str(value.dtype), tuple(value.shape), value.tolist()) for name, value in constants_of(graph).items()
+    ]
     content = (graph.code, inputs, shapes, constants, torch.__version__, compiler(), _source())
     return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
 

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from attnsweep.workloads.engine.traces import constant
+
 aten, prims = torch.ops.aten, torch.ops.prims
 
 _VIEWS = {
@@ -40,6 +42,11 @@ class Storing(fx.Interpreter):
         else:
             found = super().run_node(n)
         return stored(found) if n in self._stored else found
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """A constant of the graph."""
+        value = super().get_attr(target, args, kwargs)
+        return constant(value) if isinstance(value, Tensor) else value
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         """One operation, as the compiler takes it."""

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from attnsweep.workloads.engine.untraceable import reason_of
 
 aten = torch.ops.aten
 
@@ -40,10 +43,24 @@ def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.Graph
                 functionalize(function, remove="mutations"), decomposition_table=_decompositions(), tracing_mode="fake"
             )(*examples)
     except Exception as error:
-        raise NoRuleError(f"its step cannot be traced: {type(error).__name__}: {str(error).splitlines()[0]}") from error
+        raise NoRuleError(f"its step cannot be traced: {reason_of(error)}") from error
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
+
+
+def constants_of(graph: fx.GraphModule) -> dict[str, Tensor]:
+    """The tensors that a graph holds, as of `torch.tensor([0.5, 2.0])` in a loss, by name."""
+    names = [str(node.target) for node in graph.graph.nodes if node.op == "get_attr"]
+    found = {name: attrgetter(name)(graph) for name in names}
+    return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+
+
+def constant(value: Tensor) -> Tensor:
+    """A graph's constant, number by number: the compiler refuses tensors that are no inputs."""
+    of_type: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
+    numbers = [torch.full((1,), each, **of_type) for each in tree_leaves(value.tolist())]
+    return torch.cat(numbers).view(value.shape)
 
 
 def count_numbers(function: Callable[[], object]) -> int:

@@ -17,6 +17,7 @@ from attnsweep.orchestrator.storage.environment import Environment, versions
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tools.engine_of_shape import engine_of_shape
+from attnsweep.orchestrator.tools.new_workload import look_back
 from attnsweep.orchestrator.training.trainer_actor import Settled
 from attnsweep.search_spaces import Categorical, Float, Int
 from attnsweep.search_spaces.loading import load_sweep
@@ -65,6 +66,15 @@ def test_a_sweep_is_trained_in_blocks_from_where_its_trainings_repay_the_compile
     compiled_blocks: None, trials: int, engine: str
 ) -> None:
     assert engine_for(load_sweep("quickstart").but(trials=trials), CategoryPairs(), "auto", QUIET) == engine
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("trials", "engine"), [(8, "vmapped"), (100, "vmapped"), (1000, "blocks")])
+def test_the_template_is_compiled_where_its_small_gain_repays_it(
+    compiled_blocks: None, trials: int, engine: str
+) -> None:
+    """Its `cross_entropy` can be computed for a block."""
+    assert engine_for(look_back.sweep().but(trials=trials), look_back.LookBack(), "auto", QUIET) == engine
 
 
 @pytest.mark.parametrize("name", ["quickstart", "chiang_fig4"])

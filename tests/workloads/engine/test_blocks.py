@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from attnsweep.orchestrator.tools.new_workload.look_back import LookBack
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.block_step import LEARNING_RATE, NUMBER, has_lane_axis, step_inputs
 from attnsweep.workloads.engine.blocks import TracedStep
@@ -23,11 +24,12 @@ from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.lanes_last import OverLanes
 from attnsweep.workloads.engine.layout import prefixed
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
+from attnsweep.workloads.engine.programs import NoCompilerError, _key, block_engine, interpreted
 from attnsweep.workloads.engine.shape_programs import KnownPrograms, Programs
 from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.gpt import GPTWorkload
+from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation
 
@@ -40,7 +42,27 @@ SMALL_LANGUAGE: dict[str, Any] = {
     "test_batch_size": 1,
     "stop_when_solved": False,
 }
+# Biases are drawn, too: of keys their true gradient is 0, so that otherwise all of their digits would be rounding.
+SMALL_EXAMPLE: dict[str, Any] = {"n_steps": 20, "dtype": "float32", "stop_when_solved": False, "init_sigma": None}
 SMALL_GPT: dict[str, Any] = {"batch_size": 3, "eval_batch_size": 4, "d_model": 6, "d_ffn": 7, "n_steps": 40}
+
+
+class Scaled(CategoryPairs):
+    """System P, whose loss has constants."""
+
+    scales: tuple[float, float] = (0.5, 1.5)
+
+    def loss(self, module: torch.nn.Module, batch: Batch) -> Tensor:
+        return super().loss(module, batch) * (torch.tensor(self.scales).sum() - torch.tensor(1.5))
+
+
+class ScaledOtherwise(Scaled):
+    """The same but for its constants."""
+
+    scales = (0.25, 1.5)
+
+
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 SHAPES: dict[str, tuple[Workload[Any], dict[str, Any]]] = {
     "P": (CategoryPairs(), SMALL_P),
     "P softmax, momentum, decay": (
@@ -68,6 +90,9 @@ SHAPES: dict[str, tuple[Workload[Any], dict[str, Any]]] = {
         SMALL_GPT | {"task": "induction", "n_words": 8, "n_tokens": 8, "n_blocks": 2, "qk": "merged"},
     ),
     "PARITY": (FormalLanguages(), SMALL_LANGUAGE | {"language": "parity", "n_layers": 2}),
+    "the template": (LookBack(), SMALL_EXAMPLE | {"n_words": 3, "n_tokens": 4}),
+    "an example": (load_workload(f"{EXAMPLES / 'induction.py'}:Induction"), SMALL_EXAMPLE | {"n_words": 4}),
+    "constants in the loss": (Scaled(), SMALL_P),
 }
 
 
@@ -78,7 +103,7 @@ def trainings_of(name: str, n: int) -> list[Training[Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.sample("P", "C", "FIRST", "P sampled", "P softmax, momentum, decay", "GPT, table, gelu")
+@pytest.mark.sample("P", "C", "FIRST", "P sampled", "P softmax, momentum, decay", "GPT, table, gelu", "the template")
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_step_of_a_block_is_the_step_of_each_lane(name: str) -> None:
     """From the same state, without the compiler."""
@@ -110,6 +135,23 @@ def test_a_step_of_a_block_is_the_step_of_each_lane(name: str) -> None:
             torch.testing.assert_close(found, expected[name], rtol=0, atol=float(tolerance * scale) + 1e-30)
         else:
             assert torch.equal(found, expected[name])
+
+
+def test_constants_of_a_loss_belong_to_its_program() -> None:
+    """Their values are not in the code of a graph, whose digest names the program."""
+
+    def of(workload: Workload[Any]) -> tuple[str, Tensor]:
+        pack = Pack(workload, trainings_of("P", 1))
+        assert isinstance(pack._optimizer, FirstOrder)
+        found = TracedStep.of(pack._problem, pack._optimizer, pack._rows, pack._buffers, pack._batch_at(0))
+        examples = [each.clone() for each in found.examples]
+        interpreted(found.step, examples)(examples)
+        return _key(found.step.graph, found.step.inputs, found.examples), examples[0][..., 0].flatten()
+
+    (key, half), (other_key, quarter), (same_key, _) = of(Scaled()), of(ScaledOtherwise()), of(Scaled())
+    assert key == same_key != other_key
+    start = Pack(CategoryPairs(), trainings_of("P", 1))._rows[0, : len(half)]
+    torch.testing.assert_close(half - start, 2.0 * (quarter - start))
 
 
 @pytest.mark.slow
@@ -148,8 +190,8 @@ def differing(one: dict[str, Any], other: dict[str, Any], lanes: Any = slice(Non
 def test_a_shape_without_a_program_trains_as_without_blocks() -> None:
     trainings = trainings_of("P", 3)
     assert differing(ended(Sorting(), trainings, None), ended(Sorting(), trainings, Programs())) == []
-    with pytest.raises(NoRuleError, match=r"aten\.sort\.default cannot be compiled"):
-        Pack(Sorting(), trainings).step_graph()
+    with pytest.raises(NoRuleError, match=r"^aten\.sort\.default cannot be compiled for a block$"):
+        Pack(Sorting(), trainings).compiled_graph()
 
 
 @pytest.fixture(scope="module")

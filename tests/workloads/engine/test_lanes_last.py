@@ -12,6 +12,7 @@ from attnsweep.workloads.engine.repeated_reads import read_repeatedly
 from attnsweep.workloads.engine.traces import NoRuleError, traced
 
 W = 3
+ELSEWHERE = torch.ones(4)
 
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "product": lambda a, b: a @ b.T,
@@ -42,6 +43,17 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "entries": lambda a, b: (
         a.detach()[torch.tensor([0, -1]), torch.tensor([3, 1])].sum() + b.detach()[torch.tensor([1])]
     ),
+    "cross entropy": lambda a, b: functional.cross_entropy(a * b, (b[:, 0] > 0).long()) * b,
+    "cross entropy by position": lambda a, b: functional.cross_entropy(
+        (a * b)[None], (b[None, 0] > 0).long() * 2, ignore_index=0, reduction="none"
+    ),
+    "entries along an axis": lambda a, b: (
+        a.gather(1, (b[:, :2] > 0).long() + 1).square().sum() + b.gather(-2, (a[:2] > 0).long())
+    ),
+    "written along an axis": lambda a, b: (
+        a.scatter(1, (b[:, :1] > 0).long(), 0.5) * b.scatter(0, (a[:1] > 0).long(), a[1:2])
+    ),
+    "added along an axis": lambda a, b: (a * b).scatter_add(1, (b[:, :3] > 0).long(), a[:, :3]),
     "gelu": lambda a, b: functional.gelu(a) + functional.relu(b) + torch.tanh(a) + functional.silu(b),
     "attention": lambda a, b: functional.scaled_dot_product_attention(a[None, None], b[None, None], b[None, None])[
         0, 0
@@ -96,7 +108,17 @@ def test_what_a_product_reads_repeatedly_is_stored() -> None:
             "aten.as_strided.default, unless it shows a slice, cannot be compiled",
         ),
         (lambda x: x.sort().values, "aten.sort.default cannot be compiled"),
-        (lambda x: x if x.sum() > 0 else -x, "its step cannot be traced"),
+        (
+            lambda x: x if x.sum() > 0 else -x,
+            r"its step cannot be traced: it depends on the value of a tensor \(test_lanes_last.py, line \d+: .*x.sum",
+        ),
+        (
+            lambda x: x * ELSEWHERE.exp(),
+            r"it reads a tensor that is neither in the module nor in the batch \(.*ELSEWHERE.*\); make it a buffer",
+        ),
+        (lambda x: x.sum() * torch.tensor([0.5] * 65), "a constant tensor of 65 numbers cannot be compiled; make it"),
+        (lambda x: x.sum().gather(0, torch.tensor(0)), "an entry of a tensor without axes"),
+        (lambda x: x.scatter(0, torch.tensor([0, 1]), 0.5), r"aten.scatter.value of \(2,\) to \(4,\) cannot be"),
         (lambda x: x.expand(64, -1) @ x.expand(64, -1).T, None),
         (lambda x: x.expand(64, -1).T @ x.expand(64, -1), None),
         (lambda x: x.repeat(64, 16) @ x.repeat(64, 16).T, "its matrix products, such as 64x64x64, are faster vmapped"),

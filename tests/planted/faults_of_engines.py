@@ -1,0 +1,76 @@
+"""Planted faults in the engines and their programs."""
+
+from tests.planted.fault import Fault
+
+_ENGINE = "tests/workloads/engine"
+_LANES_LAST = (f"{_ENGINE}/test_lanes_last.py",)
+_CONSTANTS = (f"{_ENGINE}/test_blocks.py::test_constants_of_a_loss_belong_to_its_program",)
+
+FAULTS_OF_ENGINES = (
+    Fault(
+        "a program's key without the values of its constants",
+        "workloads/engine/programs.py",
+        "tuple(value.shape), value.tolist())",
+        "tuple(value.shape))",
+        _CONSTANTS,
+    ),
+    Fault(
+        "a constant that no trace can hold",
+        "workloads/engine/lanes_last.py",
+        "return constant(value).unsqueeze(-1) if",
+        "return value.unsqueeze(-1) if",
+        _CONSTANTS,
+    ),
+    Fault(
+        "a program of a constant that is too long to be written out",
+        "workloads/engine/lanes_last.py",
+        "if not 0 < value.numel() <= _MOST_WRITTEN_OUT:",
+        "if not 0 < value.numel():",
+        _LANES_LAST,
+    ),
+    Fault(
+        "entries read along the axis of lanes",
+        "workloads/engine/lookups.py",
+        "value.gather(axis_of(node, dim), index)",
+        "value.gather(dim, index)",
+        _LANES_LAST,
+    ),
+    Fault(
+        "entries added once for several equal places",
+        "workloads/engine/lookups.py",
+        "torch.where(is_place, source.unsqueeze(axis), 0).sum(axis + 1)",
+        "torch.where(is_place, source.unsqueeze(axis), 0).amax(axis + 1)",
+        _LANES_LAST,
+    ),
+    Fault(
+        "a trace that fails for no reason",
+        "workloads/engine/untraceable.py",
+        "if isinstance(error, GuardOnDataDependentSymNode):",
+        "if False:",
+        _LANES_LAST,
+    ),
+    Fault(
+        "a large step that seems to gain as a small one",
+        "orchestrator/running/engine_choice.py",
+        "graph.n_numbers < _LARGE_STEP else",
+        "graph.n_numbers > 0 else",
+        (
+            "tests/orchestrator/running/test_engine_choice.py::"
+            "test_the_template_is_compiled_where_its_small_gain_repays_it",
+        ),
+    ),
+    Fault(
+        "a deviation by place that is never seen",
+        "workloads/engine/rounding.py",
+        "for lane, own in enumerate(alone)",
+        "for lane, own in enumerate(alone[:0])",
+        (f"{_ENGINE}/test_rounding.py",),
+    ),
+    Fault(
+        "one reason given twice",
+        "workloads/engine/blocks.py",
+        "reasons = dict.fromkeys((str(no_step), str(no_gradient)))",
+        "reasons = (str(no_step), str(no_gradient))",
+        (f"{_ENGINE}/test_blocks.py::test_a_shape_without_a_program_trains_as_without_blocks",),
+    ),
+)

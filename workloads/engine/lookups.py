@@ -1,0 +1,152 @@
+"""Rules of operations that read or write a tensor at whole numbers, for `lanes_last`.
+
+What is read by a product with one-hot vectors, or written where a place equals its number, is vector instructions over
+lanes in both directions; a place computed by each lane would be one load or store after the other.
+
+Axes: W lane of a block, always last; V row or entry that can be chosen; K choices along the same axis.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, fx
+
+from attnsweep.workloads.engine.traces import LOOKUPS, NoRuleError, operations_of
+
+aten = torch.ops.aten
+Rule: TypeAlias = Callable[..., Any]
+"""Computes one node for a block, from the node's shapes in one training and its arguments with lanes."""
+
+_LONGEST_TABLE = 64
+"""Rows of an embedding that is read by a product with one-hot vectors; a longer one would cost more than it saves. And
+how often each entry that a sum scatters to may be compared with a place."""
+
+
+def check_lookup(node: Any) -> None:
+    """Checks an operation, if it is one of this module's.
+
+    Raises:
+        NoRuleError: If it cannot be computed for a block, or would be slow.
+    """
+    if node.target is aten.index.Tensor and not all(_is_place(index) for index in node.args[1]):
+        raise NoRuleError("an index that is not one tensor of whole numbers per leading axis cannot be compiled")
+    if node.target in LOOKUPS:
+        n_rows = node.args[2] if node.target is aten.embedding_dense_backward.default else shape_of(node.args[0])[0]
+        if n_rows > _LONGEST_TABLE:
+            raise NoRuleError(f"an embedding of {n_rows} rows is slow in blocks")
+    if node.target is aten.gather.default and not shape_of(node.args[0]):
+        raise NoRuleError("an entry of a tensor without axes cannot be compiled")
+    if node.target in _SCATTERS:
+        target, index, axis = shape_of(node.args[0]), shape_of(node.args[2]), axis_of(node, node.args[1])
+        most = _LONGEST_TABLE if node.target is aten.scatter_add.default else 1
+        if not target or _without(target, axis) != _without(index, axis) or index[axis] > most:
+            raise NoRuleError(f"{node.target} of {index} to {target} cannot be compiled for a block, or is slow there")
+
+
+def check_no_places(graph: fx.GraphModule) -> None:
+    """Checks that nothing is read or written at computed places: with lanes first, it is done number by number.
+
+    Raises:
+        NoRuleError: If something is.
+    """
+    for node in operations_of(graph):
+        if node.target in (aten.gather.default, *_SCATTERS):
+            raise NoRuleError(f"{node.target} is compiled in whole steps only")
+
+
+def shape_of(node: Any) -> tuple[int, ...]:
+    """The shape of a node's value in one training."""
+    return tuple(node.meta["val"].shape)
+
+
+def axis_of(node: fx.Node, dim: int, argument: int = 0) -> int:
+    """An axis counted from the front, where lanes do not shift it."""
+    rank = len(shape_of(node.args[argument]))
+    return dim % rank if rank else 0
+
+
+def equal_lanes(*values: Tensor) -> list[Tensor]:
+    """The values, all with as many lanes as the one with most."""
+    lanes = max(value.shape[-1] for value in values)
+    return [value.expand(*value.shape[:-1], lanes) for value in values]
+
+
+def _embedding(node: fx.Node, table: Tensor, index: Tensor, *_: Any) -> Tensor:
+    one_hot = _one_hot(index, shape_of(node.args[0])[0], table.dtype)
+    # (..., V, 1, W) * (V, D, W), summed over V.
+    return (one_hot.unsqueeze(-2) * table).sum(-3)
+
+
+def _embedding_backward(
+    _: fx.Node, gradient: Tensor, index: Tensor, n_rows: int, padding_index: int, by_frequency: bool = False
+) -> Tensor:
+    one_hot = _one_hot(index, n_rows, gradient.dtype).flatten(0, -3)
+    assert not by_frequency
+    found = (one_hot.unsqueeze(2) * gradient.flatten(0, -3).unsqueeze(1)).sum(0)
+    if 0 <= padding_index < n_rows:
+        found = found * (torch.arange(n_rows, device=found.device).view(-1, 1, 1) != padding_index)
+    return found
+
+
+def _is_place(index: Any) -> bool:
+    return isinstance(index, fx.Node) and index.meta["val"].dtype in (torch.int64, torch.int32)
+
+
+def _index(node: fx.Node, table: Tensor, indices: Sequence[Tensor]) -> Tensor:
+    """The entries at whole numbers along the first axes."""
+    sizes = shape_of(node.args[0])
+    place = torch.zeros((), dtype=torch.int64, device=table.device)
+    for size, index in zip(sizes, indices, strict=False):
+        place = place * size + torch.where(index < 0, index + size, index)
+    rest = sizes[len(indices) :]
+    flat_table, flat_place = equal_lanes(table.flatten(0, len(indices) - 1), place.flatten(0, -2))
+    lanes = flat_place.shape[-1]
+    chosen = flat_place.view(-1, *[1] * len(rest), lanes).expand(-1, *rest, lanes)
+    return flat_table.gather(0, chosen).view(*shape_of(node), lanes)
+
+
+def _one_hot(index: Tensor, n_rows: int, dtype: torch.dtype) -> Tensor:
+    """(..., V, W)."""
+    return (index.unsqueeze(-2) == torch.arange(n_rows, device=index.device).view(-1, 1)).to(dtype)
+
+
+def _gather(node: fx.Node, value: Tensor, dim: int, index: Tensor, **_: Any) -> Tensor:
+    value, index = equal_lanes(value, index)
+    return value.gather(axis_of(node, dim), index)
+
+
+def _scatter(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: Any) -> Tensor:
+    """One place along the axis: the source, where the index says so."""
+    axis = axis_of(node, dim)
+    return torch.where(index == _places(node, axis, index), source, value).to(value.dtype)
+
+
+def _scatter_add(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    axis = axis_of(node, dim)
+    # (..., V, K, ..., W), summed over K.
+    is_place = index.unsqueeze(axis) == _places(node, axis, index).unsqueeze(axis + 1)
+    return value + torch.where(is_place, source.unsqueeze(axis), 0).sum(axis + 1)
+
+
+def _places(node: fx.Node, axis: int, index: Tensor) -> Tensor:
+    """The numbers (V, 1, ..., 1) along an axis of what is written to."""
+    target = shape_of(node.args[0])
+    return torch.arange(target[axis], device=index.device).view(-1, *[1] * (len(target) - axis))
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return shape[:axis] + shape[axis + 1 :]
+
+
+_SCATTERS = (aten.scatter.value, aten.scatter.src, aten.scatter_add.default)
+LOOKUP_RULES: dict[Any, Rule] = {
+    aten.index.Tensor: _index,
+    aten.embedding.default: _embedding,
+    aten.embedding_dense_backward.default: _embedding_backward,
+    aten.gather.default: _gather,
+    aten.scatter.value: _scatter,
+    aten.scatter.src: _scatter,
+    aten.scatter_add.default: _scatter_add,
+}
+"""The rules by operation."""
