@@ -21,6 +21,7 @@ from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_pro
 from attnsweep.orchestrator.running.resolution import check_same, pinned, resolved
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.signals import StopOnSignal
+from attnsweep.orchestrator.running.starts import check_starts
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.environment import Environment
@@ -96,6 +97,7 @@ def run_sweep(
     SweepDirectory.check_new(where)
     spec, base = resolved(spec, workload)
     check_charges(spec, workload)
+    check_starts(spec, workload)
     warning = few_steps_warning(spec, workload)
     processes.start_ahead()
     ahead = Ahead.of(spec, workload, resources, lambda: engine_for(spec, workload, resources.engine, console))
@@ -192,6 +194,8 @@ def resume_sweep(
             fix=f"restore them, or continue with attnsweep resume {as_argument(directory.place)} --accept-drift: "
             "column `environment` then distinguishes the rows",
         )
+    if more or not directory.finished:
+        check_starts(more.of(directory.spec), workload)
     processes.start_ahead()
     ahead = Ahead.of(directory.spec, workload, resources, lambda: directory.engine)
     try:

@@ -30,9 +30,7 @@ def starting_state(
             again gives another.
         TypeError: If the workload's `initial` leaves out a parameter.
     """
-    modules, again = built_modules(workload, lanes)
-    share_parameters([*modules, again])
-    _check_alike(lanes, modules)
+    modules, again = _alike(workload, lanes)
     built = {name: value.to(lanes.device) for name, value in _stacked(modules).items()}
     template = modules[0].to(lanes.device)
     parameters, buffers = dict(template.named_parameters()), dict(template.named_buffers())
@@ -52,7 +50,23 @@ def starting_state(
     )
 
 
-def _check_alike(lanes: Lanes[Any], modules: Sequence[nn.Module]) -> None:
+def check_alike(workload: Workload[Any], lanes: Lanes[Any]) -> None:
+    """Refuses trainings whose modules differ in what they hold besides parameters and buffers.
+
+    Raises:
+        SpecError: As `starting_state`.
+    """
+    _alike(workload, lanes)
+
+
+def _alike(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Module], nn.Module]:
+    modules, again = built_modules(workload, lanes)
+    share_parameters([*modules, again])
+    _check_constants(lanes, modules)
+    return modules, again
+
+
+def _check_constants(lanes: Lanes[Any], modules: Sequence[nn.Module]) -> None:
     """Refuses modules that are not one module with other parameters and buffers.
 
     The program of a pack is that of its first module: what differs elsewhere would be lane 0's for all lanes.
