@@ -18,7 +18,7 @@ FAULTS_OF_STARTS = (
     Fault(
         "a module that draws from NumPy's generator as it is",
         "workloads/engine/construction.py",
-        "    np.random.seed(seed % _NUMPY_SEEDS)\n",
+        "    np.random.seed(seed % _NUMPY_SEEDS)  # The one that users' code may draw from.\n",
         "",
         (f"{_CONSTRUCTION}::test_a_training_is_a_function_of_its_parameters_and_seed",),
     ),
@@ -65,10 +65,10 @@ FAULTS_OF_STARTS = (
         (f"{_CONSTRUCTION}::test_layers_of_the_engine_are_drawn_beside_layers_with_an_initialization_of_their_own",),
     ),
     Fault(
-        "attnsweep's own layers count as an initialization",
+        "gains of 1 count as an initialization",
         "workloads/engine/initialization.py",
-        "built[name].dim() > 2 and not isinstance(owner, DrawnByEngine)",
-        "built[name].dim() > 1",
+        "if value.dim() > 2:",
+        "if value.dim() > 1:",
         (_INITIALIZATION,),
     ),
     Fault(

@@ -41,9 +41,9 @@ def draw_parameters(
         built = {name: value.detach().expand(n_lanes, *value.shape) for name, value in module.named_parameters()}
     has_own_L = torch.zeros_like(init_sigma, dtype=torch.bool)
     if init_sigma.isnan().any():
-        for name, owner in owners.items():
-            if built[name].dim() > 2 and not isinstance(owner, DrawnByEngine):
-                has_own_L |= built[name].flatten(1).ne(0).any(1)
+        for value in (built[name] for name in owners):
+            if value.dim() > 2:
+                has_own_L |= value.flatten(1).ne(0).any(1)
     return {name: _draw(owner, name, built[name], init_sigma, has_own_L, streams) for name, owner in owners.items()}
 
 

@@ -201,15 +201,26 @@ def test_stored_parameters_make_no_two_programs_unless_they_can_be_read() -> Non
     assert digest(*_trainings(0.1)) != digest(*_trainings(0.2))
 
 
+class Norm(nn.Module):
+    """A layer norm of a trained vector, with an epsilon in an attribute."""
+
+    def __init__(self, parameters: AnyParameters) -> None:
+        super().__init__()
+        self.line = nn.Parameter(torch.linspace(-1, 1, 4)[None])
+        self.norm = nn.LayerNorm(4, eps=parameters.gain)
+
+    def forward(self) -> Tensor:
+        answer: Tensor = self.norm(self.line)
+        return answer
+
+
 @pytest.mark.slow
 def test_a_later_pack_of_the_shape_does_not_take_the_constants_of_the_first() -> None:
-    workload = AnyModule(
-        lambda each: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4, eps=each.gain)), lambda module: module(NUMBERS)
-    )
-    programs = Programs()
+    workload, programs = AnyModule(Norm), Programs()
     for gain in (0.1, 2.0):
         trainings = lanes_of(*_trainings(gain, n_steps=20, learning_rate=0.5)).trainings
         compiled, plain = Pack(workload, trainings, programs=programs), Pack(workload, trainings)
+        assert compiled.step_graph().updated
         for pack in (compiled, plain):
             pack.advance(100)
         losses = [pack.result().evidence.metrics["eval_loss"][0, -1] for pack in (compiled, plain)]

@@ -42,6 +42,11 @@ def test_a_matrix_of_zeros_is_drawn_where_all_are() -> None:
     assert torch.equal(drawn["second"][0], torch.eye(64))
 
 
+def test_gains_of_1_are_no_initialization() -> None:
+    module = nn.ParameterDict({"weight": torch.zeros(4, 4), "gain": torch.ones(4)})
+    assert _draw(module, NAN)["weight"].ne(0).all()
+
+
 def test_whether_a_lane_has_an_initialization_of_its_own_does_not_depend_on_its_neighbours() -> None:
     sigma, streams = torch.tensor([NAN, NAN], dtype=torch.float64), Streams(torch.arange(2))
     module = nn.ParameterDict({"weight": torch.zeros(4, 4)})
