@@ -115,7 +115,7 @@ class _Reader:
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
-        # What a module refers to by another attribute too is not a constant: it is compared, or differs by intention.
+        # Parameters, buffers and submodules are no constants: another reference to one stands as its name.
         self._known: dict[int, str] = {id(each): f"<{name or 'module'}>" for name, each in module.named_modules()}
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
             self._known[id(tensor)] = f"<{name}>"
@@ -153,7 +153,8 @@ def _in_short(value: Any) -> str:
     if isinstance(value, type | types.BuiltinFunctionType | types.ModuleType):
         return _name_of(value)
     if isinstance(value, set | frozenset):
-        return repr(sorted(map(repr, value)))
+        # The `repr` of another object may hold its address.
+        return repr(sorted(repr(each) if isinstance(each, _PLAIN) else _name_of(type(each)) for each in value))
     if _inside(value) or isinstance(value, list | tuple | Mapping | weakref.ref | nn.Module):
         return _name_of(type(value))
     try:

@@ -118,7 +118,7 @@ def test_two_submodules_of_other_classes_or_shapes_are_found() -> None:
 def test_what_refers_to_the_module_itself_is_equal() -> None:
     def build() -> nn.Module:
         module = Holder(None)
-        module.held = [module, module.line, module.line.weight, module.forward]
+        module.held = [module, module.line, module.line.weight, module.forward, {module, Plain(1.0)}]
         return module
 
     assert first_difference([build(), build()]) is None
