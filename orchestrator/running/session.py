@@ -22,6 +22,7 @@ from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_pro
 from attnsweep.orchestrator.running.resolution import check_same, pinned, resolved
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.signals import StopOnSignal
+from attnsweep.orchestrator.running.starts import check_starts
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.environment import Environment
@@ -95,6 +96,7 @@ def run_sweep(
     SweepDirectory.check_new(where)
     spec, base = resolved(spec, workload)
     check_charges(spec, workload)
+    check_starts(spec, workload)
     warning = few_steps_warning(spec, workload)
     processes.start_ahead()
     ahead = Ahead.of(spec, workload, resources, lambda: engine_for(spec, workload, resources.engine, console))
@@ -180,7 +182,10 @@ def resume_sweep(
     workload = load_workload_of(directory)
     more, environment = Extension(more_trials, more_replicates), Environment.current(workload, directory.engine)
     enter = going_on(workload, environment, more, accept_drift=accept_drift)
-    check_unchanged(directory, pinned(workload, enter(directory).spec))
+    spec = enter(directory).spec
+    check_unchanged(directory, pinned(workload, spec))
+    if more or not directory.finished:
+        check_starts(spec, workload)
     processes.start_ahead()
     ahead = Ahead.of(directory.spec, workload, resources, lambda: directory.engine)
     try:

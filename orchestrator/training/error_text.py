@@ -4,6 +4,7 @@ import traceback
 from bdb import BdbQuit
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.workloads.errors import UserError
 
 STOPS = (KeyboardInterrupt, SystemExit, GeneratorExit, BdbQuit)
 """Exceptions that end a process or its debugger. Anything else that a training raises is recorded as its failure, even
@@ -15,10 +16,12 @@ _MOST_CHARACTERS = 20_000
 def text_of(error: BaseException) -> str:
     """The traceback: without credentials, in UTF-8, shortened in the middle where it is very long.
 
-    An exception may carry any text, and its `__str__` may itself raise.
+    Of a user's mistake its own line alone, which says what to do. An exception may carry any text, and its `__str__`
+    may itself raise.
     """
     try:
-        text = "".join(traceback.format_exception(error))
+        is_said = isinstance(error, UserError)
+        text = "".join((traceback.format_exception_only if is_said else traceback.format_exception)(error))
     except STOPS:
         raise
     except BaseException:  # noqa: BLE001  # The error's own code runs here.

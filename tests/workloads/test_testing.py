@@ -1,7 +1,7 @@
 """The conformance suite finds each fault that it claims to find."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from attnsweep.workloads.testing import (
     check_workload,
     defaults,
 )
+from tests.workloads.engine.any_module import AnyModule, AnyParameters
 
 SMALL: dict[str, Value] = {"n_categories": 3, "n_positions": 4, "n_steps": 40}
 OPTIMIZERS = ["sgd", "adam", "adamw", "lbfgs"]
@@ -162,3 +163,42 @@ def test_the_quick_check_makes_every_check_with_fewer_and_shorter_trainings() ->
         sampled: dict[str, Value] = {"variant": "categories_only", "expectation": "sampled", "stop_when_solved": False}
         with pytest.raises(AssertionError, match=found):
             check_workload(wrong(), [defaults(wrong(), **(SMALL | sampled))], say=said.append, quick=True)
+
+
+X = torch.ones(2, 4, dtype=torch.float64)
+STOCK = {
+    "with biases": lambda _: torch.nn.Linear(4, 3),
+    "without": lambda _: torch.nn.Linear(4, 3, bias=False),
+}
+
+
+@pytest.mark.parametrize("build", STOCK.values(), ids=STOCK)
+def test_a_layer_that_draws_when_it_is_built_passes(build: Callable[[AnyParameters], torch.nn.Module]) -> None:
+    settings = [AnyParameters(init_sigma=sigma) for sigma in (None, 0.1)]
+    check_workload(AnyModule(build, lambda module: module(X)), settings, say=lambda _: None, quick=True)
+
+
+class Noisy(AnyModule):
+    """A workload whose measure draws from the global generator."""
+
+    def measure(self, module: torch.nn.Module, batch: Batch) -> dict[str, Tensor]:
+        return {"noise": NOISE[0] + super().loss(module, batch)}
+
+    def eval_batch(self, lanes: Lanes[AnyParameters]) -> Batch:
+        NOISE[0] = torch.rand(())
+        return super().eval_batch(lanes)
+
+
+NOISE = [torch.zeros(())]
+
+
+def test_a_measure_that_draws_from_the_global_generator_is_found() -> None:
+    workload = Noisy(STOCK["without"], lambda module: module(X))
+    with pytest.raises(AssertionError, match="two runs of the same pack differ: noise; outside of `build`, draw all"):
+        check_same_seed_same_result(workload, [Training(AnyParameters(n_steps=2), 0)])
+
+
+def test_a_loss_that_is_not_one_for_many_trainings_fails_with_one_sentence() -> None:
+    workload = AnyModule(STOCK["without"], lambda module: torch.nn.functional.dropout(module(X)))
+    with pytest.raises(AssertionError, match=r"^any_module: test_testing\.py, line \d+: got 'a random draw, as by"):
+        check_workload(workload, [AnyParameters()], say=lambda _: None, quick=True)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, pad
 
+from attnsweep.workloads.engine.initialization import DrawnByEngine
 from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -28,7 +29,7 @@ _VECTORS = 32
 """Elementwise functions compute the remainder beyond so many numbers in another way, which rounds differently."""
 
 
-class Linear(nn.Linear):
+class Linear(nn.Linear, DrawnByEngine):
     """`nn.Linear`, with zeros in place of random numbers when it is built."""
 
     def reset_parameters(self) -> None:
@@ -68,7 +69,7 @@ class MakesLinear(Protocol):
         """A layer from (..., in_features) to (..., out_features)."""
 
 
-class Embedding(nn.Embedding):
+class Embedding(nn.Embedding, DrawnByEngine):
     """`nn.Embedding`, with zeros in place of random numbers when it is built."""
 
     def reset_parameters(self) -> None:

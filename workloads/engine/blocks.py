@@ -40,12 +40,19 @@ class Problem:
         template: The module of one training.
         layout: How its parameters are laid out.
         parameters: Those of a training; only static ones are read.
+        constants: The digest of what the template holds besides parameters and buffers.
     """
 
     workload: Workload[Any]
     template: nn.Module
     layout: Layout
     parameters: TrainingParameters
+    constants: str
+
+    @property
+    def shape(self) -> Hashable:
+        """Equal for two problems whose programs are the same, for batches of one shape."""
+        return self.parameters.static_key(), self.constants
 
     def gradient_graph(self, rows: Tensor, buffers: State, batch: Batch) -> GradientGraph:
         """The loss and gradient of trainings like these, (L, ...).

@@ -41,12 +41,16 @@ class Lanes(Generic[P]):
     Args:
         trainings: All with the same static parameters.
         device: The device of their tensors.
+        built: What the module of each training was built with, parameters and buffers (L, ...) by name: for `initial`.
     """
 
-    def __init__(self, trainings: Sequence[Training[P]], device: torch.device) -> None:
+    def __init__(
+        self, trainings: Sequence[Training[P]], device: torch.device, built: Mapping[str, Tensor] | None = None
+    ) -> None:
         assert len({training.parameters.static_key() for training in trainings}) == 1
         self.trainings = tuple(trainings)
         self.device = device
+        self.built = built
         self.streams = Streams(torch.tensor([training.seed for training in trainings], device=device))
         self._tensors: dict[tuple[str, torch.dtype], Tensor] = {}
 
@@ -207,10 +211,11 @@ class Split:
 class Workload(ABC, Generic[P]):
     """One training problem. The engine trains many of them in one program, lane by lane as if alone.
 
-    Implementers: `build` makes a module for ONE training and draws nothing; all randomness comes from
-    `lanes.streams`; `loss`, `answers`, `eval_loss`, `measure` and `levels` see one training and are vectorized over
-    lanes by the engine (`torch.vmap`), so they branch on static parameters only; every parameter that changes a shape
-    or the graph is declared static. `attnsweep.workloads.testing` checks these duties.
+    Implementers: `build` makes a module for ONE training, and may draw from PyTorch's, NumPy's or Python's global
+    generator, which are seeded for each training; all other randomness comes from `lanes.streams`; `loss`, `answers`,
+    `eval_loss`, `measure` and `levels` see one training and are vectorized over lanes by the engine (`torch.vmap`), so
+    they branch on static parameters only; every parameter that changes a shape or the graph is declared static.
+    `attnsweep.workloads.testing` checks these duties.
     """
 
     name: ClassVar[str]
@@ -230,18 +235,23 @@ class Workload(ABC, Generic[P]):
 
     @abstractmethod
     def build(self, parameters: P) -> nn.Module:
-        """The module of one training. Values that differ between lanes without changing shapes are buffers."""
+        """The module of one training.
+
+        What it holds besides parameters and buffers, such as a number in an attribute, is the same for all trainings
+        with equal static parameters. Values that differ between lanes without changing shapes are buffers.
+        """
 
     def initial(self, module: nn.Module, lanes: Lanes[P]) -> State:
         """The state in which the trainings start, (L, ...) by name: all parameters, and the buffers that are drawn.
 
-        The default draws parameters by `init_sigma`. Override it to draw a task for each training.
+        The default draws parameters by `init_sigma`. Override it to draw a task for each training, and take what the
+        modules were built with from `lanes.built`.
 
         Args:
             module: The module of ONE training, as built, on the device of the lanes.
             lanes: The L trainings.
         """
-        return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams)
+        return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams, lanes.built)
 
     def batch(self, lanes: Lanes[P], step: int) -> Batch:
         """The data of one step, (L, ...) by name. Empty where the loss is exact."""

@@ -9,6 +9,7 @@ from torch.utils._pytree import tree_map
 
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.vectorization import refusal_of
 
 R = TypeVar("R")
 
@@ -33,8 +34,20 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
 def over_lanes(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any]
 ) -> Callable[[State, State, Batch], Any]:
-    """`one_lane` over many trainings at once: parameters, buffers, batch and results have a leading lane axis."""
-    vectorized = vmap(one_lane(template, function))
+    """`one_lane` over many trainings at once: parameters, buffers, batch and results have a leading lane axis.
+
+    The result raises a `SpecError` where the function does what cannot be done for many trainings at once.
+    """
+    mapped = vmap(one_lane(template, function))
+
+    def vectorized(parameters: State, buffers: State, batch: Batch) -> Any:
+        try:
+            return mapped(parameters, buffers, batch)
+        except RuntimeError as error:
+            refusal = refusal_of(error)
+            if refusal is None:
+                raise
+        raise refusal
 
     def padded(parameters: State, buffers: State, batch: Batch) -> Any:
         if next(iter(parameters.values())).shape[0] > 1:

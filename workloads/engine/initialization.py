@@ -1,6 +1,7 @@
-"""The starting values of parameters: N(0, init_sigma^2) per lane, or the framework's default. Axes: L lane."""
+"""The starting values of parameters: N(0, init_sigma^2) per lane, or the module's own. Axes: L lane."""
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -9,43 +10,59 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
 
 
-def draw_parameters(module: nn.Module, init_sigma: Tensor, streams: Streams) -> State:
-    """Starting parameters of all lanes, drawn from the streams `init/<parameter name>`.
+class DrawnByEngine:
+    """Marks layers that have no initialization of their own, also in a module whose other layers have one."""
 
-    Matrices (two axes or more) are drawn; vectors (biases, layer-norm gains) keep the value `module` was built
-    with, except the biases of `nn.Linear` under the default. The default, for lanes whose `init_sigma` is NaN, is
-    PyTorch's: N(0, 1) for embeddings, uniform on +-1/sqrt(fan_in) for the rest.
+
+def draw_parameters(
+    module: nn.Module, init_sigma: Tensor, streams: Streams, built: Mapping[str, Tensor] | None = None
+) -> State:
+    """Starting parameters of all lanes.
+
+    Under an `init_sigma`, matrices (two axes or more) are drawn from the streams `init/<parameter name>`; vectors
+    (biases, layer-norm gains) keep what they were built with.
+
+    Lanes whose `init_sigma` is NaN start as their module was built, if it has an initialization of its own: if one of
+    its matrices is not 0. Otherwise, and in layers that are `DrawnByEngine`, they start as PyTorch's layers do, drawn
+    from the same streams: embeddings N(0, 1); other matrices, and biases of `nn.Linear`, uniform on +-1/sqrt(fan_in).
 
     Args:
-        module: The module of ONE training; gives names, shapes, types and the values that are not drawn.
-        init_sigma: (L,) standard deviations, NaN for the framework's default.
+        module: The module of ONE training; gives names, shapes and types.
+        init_sigma: (L,) standard deviations, NaN for the module's own initialization.
         streams: The random streams of the L trainings.
+        built: (L, ...) by name, what the module of each was built with; `None` if all were built as `module`.
 
     Returns:
-        Tensors of shape (L, *shape) by parameter name.
+        Tensors of shape (L, *shape) by parameter name. A tied parameter stands under its first name.
     """
-    drawn: State = {}
-    for module_name, owner in module.named_modules():
-        for own_name, parameter in owner.named_parameters(recurse=False):
-            name = f"{module_name}.{own_name}" if module_name else own_name
-            drawn[name] = _draw(owner, name, parameter, init_sigma, streams)
-    return drawn
+    owners = {name: module.get_submodule(name.rpartition(".")[0]) for name, _ in module.named_parameters()}
+    if built is None:
+        n_lanes = init_sigma.shape[0]
+        built = {name: value.detach().expand(n_lanes, *value.shape) for name, value in module.named_parameters()}
+    has_own_L = torch.zeros_like(init_sigma, dtype=torch.bool)
+    if init_sigma.isnan().any():
+        for value in (built[name] for name in owners):
+            if value.dim() > 2:
+                has_own_L |= value.flatten(1).ne(0).any(1)
+    return {name: _draw(owner, name, built[name], init_sigma, has_own_L, streams) for name, owner in owners.items()}
 
 
-def _draw(owner: nn.Module, name: str, parameter: Tensor, init_sigma: Tensor, streams: Streams) -> Tensor:
-    shape = tuple(parameter.shape)
-    sigma_L = init_sigma.view(-1, *[1] * len(shape))
-    built = parameter.detach().to(init_sigma).expand(init_sigma.shape[0], *shape)
-    is_drawn = len(shape) >= 2
-    gaussian = sigma_L * streams.normal(f"init/{name}", shape) if is_drawn else built
-    value = gaussian
-    if torch.isnan(init_sigma).any():
+def _draw(
+    owner: nn.Module, name: str, built: Tensor, init_sigma: Tensor, has_own_L: Tensor, streams: Streams
+) -> Tensor:
+    shape = tuple(built.shape[1:])
+    lanes = (-1, *[1] * len(shape))
+    sigma, values = init_sigma.view(lanes), built.to(init_sigma)
+    is_matrix = len(shape) >= 2
+    drawn = sigma * streams.normal(f"init/{name}", shape) if is_matrix else values
+    if init_sigma.isnan().any():
+        default = values
         if isinstance(owner, nn.Embedding):
             default = streams.normal(f"init/{name}", shape)
-        elif is_drawn or isinstance(owner, nn.Linear):
+        elif is_matrix or isinstance(owner, nn.Linear):
             fan_in = owner.in_features if isinstance(owner, nn.Linear) else shape[-1]
             default = (2.0 * streams.uniform(f"init/{name}", shape) - 1.0) / math.sqrt(fan_in)
-        else:
-            default = built
-        value = torch.where(torch.isnan(sigma_L), default, gaussian)
-    return value.to(parameter.dtype).clone()
+        if not isinstance(owner, DrawnByEngine):
+            default = torch.where(has_own_L.view(lanes), values, default)
+        drawn = torch.where(torch.isnan(sigma), default, drawn)
+    return drawn.to(built.dtype).clone()

@@ -18,6 +18,7 @@ from attnsweep.workloads.engine.block_step import StepGraph
 from attnsweep.workloads.engine.blocks import Problem, StepProgram, StepPrograms, shapes_of
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
 from attnsweep.workloads.engine.conserved import ConservedQuantities
+from attnsweep.workloads.engine.constants import digest_of
 from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.even_rows import even_rows
 from attnsweep.workloads.engine.examination import DESCENDED, examined
@@ -80,10 +81,12 @@ class Pack(Generic[P]):
         self._position = np.arange(len(trainings))
         self._lanes = self._all.select(self._filled_up(self._position)) if width else self._all
         parameters, self._buffers, template = starting_state(workload, self._lanes, start)
-        self._template, self._programs = template, None if is_rounded(self._lanes) else programs
+        self._programs = None if is_rounded(self._lanes) else programs
         self._known: dict[Hashable, StepProgram | None] = {}
         self._conserved = ConservedQuantities(workload, self._all, measurable(self._active(parameters)))
         self._layout = Layout(parameters)
+        # Its constants are read before it computes anything: a module may keep what it computed last.
+        self._problem = Problem(workload, template, self._layout, self._lanes.shared, digest_of(template))
         self._rows = self._layout.rows(parameters)
         self._optimizer = optimizer_of(self._lanes)
         self._optimizer.keeps_width = width is not None
@@ -258,10 +261,6 @@ class Pack(Generic[P]):
         if shapes not in self._known:
             self._known[shapes] = programs.of(self._problem, optimizer, self._rows, self._buffers, batch)
         return self._known[shapes]
-
-    @property
-    def _problem(self) -> Problem:
-        return Problem(self._workload, self._template, self._layout, self._lanes.shared)
 
     def _gradient_program(self, batch: Batch) -> GradientProgram | None:
         """The program of the loss and its gradient; `None` if they are vmapped."""

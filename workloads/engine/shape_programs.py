@@ -82,7 +82,7 @@ class Programs:
         Raises:
             NoCompilerError: If this machine cannot compile it.
         """
-        shape = (problem.parameters.static_key(), optimizer.operations, shapes_of(batch))
+        shape = (problem.shape, optimizer.operations, shapes_of(batch))
         if shape not in self._known.steps:
             try:
                 traced = TracedStep.of(problem, optimizer, rows, buffers, batch)
@@ -97,7 +97,7 @@ class Programs:
 
     def gradient_of(self, problem: Problem, rows: Tensor, buffers: State, batch: Batch) -> GradientProgram | None:
         """The program of a shape's gradient; see `of`."""
-        shape = (problem.parameters.static_key(), shapes_of(batch))
+        shape = (problem.shape, shapes_of(batch))
         if shape not in self._known.gradients:
             try:
                 graph = problem.gradient_graph(rows, buffers, batch)

@@ -86,6 +86,12 @@ class Streams:
         return torch.full((), number, dtype=torch.int64, device=self._seeds.device)
 
 
+def generator_seed(seed: int, name: str) -> int:
+    """The seed of a sequential generator, 63 bits, for a training and a stream name."""
+    digest = hashlib.blake2s(f"{name}/{seed}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
 def _interleaved(of_blocks: tuple[Tensor, ...], shape: tuple[int, ...]) -> Tensor:
     """(L, *shape): the values of block 0, then of block 1, ...; each given tensor (L, blocks) has one value a block."""
     values = torch.stack(of_blocks, dim=-1).flatten(1)

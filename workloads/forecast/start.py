@@ -14,7 +14,6 @@ from attnsweep.workloads.engine.contract import Lanes, Training, Workload
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.precision import in_type
 from attnsweep.workloads.engine.starting_state import starting_state
 
 RATIO = 3.0
@@ -38,7 +37,7 @@ class Start:
     Args:
         workload: The problem.
         trainings: One per lane, of one shape, in float64.
-        buffers: Theirs (L, ...) by name, where they are known: it saves building a module for each training.
+        buffers: Theirs (L, ...) by name, where they are known; otherwise those that the workload draws.
 
     Attributes:
         weights: (L, ...) by name.
@@ -49,13 +48,7 @@ class Start:
         self, workload: Workload[Any], trainings: Sequence[Training[Any]], buffers: State | None = None
     ) -> None:
         lanes = Lanes(trainings, torch.device("cpu"))
-        if buffers is None:
-            self.weights, self._buffers, template = starting_state(workload, lanes)
-        else:
-            template = workload.build(lanes.shared).to(lanes.dtype)
-            drawn = workload.initial(template, lanes)
-            self.weights = {name: drawn[name].detach() for name, _ in template.named_parameters()}
-            self._buffers = {name: in_type(buffers, lanes.dtype)[name].cpu() for name, _ in template.named_buffers()}
+        self.weights, self._buffers, template = starting_state(workload, lanes, buffers)
         self._loss = over_lanes(template, workload.loss)
         self._layout = Layout(self.weights)
         (self._batch, *_) = workload.batches(lanes, range(1))

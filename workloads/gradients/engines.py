@@ -5,6 +5,7 @@ from torch import Tensor
 
 from attnsweep.workloads.engine import programs
 from attnsweep.workloads.engine.blocks import BlockProgram, Problem, TracedStep
+from attnsweep.workloads.engine.constants import digest_of
 from attnsweep.workloads.engine.first_order import FirstOrder, Sgd
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.gradients import GradientProgram, adding
@@ -39,7 +40,7 @@ def block_gradients(subject: Subject, *, compiled: bool) -> State:
         NoCompilerError: If it is to be compiled and this machine cannot.
     """
     layout = Layout(subject.weights)
-    problem = Problem(subject.workload, subject.template, layout, subject.lanes.shared)
+    problem = Problem(subject.workload, subject.template, layout, subject.lanes.shared, digest_of(subject.template))
     try:
         return layout.views(_of_step(subject, problem, compiled=compiled))
     except NoRuleError as no_step:

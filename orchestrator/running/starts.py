@@ -1,0 +1,70 @@
+"""Whether the trainings of a sweep can train side by side, looked at before the first of them is trained."""
+
+import time
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import torch
+
+from attnsweep.orchestrator.training.error_text import STOPS
+from attnsweep.orchestrator.training.identity import training_seed
+from attnsweep.search_spaces.random_draws import drawn_parameters
+from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.engine.contract import Lanes, Training, Workload
+from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.process import training_settings
+from attnsweep.workloads.engine.starting_state import check_alike, starting_state
+from attnsweep.workloads.errors import UserError
+
+_TRIALS = 64
+_SECONDS = 0.3
+_SIDE_BY_SIDE = 8
+_MOST_WEIGHTS = 1_000_000
+"""Of modules whose loss is computed: that of larger ones may take long here."""
+
+
+def check_starts(spec: Sweep, workload: Workload[Any], seconds: float = _SECONDS) -> None:
+    """Refuses a workload whose modules differ where they may not, or whose loss is not one for many trainings.
+
+    Looks at 64 trials drawn at random, a few of each shape at a time, until the time is up; at a few in any case. Any
+    other error of the workload's code is left to the rows.
+
+    Args:
+        spec: A sweep that fits its workload.
+        workload: Its workload.
+        seconds: How long to look at most.
+
+    Raises:
+        SpecError: If trainings cannot be trained side by side as they would be alone.
+    """
+    until = time.monotonic() + seconds
+    drawn = sorted(drawn_parameters(spec, workload.parameters, _TRIALS)[: spec.trials], key=_shape)
+    with training_settings():
+        for _, of_shape in groupby(drawn, key=_shape):
+            trainings = [Training(each, training_seed(spec.seed, trial, 0)) for trial, each in enumerate(of_shape)]
+            # The first one once more, beside each group of others.
+            others = trainings[1:] or trainings
+            try:
+                _compute(workload, trainings[:1])
+                for first in range(0, len(others), _SIDE_BY_SIDE):
+                    some = [trainings[0], *others[first : first + _SIDE_BY_SIDE]]
+                    check_alike(workload, Lanes(some, torch.device("cpu")))
+                    if time.monotonic() > until:
+                        return
+            except (UserError, *STOPS):
+                raise
+            except BaseException:  # noqa: BLE001  # The rows will say what the workload's code raises.
+                continue
+
+
+def _compute(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
+    lanes = Lanes(trainings, torch.device("cpu"))
+    parameters, buffers, template = starting_state(workload, lanes)
+    if sum(value[0].numel() for value in parameters.values()) <= _MOST_WEIGHTS:
+        with torch.no_grad():
+            over_lanes(template, workload.loss)(parameters, buffers, workload.batches(lanes, range(1))[0])
+
+
+def _shape(parameters: Any) -> str:
+    return repr(parameters.static_key())

@@ -1,0 +1,81 @@
+"""A sweep whose trainings cannot train side by side is refused before anything is written."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from attnsweep.orchestrator.running.session import run_sweep
+from attnsweep.orchestrator.running.starts import check_starts
+from attnsweep.orchestrator.training.error_text import text_of
+from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.search_spaces import Categorical, Float, Sweep
+from attnsweep.search_spaces.dimensions import Dimension
+from attnsweep.workloads.errors import SpecError
+from tests.workloads.engine.any_module import AnyModule, AnyParameters
+
+X = torch.ones(2, 4, dtype=torch.float64)
+
+
+def _spec(workload: str = "any_module", **space: Dimension) -> Sweep:
+    return Sweep(name="any", workload=workload, space={"n_steps": 2, **space}, sampler="random", trials=64)
+
+
+def _with_epsilon(parameters: AnyParameters) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4, eps=parameters.gain))
+
+
+def _with_dropout(parameters: AnyParameters) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5 * (parameters.optimizer == "adam")))
+
+
+def test_a_swept_number_that_the_module_keeps_is_refused() -> None:
+    workload = AnyModule(_with_epsilon, lambda module: module(X))
+    check_starts(_spec(gain=0.5), workload)
+    for swept in (Float(0.1, 1.0), Categorical((0.1, 0.2))):
+        with pytest.raises(SpecError, match=r"1\.eps of the module: .* declare gain with static=True"):
+            check_starts(_spec(gain=swept), workload)
+
+
+def test_a_loss_that_is_not_one_for_many_trainings_is_refused_in_any_shape() -> None:
+    workload = AnyModule(_with_dropout, lambda module: nn.functional.linear(X, module[0].weight))  # type: ignore[index]
+    check_starts(_spec(optimizer=Categorical(("sgd", "adam"))), workload)
+    workload = AnyModule(_with_dropout, lambda module: module(X))
+    check_starts(_spec(), workload)
+    with pytest.raises(SpecError, match=r"a random draw, as by nn\.Dropout"):
+        check_starts(_spec(optimizer=Categorical(("sgd", "adam"))), workload)
+
+
+def test_what_else_the_code_raises_is_left_to_the_rows() -> None:
+    def build(parameters: AnyParameters) -> nn.Module:
+        raise ValueError(parameters)
+
+    check_starts(_spec(), AnyModule(build))
+
+
+OWN = """
+from tests.orchestrator.running.test_starts import X, _with_epsilon
+from tests.workloads.engine.any_module import AnyModule
+
+
+class Own(AnyModule):
+    def __init__(self):
+        super().__init__(_with_epsilon, lambda module: module(X))
+"""
+
+
+def test_nothing_is_written(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    spec = _spec(f"{tmp_path / 'own.py'}:Own", gain=Float(0.1, 1.0))
+    with pytest.raises(SpecError, match=r"1\.eps of the module"):
+        run_sweep(spec, tmp_path / "sweep", Resources(local=True))
+    assert [each.name for each in tmp_path.iterdir()] == ["own.py"]
+
+
+def test_the_row_of_a_users_mistake_says_it_in_one_line() -> None:
+    try:
+        raise SpecError("loss", given="a random draw", expected="none", fix="set dropout to 0")
+    except SpecError as error:
+        text = text_of(error)
+    assert text == "attnsweep.workloads.errors.SpecError: loss: got 'a random draw', expected none; set dropout to 0\n"

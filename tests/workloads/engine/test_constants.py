@@ -1,0 +1,227 @@
+"""What a module holds besides parameters and buffers is the same for all trainings of a program, or refused."""
+
+import functools
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attnsweep.workloads.engine.constants import constants_of, digest_of, first_difference
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.shape_programs import Programs
+from attnsweep.workloads.engine.starting_state import starting_state
+from attnsweep.workloads.errors import SpecError
+from tests.workloads.engine.any_module import AnyModule, AnyParameters, lanes_of
+
+NUMBERS = torch.linspace(-1, 1, 8, dtype=torch.float64).view(2, 4)
+
+
+class Holder(nn.Module):
+    """Holds something, and a linear layer that is drawn."""
+
+    def __init__(self, held: object) -> None:
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+        self.held = held
+
+    def forward(self) -> Tensor:
+        answer: Tensor = self.line(NUMBERS)
+        return answer
+
+
+@dataclass
+class Config:
+    gain: float
+    widths: list[int] = field(default_factory=lambda: [1, 2])
+
+
+class Plain:
+    def __init__(self, gain: float) -> None:
+        self.gain, self.me = gain, self
+
+
+class Slotted:
+    __slots__ = ("gain",)
+
+    def __init__(self, gain: float) -> None:
+        self.gain = gain
+
+
+def _closing_over(gain: float) -> Callable[[Tensor], Tensor]:
+    return lambda value: gain * value
+
+
+def _by_default(gain: float) -> Callable[[Tensor], Tensor]:
+    def times(value: Tensor, factor: float = gain) -> Tensor:
+        return factor * value
+
+    return times
+
+
+MAKERS: dict[str, Callable[[float], object]] = {
+    "number": lambda gain: gain,
+    "whole number": int,
+    "text": str,
+    "type of tensors": lambda gain: torch.float32 if gain < 2 else torch.float64,
+    "tuple": lambda gain: (1, (gain,)),
+    "list": lambda gain: [1, [gain]],
+    "set": lambda gain: {"a", gain},
+    "dictionary": lambda gain: {"a": {"b": gain}},
+    "dataclass": Config,
+    "object": Plain,
+    "object with slots": Slotted,
+    "array": lambda gain: np.array([1.0, gain]),
+    "number of NumPy": np.float32,
+    "unregistered tensor": lambda gain: torch.tensor([1.0, gain]),
+    "unregistered modules": lambda gain: [nn.LayerNorm(4, eps=gain)],
+    "closure": _closing_over,
+    "default of an argument": _by_default,
+    "partial function": lambda gain: functools.partial(torch.add, alpha=gain),
+    "bound method": lambda gain: Plain(gain).__init__,  # type: ignore[misc]
+    "range": lambda gain: range(int(gain)),
+    "two functions": lambda gain: (lambda value: value + 1) if gain < 2 else (lambda value: value - 1),
+    "class": lambda gain: int if gain < 2 else float,
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_constant_that_differs_is_found_and_an_equal_one_is_not(make: Callable[[float], object]) -> None:
+    one, same, other = Holder(make(1.0)), Holder(make(1.0)), Holder(make(3.0))
+    assert first_difference([one, same]) is None
+    assert digest_of(one) == digest_of(same)
+    found = first_difference([one, same, other])
+    assert found is not None
+    assert found.name.startswith("held")
+    assert found.position == 2
+    assert found.one != found.other
+    assert digest_of(one) != digest_of(other)
+
+
+def test_two_submodules_of_other_classes_or_shapes_are_found() -> None:
+    found = first_difference([Holder(None), nn.Sequential(nn.Linear(4, 4))])
+    assert found is not None
+    one, other = (nn.Sequential(nn.Linear(4, 4), act) for act in (nn.ReLU(), nn.GELU()))
+    found = first_difference([one, other])
+    assert found is not None
+    assert (found.name, found.other) == ("1", "torch.nn.modules.activation.GELU")
+    found = first_difference([nn.Linear(4, width) for width in (2, 3)])
+    assert found is not None
+    assert (found.name, found.one, found.other) == ("weight", "torch.Size([2, 4])", "torch.Size([3, 4])")
+
+
+def test_what_refers_to_the_module_itself_is_equal() -> None:
+    def build() -> nn.Module:
+        module = Holder(None)
+        module.held = [module, module.line, module.line.weight, module.forward, {module, Plain(1.0)}]
+        return module
+
+    assert first_difference([build(), build()]) is None
+    assert first_difference([nn.GRU(4, 4), nn.GRU(4, 4)]) is None
+
+
+def test_a_digest_is_the_same_in_another_process() -> None:
+    script = (
+        "from torch import nn; from attnsweep.workloads.engine.constants import digest_of;"
+        "print(digest_of(nn.Sequential(nn.Linear(2, 2), nn.TransformerEncoderLayer(4, 2, 8))))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+    assert found == digest_of(nn.Sequential(nn.Linear(2, 2), nn.TransformerEncoderLayer(4, 2, 8)))
+
+
+def test_the_hooks_of_a_module_are_no_constants() -> None:
+    module = Holder(1.0)
+    module.register_forward_hook(lambda *_: None)
+    assert constants_of(module) == constants_of(Holder(1.0))
+
+
+def _trainings(*gains: float, **values: Any) -> list[AnyParameters]:
+    return [AnyParameters(gain=gain, **values) for gain in gains]
+
+
+def test_a_number_of_one_training_is_not_taken_for_all() -> None:
+    workload = AnyModule(lambda each: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4, eps=each.gain)))
+    expected = (
+        r"1\.eps of the module: got '0\.1 in the module of one training and 0\.2 in that of another', expected the "
+        r"same for all trainings that share a program; .*make it a buffer .* or declare gain with static=True"
+    )
+    with pytest.raises(SpecError, match=expected):
+        starting_state(workload, lanes_of(*_trainings(0.1, 0.1, 0.2)))
+    starting_state(workload, lanes_of(*_trainings(0.1, 0.1)))
+
+
+def test_a_shape_of_one_training_is_not_taken_for_all() -> None:
+    def build(parameters: AnyParameters) -> nn.Module:
+        module = nn.Module()
+        module.weight = nn.Parameter(torch.zeros(2, int(parameters.gain)))
+        return module
+
+    with pytest.raises(
+        SpecError, match=r"weight of the module: got 'torch.Size\(\[2, 3\]\) in .*declare gain with static"
+    ):
+        starting_state(AnyModule(build), lanes_of(*_trainings(3, 4)))
+
+
+class Storing(nn.Module):
+    """Stores the parameters that it is built by."""
+
+    def __init__(self, parameters: AnyParameters) -> None:
+        super().__init__()
+        self.line, self.parameters_ = nn.Linear(4, 4), parameters
+
+    def forward(self) -> Tensor:
+        answer: Tensor = self.line(NUMBERS)
+        return answer
+
+
+@pytest.mark.parametrize("name", ["gain", "learning_rate"])
+def test_stored_parameters_give_what_is_shared_and_refuse_the_rest(name: str) -> None:
+    lanes = lanes_of(*_trainings(0.1, 0.2, n_steps=7))
+    _, _, template = starting_state(AnyModule(Storing), lanes)
+    shared = template.parameters_
+    assert isinstance(shared, AnyParameters)
+    assert shared.n_steps == 7
+    with pytest.raises(SpecError, match=rf"{name}: got 'a read of it by a module that stored its parameters'"):
+        getattr(shared, name)
+    _, _, template = starting_state(AnyModule(Storing), lanes_of(*_trainings(0.1, 0.1)))
+    assert isinstance(template.parameters_, AnyParameters)
+    assert template.parameters_.gain == 0.1
+
+
+def test_stored_parameters_make_no_two_programs_unless_they_can_be_read() -> None:
+    def digest(*settings: AnyParameters) -> str:
+        return digest_of(starting_state(AnyModule(Storing), lanes_of(*settings))[2])
+
+    assert digest(AnyParameters(learning_rate=0.1)) == digest(AnyParameters(learning_rate=0.2))
+    assert digest(*_trainings(0.1)) != digest(*_trainings(0.2))
+
+
+class Norm(nn.Module):
+    """A layer norm of a trained vector, with an epsilon in an attribute."""
+
+    def __init__(self, parameters: AnyParameters) -> None:
+        super().__init__()
+        self.line = nn.Parameter(torch.linspace(-1, 1, 4)[None])
+        self.norm = nn.LayerNorm(4, eps=parameters.gain)
+
+    def forward(self) -> Tensor:
+        answer: Tensor = self.norm(self.line)
+        return answer
+
+
+@pytest.mark.slow
+def test_a_later_pack_of_the_shape_does_not_take_the_constants_of_the_first() -> None:
+    workload, programs = AnyModule(Norm), Programs()
+    for gain in (0.1, 2.0):
+        trainings = lanes_of(*_trainings(gain, n_steps=20, learning_rate=0.5)).trainings
+        compiled, plain = Pack(workload, trainings, programs=programs), Pack(workload, trainings)
+        assert compiled.step_graph().updated
+        for pack in (compiled, plain):
+            pack.advance(100)
+        losses = [pack.result().evidence.metrics["eval_loss"][0, -1] for pack in (compiled, plain)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-9)

@@ -1,0 +1,254 @@
+"""What a module draws when it is built follows from the training's parameters and seed; null leaves it as it is."""
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attnsweep.workloads.attention import Embedding, Linear
+from attnsweep.workloads.engine.construction import built_modules
+from attnsweep.workloads.engine.contract import Lanes, Training
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.starting_state import starting_state
+from attnsweep.workloads.engine.streams import generator_seed
+from attnsweep.workloads.errors import SpecError
+from tests.workloads.engine.any_module import AnyModule, AnyParameters, lanes_of
+
+TOKENS = torch.arange(5)
+
+
+def _numbers(*shape: int) -> Tensor:
+    return torch.linspace(-1, 1, 60, dtype=torch.float64)[: int(np.prod(shape))].view(shape)
+
+
+class TinyGPT(nn.Module):
+    """With GPT-2's initialization, and the embedding tied to the head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.position = nn.Embedding(5, 4), nn.Embedding(5, 4)
+        self.block = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(4, 5, bias=False)
+        self.head.weight = self.token.weight
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(self) -> Tensor:
+        x = self.token(TOKENS) + self.position.weight
+        answer: Tensor = self.head(self.block(x[None]))
+        return answer
+
+
+class OneOfNumPy(nn.Module):
+    """Draws from the generators of NumPy and Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.from_numpy(np.random.normal(size=(3, 2))))
+        self.bias = nn.Parameter(torch.tensor([random.random(), random.random()]))
+
+    def forward(self) -> Tensor:
+        return self.weight + self.bias
+
+
+Case = tuple[Callable[[AnyParameters], nn.Module], Callable[[nn.Module], Tensor]]
+STOCK: dict[str, Case] = {
+    "Linear": (lambda _: nn.Linear(4, 3), lambda module: module(_numbers(2, 4))),
+    "Linear without bias": (lambda _: nn.Linear(4, 3, bias=False), lambda module: module(_numbers(2, 4))),
+    "Conv1d": (lambda _: nn.Conv1d(4, 3, 2), lambda module: module(_numbers(2, 4, 5))),
+    "Conv2d": (lambda _: nn.Conv2d(2, 3, 2), lambda module: module(_numbers(1, 2, 3, 3))),
+    "Embedding": (lambda _: nn.Embedding(5, 3, padding_idx=0), lambda module: module(TOKENS)),
+    "LayerNorm": (
+        lambda _: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)),
+        lambda module: module(_numbers(2, 4)),
+    ),
+    "MultiheadAttention": (
+        lambda _: nn.MultiheadAttention(4, 2, batch_first=True),
+        lambda module: module(*[_numbers(2, 5, 4)] * 3)[0],
+    ),
+    "TransformerEncoderLayer": (
+        lambda _: nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True),
+        lambda module: module(_numbers(2, 5, 4)),
+    ),
+    "GRUCell": (lambda _: nn.GRUCell(4, 3), lambda module: module(_numbers(2, 4))),
+    "weight_norm": (
+        lambda _: nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)),
+        lambda module: module(_numbers(2, 4)),
+    ),
+    "tiny GPT": (lambda _: TinyGPT(), lambda module: module()),
+    "NumPy": (lambda _: OneOfNumPy(), lambda module: module()),
+}
+stock = pytest.mark.parametrize("case", STOCK.values(), ids=STOCK)
+pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")
+"""PyTorch's fused attention is computed lane by lane."""
+
+
+def _losses(workload: AnyModule, lanes: Lanes[AnyParameters]) -> Tensor:
+    pack = Pack(workload, lanes.trainings)
+    while not pack.advance(100):
+        pass
+    return torch.from_numpy(pack.result().evidence.metrics["eval_loss"])
+
+
+@stock
+def test_a_training_is_a_function_of_its_parameters_and_seed(case: Case) -> None:
+    workload, settings = AnyModule(*case), [AnyParameters(init_sigma=sigma, n_steps=3) for sigma in (None, 0.1, None)]
+    together = _losses(workload, lanes_of(*settings))
+    torch.rand(7), np.random.rand(7), random.random()
+    assert torch.equal(together, _losses(workload, lanes_of(*settings)))
+    alone = torch.cat([_losses(workload, lanes_of(each, first_seed=seed)) for seed, each in enumerate(settings)])
+    torch.testing.assert_close(together, alone, rtol=1e-12, atol=0.0)
+    start, _, _ = starting_state(workload, lanes_of(*settings))
+    for seed, each in enumerate(settings):
+        its, _, _ = starting_state(workload, lanes_of(each, first_seed=seed))
+        assert all(torch.equal(value[0], start[name][seed]) for name, value in its.items())
+
+
+@stock
+def test_null_is_the_modules_own_initialization_under_the_trainings_generator(case: Case) -> None:
+    parameters, _, _ = starting_state(AnyModule(*case), lanes_of(*[AnyParameters(init_sigma=None)] * 2))
+    for seed in range(2):
+        drawn = generator_seed(seed, "build")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(drawn)
+            np.random.seed(drawn % 2**32)
+            random.seed(drawn)
+            module = case[0](AnyParameters())
+        own = dict(module.named_parameters())
+        assert parameters.keys() == own.keys()
+        for name, value in own.items():
+            assert torch.equal(parameters[name][seed], value.double())
+    assert any(not torch.equal(*values) for values in parameters.values())
+
+
+@stock
+def test_under_a_sigma_vectors_are_the_lanes_own_and_matrices_are_drawn(case: Case) -> None:
+    lanes = lanes_of(*[AnyParameters(init_sigma=0.1)] * 2)
+    parameters, _, _ = starting_state(AnyModule(*case), lanes)
+    modules, _ = built_modules(AnyModule(*case), lanes)
+    for lane, module in enumerate(modules):
+        for name, value in module.named_parameters():
+            shape = tuple(value.shape)
+            expected = 0.1 * lanes.streams.normal(f"init/{name}", shape)[lane] if len(shape) > 1 else value
+            assert torch.equal(parameters[name][lane], expected)
+
+
+def test_the_global_generators_are_left_as_they_were() -> None:
+    torch.manual_seed(1), np.random.seed(1), random.seed(1)
+    expected = torch.rand(1).item(), np.random.rand(), random.random()
+    torch.manual_seed(1), np.random.seed(1), random.seed(1)
+    starting_state(AnyModule(lambda _: OneOfNumPy()), lanes_of(AnyParameters()))
+    assert (torch.rand(1).item(), np.random.rand(), random.random()) == expected
+
+
+def test_a_drawn_buffer_is_the_lanes_own() -> None:
+    def build(_: AnyParameters) -> nn.Module:
+        module = nn.Linear(2, 2)
+        module.register_buffer("noise", torch.rand(3))
+        return module
+
+    workload = AnyModule(build, lambda module: module(_numbers(1, 2)))
+    together = starting_state(workload, lanes_of(AnyParameters(), AnyParameters()))[1]["noise"]
+    alone = starting_state(workload, lanes_of(AnyParameters(), first_seed=1))[1]["noise"]
+    assert not torch.equal(together[0], together[1])
+    assert torch.equal(together[1], alone[0])
+
+
+def test_a_vector_that_depends_on_a_parameter_is_the_lanes_own() -> None:
+    class Scaled(nn.Module):
+        def __init__(self, gain: float) -> None:
+            super().__init__()
+            self.gain = nn.Parameter(torch.full((2,), gain))
+
+    settings = [AnyParameters(gain=gain) for gain in (1.0, 3.0)]
+    parameters, _, _ = starting_state(AnyModule(lambda each: Scaled(each.gain)), lanes_of(*settings))
+    assert parameters["gain"].tolist() == [[1.0, 1.0], [3.0, 3.0]]
+
+
+GENERATOR = torch.Generator().manual_seed(0)
+OF_NUMPY = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: torch.rand(3, generator=GENERATOR),
+        lambda: torch.from_numpy(OF_NUMPY.normal(size=3)),
+        lambda: torch.from_numpy(np.random.default_rng().normal(size=3)),
+    ],
+)
+def test_a_generator_that_cannot_be_seeded_is_refused_by_name(draw: Callable[[], Tensor]) -> None:
+    def build(_: AnyParameters) -> nn.Module:
+        module = nn.Linear(3, 3)
+        module.bias = nn.Parameter(draw())
+        return module
+
+    with pytest.raises(
+        SpecError, match="bias of the module: got 'another value when the module of the same training is"
+    ):
+        starting_state(AnyModule(build), lanes_of(AnyParameters()))
+
+
+def test_a_number_drawn_from_such_a_generator_is_refused_by_name() -> None:
+    def build(_: AnyParameters) -> nn.Module:
+        module = nn.Linear(3, 3)
+        module.rate = float(OF_NUMPY.normal())  # type: ignore[assignment]
+        return module
+
+    with pytest.raises(
+        SpecError, match="rate of the module: got 'another value when the module of the same training is"
+    ):
+        starting_state(AnyModule(build), lanes_of(AnyParameters()))
+
+
+def test_what_a_training_does_not_start_with_need_not_be_set() -> None:
+    def build(_: AnyParameters) -> nn.Module:
+        module = nn.Linear(3, 3)
+        module.weight = nn.Parameter(torch.rand(3, 3, generator=GENERATOR))
+        return module
+
+    parameters, _, _ = starting_state(AnyModule(build), lanes_of(AnyParameters(init_sigma=0.1)))
+    assert parameters["weight"].isfinite().all()
+
+
+def test_a_tied_weight_is_drawn_once_and_stays_tied() -> None:
+    workload, lanes = (
+        AnyModule(lambda _: TinyGPT()),
+        lanes_of(AnyParameters(init_sigma=0.1, n_steps=3, learning_rate=1.0)),
+    )
+    initial = workload.initial(TinyGPT(), lanes)
+    assert "token.weight" in initial
+    assert "head.weight" not in initial
+    pack = Pack(workload, lanes.trainings)
+    pack.advance(100)
+    _, state = pack.final_state(np.array([0]))
+    module = TinyGPT().double()
+    module.load_state_dict({name: value[0] for name, value in state.items()}, strict=False)
+    assert module.head.weight is module.token.weight
+    loss = workload.loss(module, {}).item()
+    assert loss == pytest.approx(pack.result().evidence.metrics["eval_loss"][0, -1], rel=1e-9)
+
+
+def test_layers_of_the_engine_are_drawn_beside_layers_with_an_initialization_of_their_own() -> None:
+    build = lambda _: nn.ModuleDict({"own": nn.Linear(4, 4), "table": Embedding(3, 4), "line": Linear(9, 4)})  # noqa: E731
+    lanes = lanes_of(AnyParameters(init_sigma=None))
+    parameters, _, _ = starting_state(AnyModule(build), lanes)
+    assert torch.equal(parameters["table.weight"], lanes.streams.normal("init/table.weight", (3, 4)))
+    for name, shape in (("line.weight", (4, 9)), ("line.bias", (4,))):
+        assert torch.equal(parameters[name], (2 * lanes.streams.uniform(f"init/{name}", shape) - 1) / 3)
+    (module,), _ = built_modules(AnyModule(build), lanes)
+    assert torch.equal(parameters["own.bias"][0], module.state_dict()["own.bias"])
+
+
+def test_lanes_of_other_seeds_differ() -> None:
+    biases = {
+        starting_state(
+            AnyModule(lambda _: nn.Linear(2, 1)), Lanes([Training(AnyParameters(), seed)], torch.device("cpu"))
+        )[0]["bias"].item()
+        for seed in range(20)
+    }
+    assert len(biases) == 20

@@ -1,0 +1,222 @@
+"""What a module holds besides parameters and buffers: numbers, names, configs, functions.
+
+The engine runs one module for all trainings of a pack, so these have to be the same in each, and in each later pack
+that takes the same compiled program.
+"""
+
+import functools
+import hashlib
+import pickle
+import types
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attnsweep.workloads.engine.shared_parameters import OF_THE_ENGINE, unshared_names
+from attnsweep.workloads.parameters import TrainingParameters
+
+_OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"training"}
+"""Among these are parameters, buffers and submodules, and the hooks, which are not compared."""
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic, torch.dtype, torch.device, torch.Size, Enum)
+_MISSING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A constant that is not the same in two modules.
+
+    Attributes:
+        name: Such as `blocks.0.norm.eps`.
+        position: The position of the other module; one is the first.
+        one, other: The two values, as text.
+    """
+
+    name: str
+    position: int
+    one: str
+    other: str
+
+
+def first_difference(modules: Sequence[nn.Module]) -> Difference | None:
+    """The first constant of a module that differs from that of the first module; `None` if all have the same."""
+    seen = _in_full(modules[0])
+    first: dict[str, str] | None = None
+    for position, other in enumerate(modules[1:], 1):
+        if _is_surely_same(seen, _in_full(other)):
+            continue
+        first = first or constants_of(modules[0])
+        found = constants_of(other)
+        for name in (*first, *found):
+            one, its = first.get(name, _MISSING), found.get(name, _MISSING)
+            if one != its:
+                return Difference(name, position, one, its)
+    return None
+
+
+def digest_of(module: nn.Module) -> str:
+    """The same in every process for two modules with the same constants."""
+    content = repr(sorted(constants_of(module).items()))
+    return hashlib.blake2s(content.encode(), digest_size=16).hexdigest()
+
+
+def constants_of(module: nn.Module) -> dict[str, str]:
+    """The constants of a module and its submodules, as text by name.
+
+    What has no values that could be read, such as an object of a library written in C, stands as its type.
+    """
+    return dict(_Reader(module).of_module())
+
+
+def _is_surely_same(one: Any, other: Any) -> bool:
+    """Whether two values are seen to be the same without reading all that they hold."""
+    if one is other:
+        return True
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind in _PLAIN:
+        return bool(one == other)
+    if kind is dict:
+        return one.keys() == other.keys() and all(_is_surely_same(value, other[name]) for name, value in one.items())
+    if kind in (tuple, list):
+        return len(one) == len(other) and all(map(_is_surely_same, one, other))
+    return is_dataclass(kind) and all(
+        _is_surely_same(getattr(one, each.name), getattr(other, each.name)) for each in fields(kind)
+    )
+
+
+def _in_full(module: nn.Module) -> list[tuple[Any, ...]]:
+    return [(type(each), _shapes(each), _own(each)) for each in module.modules()]
+
+
+def _shapes(module: nn.Module) -> dict[str, torch.Size | None]:
+    """The shapes of a module's own parameters and buffers."""
+    own = module._parameters | module._buffers
+    return {name: None if value is None else value.shape for name, value in own.items()}
+
+
+def _own(module: nn.Module) -> dict[str, Any]:
+    """The attributes of a module itself, besides parameters, buffers and submodules."""
+    return {name: value for name, value in vars(module).items() if name not in _OF_EVERY_MODULE}
+
+
+class _Reader:
+    """Reads the constants of one module.
+
+    Args:
+        module: With its submodules.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        # Parameters, buffers and submodules are no constants: another reference to one stands as its name.
+        self._known: dict[int, str] = {id(each): f"<{name or 'module'}>" for name, each in module.named_modules()}
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            self._known[id(tensor)] = f"<{name}>"
+
+    def of_module(self) -> Iterator[tuple[str, str]]:
+        for name, each in self._module.named_modules():
+            yield name or "module", _name_of(type(each))
+            yield from self._of_items(f"{name}." if name else "", _shapes(each) | _own(each))
+
+    def _of_items(self, prefix: str, items: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
+        for name, value in items.items():
+            yield from self._of_value(f"{prefix}{name}", value)
+
+    def _of_value(self, path: str, value: Any) -> Iterator[tuple[str, str]]:
+        if isinstance(value, _PLAIN):
+            yield path, repr(value)
+            return
+        if id(value) in self._known:
+            yield path, self._known[id(value)]
+            return
+        # Kept by the module, so no other object gets its id meanwhile.
+        self._known[id(value)] = f"<{path}>"
+        yield path, _in_short(value)
+        yield from self._of_items(f"{path}.", _inside(value))
+
+
+def _in_short(value: Any) -> str:
+    """The value, or its type where more of it is inside."""
+    if isinstance(value, Tensor):
+        return _of_numbers(f"{value.dtype} {tuple(value.shape)}", _bytes_of(value))
+    if isinstance(value, np.ndarray):
+        return _of_numbers(f"{value.dtype} {value.shape}", value.tobytes())
+    if isinstance(value, types.FunctionType):
+        return _of_numbers(_name_of(value), _code_of(value))
+    if isinstance(value, type | types.BuiltinFunctionType | types.ModuleType):
+        return _name_of(value)
+    if isinstance(value, set | frozenset):
+        # The `repr` of another object may hold its address.
+        return repr(sorted(repr(each) if isinstance(each, _PLAIN) else _name_of(type(each)) for each in value))
+    if _inside(value) or isinstance(value, list | tuple | Mapping | weakref.ref | nn.Module):
+        return _name_of(type(value))
+    try:
+        return _of_numbers(_name_of(type(value)), pickle.dumps(value))
+    except Exception:  # noqa: BLE001  # Whatever its own code raises: its values cannot be read.
+        return _name_of(type(value))
+
+
+def _inside(value: Any) -> dict[Any, Any]:
+    """The values that a value is made of, by name."""
+    if isinstance(value, Tensor | np.ndarray | type | types.ModuleType):
+        return {}
+    if isinstance(value, TrainingParameters):
+        unread = OF_THE_ENGINE | unshared_names(value)
+        return {name: getattr(value, name) for name, each in value.declared().items() if name not in unread}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, list | tuple):
+        return dict(enumerate(value))
+    if isinstance(value, functools.partial):
+        return {"func": value.func, "args": value.args, "keywords": value.keywords}
+    if isinstance(value, types.MethodType):
+        return {"self": value.__self__, "func": value.__func__}
+    if isinstance(value, types.FunctionType):
+        cells = dict(zip(value.__code__.co_freevars, value.__closure__ or (), strict=True))
+        closed = {name: cell.cell_contents for name, cell in cells.items() if _is_filled(cell)}
+        return closed | {"defaults": value.__defaults__, "kwdefaults": value.__kwdefaults__}
+    slots = [name for kind in type(value).__mro__ for name in _slots_of(kind) if hasattr(value, name)]
+    found = dict(getattr(value, "__dict__", {})) | {name: getattr(value, name) for name in slots}
+    if isinstance(value, nn.Module):
+        found = _own(value) | value._parameters | value._buffers | value._modules
+    return found
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
+
+
+def _slots_of(kind: type) -> tuple[str, ...]:
+    found = vars(kind).get("__slots__", ())
+    names = (found,) if isinstance(found, str) else tuple(found)
+    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
+
+
+def _of_numbers(kind: str, content: bytes) -> str:
+    return f"{kind} {hashlib.blake2s(content, digest_size=8).hexdigest()}"
+
+
+def _bytes_of(tensor: Tensor) -> bytes:
+    if tensor.is_meta:
+        return b""
+    return bytes(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+
+
+def _code_of(function: types.FunctionType) -> bytes:
+    code = function.__code__
+    numbers = [each for each in code.co_consts if isinstance(each, _PLAIN)]
+    return code.co_code + repr((code.co_firstlineno, code.co_names, numbers)).encode()
+
+
+def _name_of(value: Any) -> str:
+    return f"{value.__module__}.{value.__qualname__}" if hasattr(value, "__qualname__") else str(value.__name__)
