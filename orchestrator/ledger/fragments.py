@@ -217,12 +217,13 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
 
     Raises:
         FileNotFoundError: If a compaction has removed it since it was listed.
-        UserError: If it is damaged, or of a newer version.
+        DamagedFileError: If it is damaged.
+        UserError: If it is of a newer version, or cannot be read now.
     """
     path = place.file_name(table, name)
     try:
         handle = place.open_file(table, name)
-        with place.answering():
+        with place.answering(path):
             fragment = _PARQUET.make_fragment(handle)
             metadata = fragment.metadata.metadata or {}
             wrong = "; ".join(misfits(table, fragment.physical_schema))
