@@ -139,12 +139,15 @@ class Snapshot:
 
 
 def require_ledger(place: Place) -> None:
-    """Checks that a directory is a sweep's.
+    """Checks that a directory is a sweep's. A run that was killed at its start leaves a record and no folders.
 
     Raises:
         UserError: If it is not.
     """
-    if not place.has_folder("trainings"):
+    # Imports Optuna, which reading rows does not need.
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
+    if not place.has_folder("trainings") and not SweepDirectory.is_there(place):
         raise UserError(
             "DIR",
             given=str(place),
