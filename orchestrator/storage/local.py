@@ -20,6 +20,8 @@ from attnsweep.orchestrator.storage.place import ASIDE, digest
 from attnsweep.orchestrator.storage.reading import is_damage, reading
 from attnsweep.workloads.errors import UserError
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 @dataclass(frozen=True, slots=True)
 class FileLock:
@@ -28,9 +30,13 @@ class FileLock:
     file: FileIO
 
     def sign(self, owner: Owner) -> None:
-        """Writes the owner into the file, over one that was killed."""
+        """Writes the owner into the file, over one that was killed. On a full disk, which `gc` can free, nobody."""
         self.file.truncate(0)
-        self.file.write(owner.to_json().encode())
+        try:
+            self.file.write(owner.to_json().encode())
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
 
     def confirm(self) -> None:
         """Does nothing: no other process can take a held lock of the kernel."""
@@ -251,12 +257,11 @@ class LocalFolder:
         try:
             yield
         except OSError as error:
-            no_room = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             raise StoreError(
                 str(self.path),
                 given=os.strerror(error.errno) if error.errno else str(error),
                 expected="a sweep directory that can be written",
-                fix="make room for it" if no_room else "check its disk, and your write access to it",
+                fix="make room for it" if error.errno in _NO_ROOM else "check its disk, and your write access to it",
             ) from error
 
 

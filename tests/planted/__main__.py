@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from tests.planted.fault import LOG, Fault, caught, run_tests
+from tests.planted.faults_of_storage import FAULTS_OF_STORAGE
 from tests.planted.faults_of_sweeps import FAULTS_OF_SWEEPS
 from tests.planted.faults_of_trainings import FAULTS_OF_TRAININGS
 
@@ -19,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 def main() -> int:
     """Prints a table of the faults and their results."""
-    faults = [fault for fault in (*FAULTS_OF_TRAININGS, *FAULTS_OF_SWEEPS) if _is_chosen(fault)]
+    faults = [fault for fault in (*FAULTS_OF_TRAININGS, *FAULTS_OF_SWEEPS, *FAULTS_OF_STORAGE) if _is_chosen(fault)]
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         tree = Path(folder) / "tree"
         _copy(tree)

@@ -44,7 +44,7 @@ def crash_at(step: int) -> Iterator[list[str]]:
         yield done
 
 
-def crashes(root: Path, act: Callable[[Path], None], step: int) -> bool:
+def crashes(root: Path, act: Callable[[Path], object], step: int) -> bool:
     """Runs the action; returns whether it reached the step at which it crashes."""
     with crash_at(step):
         try:
