@@ -16,7 +16,14 @@ from attnsweep.orchestrator.ledger.fragments import TABLES, Snapshot, Stamp, cla
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.location import Location, as_argument, locate
 from attnsweep.orchestrator.storage.place import Place
-from attnsweep.orchestrator.storage.sources import TRIALS_APART, Source, refuse_merged, source_file
+from attnsweep.orchestrator.storage.sources import (
+    TRIALS_APART,
+    CutShortError,
+    Source,
+    refuse_cut_short,
+    refuse_merged,
+    source_file,
+)
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.dimensions import Categorical, Dimension
 from attnsweep.search_spaces.sweep import Sweep
@@ -32,6 +39,9 @@ def merge_sweeps(out: Location, where: Sequence[Location]) -> SweepDirectory:
     Trials are numbered as `open_sweep` numbers them, so all answers are the same; the column `sweep` says where a row
     comes from. The space is what varies in any of the sweeps, or between them.
 
+    The directory is refused by all readers until its course says that it is finished, which is written last. A merge
+    that was cut short before is made anew by the same call.
+
     Args:
         out: The new directory.
         where: The sweeps, at least two.
@@ -40,12 +50,12 @@ def merge_sweeps(out: Location, where: Sequence[Location]) -> SweepDirectory:
         The merged directory.
 
     Raises:
-        UserError: If the sweeps are not of one workload, not finished, merged themselves, differ in what a sweep's
-            answers depend on or in the type of a column, or if `out` cannot be created.
+        UserError: If the sweeps are not of one workload, not finished, merged themselves, have trials of numbers too
+            large, differ in what a sweep's answers depend on or in the type of a column, or if `out` cannot be created.
     """
     if len(where) < 2:
         raise UserError("DIR...", given=f"{len(where)} sweep", expected="at least two", fix="name the sweeps to merge")
-    SweepDirectory.check_new(out, "OUT")
+    begun = _begun(out)
     data = SweepData.open(*where)
     _check(data.directories)
     _check_outside(locate(out, "OUT"), data.directories)
@@ -63,16 +73,44 @@ def merge_sweeps(out: Location, where: Sequence[Location]) -> SweepDirectory:
         )
         for number, (each, snapshot) in enumerate(zip(data.directories, snapshots, strict=True))
     )
+    if begun is not None and begun.sources != sources:
+        refuse_cut_short(begun.place, begun.sources)
     note = "merged from " + ", ".join(each.sweep for each in data.directories)
-    directory = SweepDirectory.create(
+    directory = begun or SweepDirectory.create(
         out, spec, _shared_defaults(data.directories, spec), annotation=Annotation(note=note), sources=sources
     )
-    for each in data.directories:
-        directory.place.put_text(source_file(each.sweep), each.record())
     with closing(directory.place.lock("merge")):
+        # Another process may have completed it before this one had the lock.
+        if directory.finished:
+            SweepDirectory.check_new(out, "OUT")
+        _remove_rows(directory.place)
+        for each in data.directories:
+            directory.place.put_text(source_file(each.sweep), each.record())
         _publish(directory, data.directories, snapshots)
         directory.record_run(finished=True, seconds=sum(each.seconds_spent for each in data.directories))
     return directory
+
+
+def _begun(out: Location) -> SweepDirectory | None:
+    """A merge into this directory that has not ended; `None` if the directory is new.
+
+    Raises:
+        UserError: If it is neither.
+    """
+    try:
+        SweepDirectory.open(out)
+    except CutShortError:
+        return SweepDirectory.open_begun(out)
+    except UserError:
+        pass
+    SweepDirectory.check_new(out, "OUT")
+    return None
+
+
+def _remove_rows(place: Place) -> None:
+    """Removes what a merge that was cut short has left."""
+    for table in TABLES:
+        place.remove(table, [*place.unfinished(table), *(f"{name}.parquet" for name in place.names(table))])
 
 
 def _check_outside(out: Place, directories: Sequence[SweepDirectory]) -> None:
@@ -187,6 +225,6 @@ def _rows(parts: Sequence[_Part], table: str, schema: pa.Schema) -> Iterator[pa.
 def _fitted(rows: pa.RecordBatch, schema: pa.Schema, first_trial: int) -> pa.RecordBatch:
     """Rows with the columns of all sweeps, null where theirs has none, under their new trial numbers."""
     columns = {name: rows[name] for name in rows.schema.names}
-    columns["trial"] = pc.add(columns["trial"], pa.scalar(first_trial, pa.int32()))
+    columns["trial"] = pc.add_checked(columns["trial"], pa.scalar(first_trial, pa.int32()))
     arrays = [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

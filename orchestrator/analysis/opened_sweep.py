@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import duckdb
+import pyarrow.compute as pc
 
 from attnsweep.orchestrator.analysis.importance import Importance, importance
 from attnsweep.orchestrator.analysis.labels import clipped
@@ -40,7 +41,7 @@ from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.orchestrator.ledger.verification import naming_damage
 from attnsweep.orchestrator.ledger.views import Tables, connect, connect_to_shared
 from attnsweep.orchestrator.storage.location import Location
-from attnsweep.orchestrator.storage.sources import TRIALS_APART
+from attnsweep.orchestrator.storage.sources import TRIALS_APART, check_numbers
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import plain
 from attnsweep.search_spaces.dimensions import Categorical
@@ -80,7 +81,8 @@ class SweepData:
                 )
         data = cls(directories, tuple(Ledger(each.place) for each in directories))
         with data.reading():
-            pass
+            if len(where) > 1:
+                check_numbers([each.place for each in directories], map(_last_trial, data._tables()))
         return data
 
     def __repr__(self) -> str:
@@ -293,3 +295,9 @@ class SweepData:
             if (n_values or 0) > 1:
                 varied.setdefault(name)
         return list(varied)
+
+
+def _last_trial(tables: Tables) -> int:
+    """The highest number of a trial; -1 if there are no rows."""
+    last = pc.max(tables["trainings"].to_table(columns=["trial"])["trial"]).as_py()
+    return -1 if last is None else int(last)

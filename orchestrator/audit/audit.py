@@ -28,7 +28,7 @@ from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.record_file import DamagedRecordError
 from attnsweep.orchestrator.storage.replays import REPLAYS_FILE, read_replays
 from attnsweep.orchestrator.storage.stored_code import check_trusted, code_of, load_workload_of
-from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import TrialValues, trial_values
 from attnsweep.orchestrator.tracking.lookup import Logged, look_up
 from attnsweep.orchestrator.tracking.store import in_one_line as error_in_one_line
@@ -143,7 +143,7 @@ def _problem(damage: UserError) -> Problem:
 def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Problem, ...]]:
     """The study and the rows, and the problems of the tables by themselves."""
     workload = load_workload_of(directory)
-    trials = read_trials(directory)
+    trials = [] if _is_untouched(directory, finished=finished) else read_trials(directory)
 
     def rows(
         connection: duckdb.DuckDBPyConnection,
@@ -153,7 +153,8 @@ def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Pr
 
     table, values, problems = Ledger(directory.place).ask(rows)
     # A running sweep may have asked for and trained further trials meanwhile.
-    known = frozenset(trial.number for trial in (trials if finished else read_trials(directory)))
+    later = trials if finished or _is_untouched(directory, finished=finished) else read_trials(directory)
+    known = frozenset(trial.number for trial in later)
     books = Books(
         directory=directory,
         workload=workload,
@@ -164,6 +165,13 @@ def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Pr
         values=values,
     )
     return books, problems
+
+
+def _is_untouched(directory: SweepDirectory, *, finished: bool) -> bool:
+    """Whether it has neither a study nor rows, as a run leaves it that was killed at its start."""
+    place = directory.place
+    has_study = directory.spec.storage or place.has_text(STUDY_FILE) or place.has_folder(STUDY_FILE)
+    return not (finished or has_study or place.names("trainings"))
 
 
 def _checks(

@@ -5,7 +5,6 @@ import duckdb
 from attnsweep.orchestrator.audit.check_files import check_files, check_links, count_files
 from attnsweep.orchestrator.audit.problems import Audit, Check, Faults, Problem
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.sources import TRIALS_APART
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.workloads.errors import UserError
 
@@ -48,11 +47,12 @@ def _compare_sources(connection: duckdb.DuckDBPyConnection, directory: SweepDire
             "select sweep, count(*), min(trial), max(trial) from trainings group by sweep order by sweep"
         ).fetchall()
     }
-    for source in directory.sources:
+    nexts = (*(each.first_trial for each in directory.sources[1:]), 2**31)
+    for source, following in zip(directory.sources, nexts, strict=True):
         n, low, high = found.pop(source.sweep, (0, source.first_trial, source.first_trial))
         if n != source.n_trainings:
             faults.add(_COUNT, f"{source.sweep} ({n}, not {source.n_trainings})")
-        if not source.first_trial <= low <= high < source.first_trial + TRIALS_APART:
+        if not source.first_trial <= low <= high < following:
             faults.add(_NUMBERS, f"{source.sweep} ({low}..{high}, not from {source.first_trial} on)")
     faults.add(_STRANGE, *found)
     twice = connection.execute("select trial, replicate from trainings group by all having count(*) > 1 order by all")

@@ -139,12 +139,15 @@ class Snapshot:
 
 
 def require_ledger(place: Place) -> None:
-    """Checks that a directory is a sweep's.
+    """Checks that a directory is a sweep's. A run that was killed at its start leaves a record and no folders.
 
     Raises:
         UserError: If it is not.
     """
-    if not place.has_folder("trainings"):
+    # Imports Optuna, which reading rows does not need.
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
+    if not place.has_folder("trainings") and not SweepDirectory.is_there(place):
         raise UserError(
             "DIR",
             given=str(place),
@@ -217,12 +220,13 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
 
     Raises:
         FileNotFoundError: If a compaction has removed it since it was listed.
-        UserError: If it is damaged, or of a newer version.
+        DamagedFileError: If it is damaged.
+        UserError: If it is of a newer version, or cannot be read now.
     """
     path = place.file_name(table, name)
     try:
         handle = place.open_file(table, name)
-        with place.answering():
+        with place.answering(path):
             fragment = _PARQUET.make_fragment(handle)
             metadata = fragment.metadata.metadata or {}
             wrong = "; ".join(misfits(table, fragment.physical_schema))

@@ -22,6 +22,7 @@ from attnsweep.orchestrator.ledger.fragments import (
     require_ledger,
 )
 from attnsweep.orchestrator.storage.place import ASIDE, Place, digest
+from attnsweep.orchestrator.storage.reading import is_damage, unreadable
 from attnsweep.workloads.errors import UserError
 
 _ATTESTED = re.compile(r".*-(?P<digest>[0-9a-f]{32})")
@@ -67,7 +68,8 @@ def verify(place: Place, spec_sha256: str) -> list[FileProblem]:
         spec_sha256: Hash of the sweep's spec.
 
     Raises:
-        UserError: If there is no ledger, a file is of a newer version, or the place does not answer.
+        UserError: If there is no ledger, a file is of a newer version or cannot be read now, or the place does not
+            answer.
     """
     require_ledger(place)
     found = examine(place)
@@ -82,7 +84,7 @@ def examine(place: Place) -> Examination:
     """Reads every file of the fragments that count.
 
     Raises:
-        UserError: For a file of a newer version, or a place that does not answer.
+        UserError: For a file of a newer version, one that cannot be read now, or a place that does not answer.
     """
     faults: dict[str, DamagedFileError] = {}
 
@@ -117,7 +119,8 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
     """Around reading: replaces errors that damage causes in Arrow, DuckDB or our own code by one that names the file.
 
     Raises:
-        UserError: Instead of any other error, if the ledgers hold a damaged file, or Arrow or DuckDB refuse them.
+        UserError: Instead of any other error, if the ledgers hold a damaged file, one cannot be read now, or Arrow or
+            DuckDB refuse them.
     """
     try:
         yield
@@ -127,6 +130,8 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
             raise
         for fault in (fault for place in places for fault in examine(place).damaged.values()):
             raise fault from error
+        if isinstance(error, OSError) and not is_damage(error):
+            raise unreadable(", ".join(map(str, places)), error) from error
         if type(error).__module__.partition(".")[0] in ("pyarrow", "duckdb", "_duckdb"):
             raise UserError(
                 ", ".join(map(str, places)),
@@ -164,7 +169,7 @@ def _check(place: Place, table: str, name: str, attested: str | None) -> OpenFil
     path = place.file_name(table, name)
     try:
         if attested is not None:
-            with place.answering(), place.open_file(table, name) as file:
+            with place.answering(path), place.open_file(table, name) as file:
                 if digest(file) != attested:
                     return damaged(place, path, "a file that does not match its checksum")
         return open_file(place, table, name)

@@ -1,10 +1,13 @@
 """Checkpoints of unfinished packs, kept in the sweep directory until the rows of the pack are in the ledger.
 
 `checkpoints/<pack>-<digest>.parquet` has one row: the lanes as (trial, replicate), the environment, and the state as
-the trainer's bytes. An unreadable checkpoint is removed, and its pack starts from the beginning.
+the trainer's bytes. A damaged checkpoint is removed, and its pack starts from the beginning.
+
+A state can have gigabytes, so the driver holds none: it is read when its pack is handed out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,6 +30,8 @@ _SCHEMA = pa.schema(
 )
 _PLAIN: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": False}
 """The numbers of a state hardly compress; a dictionary and statistics of its one value are seven copies of it."""
+_DAMAGE = (OSError, ValueError, TypeError, KeyError)
+"""What leaves `Place.answering` for a file that is not what was written. Too little memory is no damage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +42,11 @@ class Saved:
         pack: The pack's name.
         lanes: (trial, replicate) of each lane.
         environment: The id of the environment that trained it; `None` if unknown.
-        state: The trainer's bytes.
     """
 
     pack: str
     lanes: Sequence[tuple[int, int]]
     environment: str | None
-    state: bytes
 
 
 class Checkpoints:
@@ -57,7 +60,6 @@ class Checkpoints:
     def __init__(self, place: Place, environment: str | None = None) -> None:
         self._place = place
         self._environment = environment
-        self._latest: dict[str, bytes] = {}
         self._files: dict[str, str] = {}
 
     def put(self, order: "PackOrder", state: bytes) -> None:
@@ -75,20 +77,34 @@ class Checkpoints:
         name = self._place.publish(order.pack, {CHECKPOINTS: partial(pq.write_table, table, **_PLAIN)})
         if self._files.get(order.pack) != name:
             self.remove(order.pack)
-        self._latest[order.pack], self._files[order.pack] = state, name
+        self._files[order.pack] = name
 
     def latest(self, pack: str) -> bytes | None:
-        """The last state of a pack."""
-        return self._latest.get(pack)
+        """The last state of a pack; `None` if there is none, or it was damaged since.
+
+        Raises:
+            StoreError: If it cannot be read now.
+        """
+        if (name := self._files.get(pack)) is None:
+            return None
+        try:
+            with self._opened(name) as file:
+                state: bytes = pq.read_table(file, columns=["state"])["state"][0].as_py()
+                return state
+        except _DAMAGE:
+            return None
 
     def remove(self, pack: str) -> None:
         """Removes the checkpoint of a pack."""
-        self._latest.pop(pack, None)
         if (name := self._files.pop(pack, None)) is not None:
             self._place.remove(CHECKPOINTS, [f"{name}.parquet"])
 
     def load(self) -> list[Saved]:
-        """The checkpoints of earlier runs. Unreadable ones are removed."""
+        """The checkpoints of earlier runs. Damaged ones are removed.
+
+        Raises:
+            StoreError: If one cannot be read now.
+        """
         if not self._place.has_folder(CHECKPOINTS):
             return []
         self._place.remove(CHECKPOINTS, self._place.unfinished(CHECKPOINTS))
@@ -100,17 +116,25 @@ class Checkpoints:
                 self._place.remove(CHECKPOINTS, [f"{name}.parquet"])
                 continue
             found[pack] = saved
-            self._latest[pack], self._files[pack] = saved.state, name
+            self._files[pack] = name
         return list(found.values())
 
     def _read(self, pack: str, name: str) -> Saved | None:
         try:
-            with self._place.answering(), self._place.open_file(CHECKPOINTS, name) as file:
+            with self._opened(name) as file:
                 if digest(file) != name.rpartition("-")[2]:
                     return None
                 file.seek(0)
-                (row,) = pq.read_table(file).to_pylist()
+                (row,) = pq.read_table(file, columns=["trial", "replicate", "environment"]).to_pylist()
             lanes = list(zip(row["trial"], row["replicate"], strict=True))
-            return Saved(pack, lanes, row["environment"], row["state"])
-        except (OSError, pa.ArrowException, ValueError, TypeError, KeyError):
+            return Saved(pack, lanes, row["environment"])
+        except _DAMAGE:
             return None
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[pa.NativeFile]:
+        with (
+            self._place.answering(self._place.file_name(CHECKPOINTS, name)),
+            self._place.open_file(CHECKPOINTS, name) as file,
+        ):
+            yield file

@@ -44,16 +44,19 @@ class Retries:
             if tasks is None:
                 self._checkpoints.remove(saved.pack)
             else:
-                self._waiting.append(PackOrder(saved.pack, tasks, saved.state))
+                self._waiting.append(PackOrder(saved.pack, tasks))
         return sum(len(order.tasks) for order in self._waiting)
 
     def next(self) -> PackOrder | None:
-        """The pack that has waited longest; `None` if none waits."""
-        return self._waiting.pop(0) if self._waiting else None
+        """The pack that has waited longest, with its last checkpoint; `None` if none waits."""
+        if not self._waiting:
+            return None
+        order = self._waiting.pop(0)
+        return replace(order, checkpoint=self._checkpoints.latest(order.pack))
 
     def again(self, order: PackOrder) -> None:
         """Queues a pack, to continue from its last checkpoint."""
-        self._waiting.append(replace(order, checkpoint=self._checkpoints.latest(order.pack)))
+        self._waiting.append(replace(order, checkpoint=None))
 
     def split(self, order: PackOrder) -> None:
         """Queues both halves of a pack, each from its start."""

@@ -6,7 +6,7 @@ import os
 import stat
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -17,7 +17,10 @@ import pyarrow as pa
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.owner import Owner, taken
 from attnsweep.orchestrator.storage.place import ASIDE, digest
+from attnsweep.orchestrator.storage.reading import is_damage, reading
 from attnsweep.workloads.errors import UserError
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +30,13 @@ class FileLock:
     file: FileIO
 
     def sign(self, owner: Owner) -> None:
-        """Writes the owner into the file, over one that was killed."""
+        """Writes the owner into the file, over one that was killed. On a full disk, which `gc` can free, nobody."""
         self.file.truncate(0)
-        self.file.write(owner.to_json().encode())
+        try:
+            self.file.write(owner.to_json().encode())
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
 
     def confirm(self) -> None:
         """Does nothing: no other process can take a held lock of the kernel."""
@@ -57,8 +64,8 @@ class LocalFolder:
     def full_name(self) -> str:
         return str(self.path.resolve())
 
-    def answering(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    def answering(self, file: str | None = None) -> AbstractContextManager[None]:
+        return reading(file or str(self))
 
     def is_vacant(self) -> bool:
         return not self.path.exists() or (self.path.is_dir() and all(map(_is_unfinished_text, self.path.iterdir())))
@@ -74,10 +81,11 @@ class LocalFolder:
         self.path.mkdir(parents=True, exist_ok=True)
 
     def has_text(self, name: str) -> bool:
-        return (self.path / name).exists()
+        return self._status(name) is not None
 
     def read_text(self, name: str) -> str:
-        return regular_file(self.path / name).read_text(encoding="utf-8")
+        with reading(str(self.path / name)):
+            return regular_file(self.path / name).read_text(encoding="utf-8")
 
     def put_text(self, name: str, text: str) -> None:
         self._put(name, text, durably=True)
@@ -123,7 +131,8 @@ class LocalFolder:
                     path.unlink()
 
     def has_folder(self, folder: str) -> bool:
-        return (self.path / folder).is_dir()
+        found = self._status(folder)
+        return found is not None and stat.S_ISDIR(found.st_mode)
 
     def make_folders(self, folders: Collection[str]) -> None:
         with self.writing():
@@ -141,10 +150,10 @@ class LocalFolder:
         return found
 
     def names(self, folder: str) -> list[str]:
-        return [path.stem for path in (self.path / folder).glob("*.parquet")]
+        return [name.removesuffix(".parquet") for name in self._listed(folder) if name.endswith(".parquet")]
 
     def unfinished(self, folder: str) -> list[str]:
-        return [path.name for path in (self.path / folder).glob(".*.tmp")]
+        return [name for name in self._listed(folder) if name.startswith(".") and name.endswith(".tmp")]
 
     def file_name(self, folder: str, name: str) -> str:
         return str(self._file(folder, name))
@@ -152,7 +161,8 @@ class LocalFolder:
     def open_file(self, folder: str, name: str) -> pa.NativeFile:
         path = self._file(folder, name)
         try:
-            return pa.OSFile(str(regular_file(path)))
+            with reading(str(path)):
+                return pa.OSFile(str(regular_file(path)))
         except FileNotFoundError as gone:
             raise FileNotFoundError(gone.errno, gone.strerror, str(path)) from gone
 
@@ -221,6 +231,22 @@ class LocalFolder:
     def _file(self, folder: str, name: str) -> Path:
         return self.path / folder / f"{name}.parquet"
 
+    def _status(self, name: str) -> os.stat_result | None:
+        """What has this name; `None` if nothing has. Not `Path.exists`, which in new Pythons is False on any error."""
+        with reading(str(self.path / name)):
+            try:
+                return (self.path / name).stat()
+            except OSError as error:
+                if is_damage(error):
+                    return None
+                raise
+
+    def _listed(self, folder: str) -> list[str]:
+        """The names in a folder; none if it does not exist. Not `Path.glob`, which omits what it may not read."""
+        with reading(str(self.path / folder)), suppress(FileNotFoundError, NotADirectoryError):
+            return [path.name for path in (self.path / folder).iterdir()]
+        return []
+
     def _own(self, folder: str) -> Path:
         """A folder to write in, which must belong to the sweep."""
         return refuse_link(self.path / folder)
@@ -231,12 +257,11 @@ class LocalFolder:
         try:
             yield
         except OSError as error:
-            no_room = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             raise StoreError(
                 str(self.path),
                 given=os.strerror(error.errno) if error.errno else str(error),
                 expected="a sweep directory that can be written",
-                fix="make room for it" if no_room else "check its disk, and your write access to it",
+                fix="make room for it" if error.errno in _NO_ROOM else "check its disk, and your write access to it",
             ) from error
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from attnsweep.orchestrator.storage.place import Place
@@ -77,6 +77,16 @@ def local_path(text: str, subject: str) -> Path:
             subject, given=text, expected="a directory of this machine", fix="choose one: figures are written there"
         )
     return place.path
+
+
+def nearest(place: "Place", file: str, otherwise: str) -> str:
+    """Which directory with this file may be meant, beside one without it."""
+    from attnsweep.orchestrator.storage.local import LocalFolder
+
+    if not isinstance(place, LocalFolder):
+        return otherwise
+    beside = [each.parent.name for each in place.path.absolute().parent.glob(f"*/{file}")]
+    return did_you_mean(place.path.name, beside, otherwise)
 
 
 def as_argument(place: object) -> str:

@@ -54,8 +54,11 @@ class Place(Protocol):
     @property
     def full_name(self) -> str: ...
 
-    def answering(self) -> AbstractContextManager[None]:
-        """Around reading an opened file: turns the place's own errors into those above."""
+    def answering(self, file: str | None = None) -> AbstractContextManager[None]:
+        """Around reading an opened file, by its `file_name`: turns the place's own errors into those above.
+
+        What leaves it as an OSError is damage: see `storage.reading`.
+        """
 
     def is_vacant(self) -> bool:
         """Whether a new sweep can be created in it: it does not exist or is empty."""
@@ -69,7 +72,7 @@ class Place(Protocol):
     def has_text(self, name: str) -> bool: ...
 
     def read_text(self, name: str) -> str:
-        """The content of a text. Raises OSError."""
+        """The content of a text. Raises OSError if it does not exist or is no file."""
 
     def put_text(self, name: str, text: str) -> None:
         """Writes a text; an earlier one of that name is replaced. A name may be `folder/name`: the folder is made."""

@@ -56,11 +56,11 @@ class ObjectPrefix:
         return self.uri
 
     @contextmanager
-    def answering(self) -> Iterator[None]:
+    def answering(self, file: str | None = None) -> Iterator[None]:
         try:
             yield
         except BaseError as error:
-            raise refusal(self.uri, str(error)) from error
+            raise refusal(file or self.uri, str(error)) from error
 
     def is_vacant(self) -> bool:
         return not self._has_objects("")

@@ -1,13 +1,20 @@
 """The sweeps that a merged directory was made of. Such a directory is for analysis: nothing is trained in it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.workloads.errors import UserError
 
 TRIALS_APART = 1_000_000
-"""The distance between the numbers of trial 0 of two sweeps that are read as one; no sweep has as many trials."""
+"""The distance between the numbers of trial 0 of two sweeps that are read as one."""
+_MOST_SWEEPS = 2**31 // TRIALS_APART
+"""The numbers of trials have 32 bits."""
+
+
+class CutShortError(UserError):
+    """The directory holds a merge that has not ended."""
 
 
 class Source(BaseModel):
@@ -33,6 +40,45 @@ class Source(BaseModel):
 def source_file(sweep: str) -> str:
     """The name in a merged directory of the record of a sweep."""
     return f"sources/{sweep}.json"
+
+
+def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
+    """Checks that no two trials of sweeps that are read as one get the same number.
+
+    Args:
+        places: The sweeps.
+        last_trials: The highest number of a trial in each. That of the last sweep may be any.
+
+    Raises:
+        UserError: If they do.
+    """
+    if len(places) > _MOST_SWEEPS:
+        raise UserError(
+            "DIR...", given=f"{len(places)} sweeps", expected=f"at most {_MOST_SWEEPS}", fix="take fewer at a time"
+        )
+    for place, last in zip(places[:-1], last_trials, strict=False):
+        if last >= TRIALS_APART:
+            raise UserError(
+                str(place),
+                given=f"trial {last}, whose number is also that of a trial of the next sweep",
+                expected=f"trials below {TRIALS_APART} in all of several sweeps but the last",
+                fix="name it last, or read it alone",
+            )
+
+
+def refuse_cut_short(place: object, sources: Sequence[Source]) -> None:
+    """Refuses a directory into which these sweeps have not been merged completely.
+
+    Raises:
+        CutShortError: Always.
+    """
+    again = " ".join(map(as_argument, (place, *(each.place for each in sources))))
+    raise CutShortError(
+        str(place),
+        given="a merge that is under way or was cut short",
+        expected="a sweep, or a complete merge",
+        fix=f"repeat it: attnsweep merge {again}; or remove the directory",
+    )
 
 
 def refuse_merged(place: object, sources: Sequence[Source]) -> None:

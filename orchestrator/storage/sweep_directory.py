@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, mo
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.environment import Engine, Environment
 from attnsweep.orchestrator.storage.extension import Extension
-from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.location import Location, as_argument, locate
+from attnsweep.orchestrator.storage.location import Location, as_argument, locate, nearest
 from attnsweep.orchestrator.storage.output_file import unwritable
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.provenance import current_provenance, new_identity
@@ -23,11 +22,11 @@ from attnsweep.orchestrator.storage.record_file import (
     reason_of,
     record_text,
 )
-from attnsweep.orchestrator.storage.sources import Source
+from attnsweep.orchestrator.storage.sources import Source, refuse_cut_short
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep, sha256_of
 from attnsweep.workloads.base_names import NAME, NamedBase
-from attnsweep.workloads.errors import SpecError, UserError, did_you_mean
+from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.user_code import UserCode
 
 SWEEP_FILE = "sweep.json"
@@ -223,8 +222,16 @@ class SweepDirectory:
         """Reads a sweep's record.
 
         Raises:
-            UserError: If there is none, or it is damaged.
+            UserError: If there is none, it is damaged, or a merge into the directory has not ended.
         """
+        found = cls.open_begun(where)
+        if found.sources and not found.finished:
+            refuse_cut_short(found.place, found.sources)
+        return found
+
+    @classmethod
+    def open_begun(cls, where: Location) -> "SweepDirectory":
+        """As `open`, and also where a merge has not ended."""
         place = locate(where)
         try:
             stored = read_record(place, SWEEP_FILE, _Stored, _RESTORE)
@@ -233,7 +240,9 @@ class SweepDirectory:
                 "DIR",
                 given=str(place),
                 expected=f"a sweep directory, with a {SWEEP_FILE} in it",
-                fix=_nearest(place, otherwise=f"give the directory that `attnsweep run` printed ({error.strerror})"),
+                fix=nearest(
+                    place, SWEEP_FILE, otherwise=f"give the directory that `attnsweep run` printed ({error.strerror})"
+                ),
             ) from error
         found = cls(place, **{name: getattr(stored, name) for name in _Stored.model_fields})
         return replace(found, spec=found._added.of(stored.spec))
@@ -368,14 +377,6 @@ def code_file(sha256: str) -> str:
 def base_file(name: str) -> str:
     """The name in a sweep directory of the weights of this name."""
     return f"{_BASES_FOLDER}/{name}.json"
-
-
-def _nearest(place: Place, otherwise: str) -> str:
-    """Which sweep beside a directory without one may be meant."""
-    if not isinstance(place, LocalFolder):
-        return otherwise
-    beside = [each.parent.name for each in place.path.absolute().parent.glob(f"*/{SWEEP_FILE}")]
-    return did_you_mean(place.path.name, beside, otherwise)
 
 
 def _check_readable(directory: SweepDirectory) -> None:

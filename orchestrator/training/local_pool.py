@@ -61,7 +61,7 @@ class LocalPool:
     def train(self, order: PackOrder) -> None:
         """Accepts a pack; training begins with `reports`."""
         assert self.has_idle
-        self._order, self._train_slice = order, partial(self._trainer.start, order)
+        self._order, self._train_slice = order.without_state(), partial(self._trainer.start, order)
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
         """Lets the pack train on without the trainings at these positions."""

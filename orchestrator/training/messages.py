@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class PackOrder:
     Attributes:
         pack: Its name.
         tasks: Its trainings.
-        checkpoint: Its state; `None` for its start.
+        checkpoint: Its state; `None` for its start. Empty once a trainer has it.
         waits: Whether it waits at each probe to be told which of its trainings are pruned.
         as_in: The size of the pack that its trainings are to be equal to, to the last bit, on a GPU; `None` for any.
     """
@@ -55,6 +55,10 @@ class PackOrder:
     def shape(self) -> "Shape":
         """The shape of its trainings."""
         return self.tasks[0].shape
+
+    def without_state(self) -> "PackOrder":
+        """The same order, once a trainer has its state, which can have gigabytes."""
+        return self if self.checkpoint is None else replace(self, checkpoint=b"")
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Pool(Protocol):
         """What the user should know of the trainers since the last call."""
 
     def train(self, order: PackOrder) -> None:
-        """Hands a pack to an idle trainer."""
+        """Hands a pack to an idle trainer. It comes back without the state that it continues from."""
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
         """Lets a pack that was reported as `Probed` train on, without the trainings at these positions."""

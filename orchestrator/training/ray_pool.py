@@ -178,7 +178,7 @@ class TrainerPool:
             # An actor answers its calls in their order.
             trainer.actor.take_programs.remote(self._sent)
             trainer.has_programs = True
-        self._running[trainer.actor.start.remote(order, self.n_trainers)] = (number, order)
+        self._running[trainer.actor.start.remote(order, self.n_trainers)] = (number, order.without_state())
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
         """Lets a pack that waits at a probe train on without the trainings at these positions."""

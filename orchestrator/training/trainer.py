@@ -149,6 +149,7 @@ class Trainer:
         self._note_saving()
         if self._pack is None:
             self._pack = self._begun(self._order)
+            self._order = self._order.without_state()
             self._evaluations_per_look, self._told_step = 1, 0
         if pruned:
             self._pack.prune(pruned)

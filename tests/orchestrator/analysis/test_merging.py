@@ -1,6 +1,7 @@
 """`attnsweep merge`: several sweeps as one directory, with the answers that `open_sweep` of several gives."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from attnsweep.orchestrator.analysis.merging import merge_sweeps
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.compaction import compact
+from attnsweep.orchestrator.storage.sources import TRIALS_APART, CutShortError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.sync import sync
 from attnsweep.search_spaces import Categorical, Float, Sequential
@@ -185,3 +187,47 @@ def test_unfinished_and_merged_sweeps_are_refused(
     with pytest.raises(UserError, match=r"not finished.*attnsweep resume"):
         merge_sweeps(tmp_path / "more", [first, second])
     assert not (tmp_path / "more").exists()
+
+
+def test_trials_that_would_have_the_number_of_others_are_refused(
+    sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
+) -> None:
+    large = sweep_on_disk(
+        tmp_path / "large",
+        small_sweep("large", trials=TRIALS_APART + 1),
+        trial_rows(0, ENDS[0]),
+        trial_rows(TRIALS_APART, ENDS[0]),
+    )
+    large.record_run(finished=True, seconds=1.0)
+    says = (
+        rf"large: got 'trial {TRIALS_APART}, whose number is also .*', expected trials below {TRIALS_APART} in all of"
+    )
+    with pytest.raises(UserError, match=says):
+        merge_sweeps(tmp_path / "all", [large.place, sources[0].place])
+    assert not (tmp_path / "all").exists()
+    with pytest.raises(UserError, match=says):
+        open_sweep(large.place, sources[0].place)
+    merged = merge_sweeps(tmp_path / "all", [sources[0].place, large.place])
+    assert audit(merged.place).problems == []
+    with pytest.raises(UserError, match=f"got 'trial {2 * TRIALS_APART}, whose number"):
+        open_sweep(merged.place, sources[1].place)
+    assert open_sweep(sources[1].place, merged.place).sql("from trials").num_rows == 8
+    assert open_sweep(large.place).sql("from trials").num_rows == 2
+
+
+def test_a_merge_that_was_cut_short_is_continued_by_the_same_merge_alone(
+    sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
+) -> None:
+    places = [each.place for each in sources]
+    directory = merge_sweeps(tmp_path / "all", places)
+    rows = open_sweep(tmp_path / "all").trainings().to_pylist()
+    (tmp_path / "all" / "course.json").unlink()
+    with pytest.raises(CutShortError):
+        SweepDirectory.open(tmp_path / "all")
+    with pytest.raises(CutShortError, match=r"repeat it: attnsweep merge .*all .*wide .*narrow; or remove"):
+        merge_sweeps(tmp_path / "all", places[::-1])
+    with closing(directory.place.lock("merge")), pytest.raises(UserError, match=r"another process works on \(merge"):
+        merge_sweeps(tmp_path / "all", places)
+    assert merge_sweeps(tmp_path / "all", places).sweep == directory.sweep
+    assert open_sweep(tmp_path / "all").trainings().to_pylist() == rows
+    assert audit(tmp_path / "all").problems == []

@@ -4,8 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,44 +14,8 @@ import pytest
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.local import LocalFolder
+from tests.orchestrator.ledger.kills import crashes
 from tests.orchestrator.ledger.ledger_rows import Key, assert_holds, committed_keys, open_writer, pack_rows
-
-STEPS = ((os, "replace"), (os, "unlink"), (os, "fsync"), (pq.ParquetWriter, "write_batch"))
-"""The steps of a write."""
-
-
-class Crash(BaseException):
-    """Simulates a killed process."""
-
-
-@contextmanager
-def crash_at(step: int) -> Iterator[list[str]]:
-    """From this step on, no write reaches the disk. Yields the names of the steps that did."""
-    done: list[str] = []
-
-    def dying(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def act(*args: Any, **kwargs: Any) -> Any:
-            if len(done) >= step:
-                raise Crash
-            done.append(name)
-            return real(*args, **kwargs)
-
-        return act
-
-    with pytest.MonkeyPatch.context() as patch:
-        for owner, name in STEPS:
-            patch.setattr(owner, name, dying(name, getattr(owner, name)))
-        yield done
-
-
-def crashes(root: Path, act: Callable[[Path], None], step: int) -> bool:
-    """Runs the action; returns whether it reached the step at which it crashes."""
-    with crash_at(step):
-        try:
-            act(root)
-        except Crash:
-            return True
-    return False
 
 
 def commit(number: int) -> Callable[[Path], None]:
@@ -211,6 +174,7 @@ def test_nothing_gets_its_name_before_it_is_on_the_disk(tmp_path: Path, monkeypa
 WRITER = """
 import sys
 from pathlib import Path
+from tests.orchestrator.ledger.kills import crashes
 from tests.orchestrator.ledger.ledger_rows import open_writer, pack_rows
 with open_writer(Path(sys.argv[1])) as writer:
     for trial in range(100_000):

@@ -16,7 +16,7 @@ from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sources import Source
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.ledger.test_ledger_crashes import crashes
+from tests.orchestrator.ledger.kills import crashes
 from tests.orchestrator.small_sweep import STEPS, commit, folder_of, open_writer, small_sweep, trial_rows
 
 ENDED_EARLY = {1: [9.0, 8.0, 7.0], 2: [9.0]}
@@ -110,8 +110,8 @@ def test_a_sweep_that_goes_on_or_was_merged_is_refused(directory: SweepDirectory
     assert _held(directory) == before
     source = Source(sweep="a", place="a", spec_sha256="0" * 64, first_trial=0, n_trainings=1)
     merged = SweepDirectory.create(tmp_path / "merged", small_sweep("merged"), {}, sources=(source,))
-    _train(merged, 0)
     merged.record_run(finished=True, seconds=1.0)
+    _train(merged, 0)
     with pytest.raises(UserError, match="which was merged"):
         collect(merged.place, delete=True, thin=2)
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from attnsweep.orchestrator.audit.audit import audit
+from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import write_report
@@ -76,3 +78,29 @@ def test_its_views_have_the_types_of_its_parameters(bare: SweepDirectory, tmp_pa
     other = sweep_on_disk(tmp_path / "other", small_sweep("other"), trial_rows(0, ["solved"] * 2))
     union = query_all([Ledger(bare.place), Ledger(other.place)], "select param_n_categories from trials")
     assert union["param_n_categories"].to_pylist() == [10]
+
+
+@pytest.mark.parametrize("has_folders", [False, True])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["status"], "0 of 4 with trainings"),
+        (["list"], "not finished"),
+        (["audit"], "clean"),
+        (["query"], "param_init_sigma"),
+        (["compact"], ""),
+        (["gc"], "nothing can go"),
+        (["report"], "report.html"),
+    ],
+    ids=lambda case: case[0] if isinstance(case, list) else "",
+)
+def test_a_run_killed_at_its_start_left_an_empty_sweep(
+    words: list[str], says: str, has_folders: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    directory = SweepDirectory.create(tmp_path / "s", small_sweep("s"), {})
+    if has_folders:
+        open_writer(directory).close()
+    more = {"query": ["from trainings", "--format", "csv"], "report": ["--out", str(tmp_path / "report.html")]}
+    done = CliRunner().invoke(app, [words[0], str(tmp_path / "s"), *more.get(words[0], [])], catch_exceptions=False)
+    assert (done.exit_code, says in done.output) == (0, True), done.output

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from attnsweep.orchestrator.ledger.garbage import collect
 from attnsweep.orchestrator.ledger.verification import verify
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.study import Asked, Study
@@ -17,6 +18,7 @@ from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces import Float, Sweep
+from attnsweep.workloads.errors import UserError
 from tests.fault import disks
 from tests.orchestrator.ledger.ledger_rows import SPEC, Key, assert_holds, committed_keys, open_writer, pack_rows
 
@@ -104,11 +106,32 @@ def test_a_disk_that_fills_up_keeps_what_was_committed_and_takes_more_once_there
     assert _hidden(small_disk) == []
 
 
-def test_a_writer_that_has_no_room_for_its_name_says_so(tmp_path: Path) -> None:
+def test_a_writer_that_has_no_room_for_its_name_is_the_only_one_all_the_same(tmp_path: Path) -> None:
     _commit(tmp_path, 0)
-    with _largest_file(0), pytest.raises(StoreError, match="got 'File too large'"):
+    with _largest_file(0):
+        lock = LocalFolder(tmp_path).lock("gc")
+    with pytest.raises(UserError, match="got 'a sweep that another process works on', expected one process at a time"):
         LocalFolder(tmp_path).lock("compact")
+    lock.close()
     _commit(tmp_path, 1)
+
+
+def test_what_can_go_is_freed_on_a_full_disk(small_disk: Path) -> None:
+    root = small_disk / "s"
+    SweepDirectory.create(root, SPEC_OF_STUDY, {})
+    keys = _commit(root, 0)
+    (root / "set_aside").mkdir()
+    damaged = root / "set_aside" / "p.parquet"
+    damaged.write_bytes(bytes(4096))
+    with (small_disk / "of another").open("wb", 0) as file:
+        while os.statvfs(small_disk).f_bfree:
+            file.write(bytes(4096))
+    with pytest.raises(StoreError, match="No space left on device"):
+        _commit(root, 1)
+    freed = collect(root, delete=True)
+    assert [each.file for each in freed] == ["set_aside/p.parquet"]
+    assert not damaged.exists()
+    assert_holds(root, keys)
 
 
 def test_a_text_without_room_leaves_the_earlier_one(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from moto.s3.responses import S3Response
 
+from attnsweep.orchestrator.analysis.merging import merge_sweeps
+from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.ledger import compaction
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -22,8 +24,11 @@ from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.lease import LEASE_FILE
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
+from attnsweep.orchestrator.storage.sources import CutShortError
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import Key, assert_holds, committed_keys, open_writer, pack_rows
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 from tests.orchestrator.storage.object_store import copy_of, leave_lease, new_prefix, object_names
 
 OPEN_FILE = ObjectPrefix.open_file
@@ -99,6 +104,65 @@ def test_an_empty_ledger_is_one(prefix: ObjectPrefix) -> None:
     assert Ledger(prefix).trainings().num_rows == 0
 
 
+def crashes(act: Callable[[ObjectPrefix], object], prefix: ObjectPrefix, step: int) -> bool:
+    """Runs the action; returns whether it reached the request at which it crashes."""
+    done = 0
+
+    def dying(real: Callable[..., Any]) -> Callable[..., Any]:
+        def request(*arguments: Any) -> Any:
+            nonlocal done
+            if done >= step:
+                raise Crash
+            done += 1
+            return real(*arguments)
+
+        return request
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_put", "swap_text", "remove"):
+            patch.setattr(ObjectPrefix, name, dying(getattr(ObjectPrefix, name)))
+        try:
+            act(prefix)
+        except Crash:
+            return True
+    return False
+
+
+def _is_merged(prefix: ObjectPrefix) -> bool:
+    """Whether a merge that crashed had ended; if not, every reader is told so, and its lease is made free."""
+    if not SweepDirectory.is_there(prefix):
+        return False
+    try:
+        SweepDirectory.open(prefix)
+    except CutShortError:
+        # Its holder is this process, which is alive.
+        prefix.put_text(LEASE_FILE, "")
+        return False
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.sample("4")
+@pytest.mark.parametrize("stride", [1, 4])
+def test_a_merge_that_crashes_at_any_request_is_completed_by_the_next(stride: int, tmp_path: Path) -> None:
+    places = []
+    for name in ("a", "b"):
+        directory = sweep_on_disk(tmp_path / name, small_sweep(name), trial_rows(0, ["solved"] * 4))
+        directory.record_run(finished=True, seconds=1.0)
+        places.append(directory.place)
+    for step in range(0, 60, stride):
+        prefix = new_prefix()
+        crashed = crashes(lambda out: merge_sweeps(out, places), prefix, step)
+        if crashed and not _is_merged(prefix):
+            merge_sweeps(prefix, places)
+        assert len(parquet(prefix)) == 2
+        assert audit(prefix).problems == []
+        if not crashed:
+            break
+    assert not crashed
+    assert step > 6
+
+
 @pytest.mark.sample("commit")
 @pytest.mark.parametrize("act", [lambda prefix: commit(prefix, 2), compact], ids=["commit", "compact"])
 def test_a_crash_at_any_request_leaves_each_pack_whole_or_not_at_all(act: Callable[[ObjectPrefix], None]) -> None:
@@ -107,26 +171,7 @@ def test_a_crash_at_any_request_leaves_each_pack_whole_or_not_at_all(act: Callab
     commit(before, 0, 1)
     for step in range(60):
         prefix = copy_of(before)
-        done = 0
-
-        def dying(real: Callable[..., Any], step: int = step) -> Callable[..., Any]:
-            def request(*arguments: Any) -> Any:
-                nonlocal done
-                if done >= step:
-                    raise Crash
-                done += 1
-                return real(*arguments)
-
-            return request
-
-        crashed = False
-        with pytest.MonkeyPatch.context() as patch:
-            for name in ("_put", "swap_text", "remove"):
-                patch.setattr(ObjectPrefix, name, dying(getattr(ObjectPrefix, name)))
-            try:
-                act(prefix)
-            except Crash:
-                crashed = True
+        crashed = crashes(act, prefix, step)
         found = committed_keys(prefix)
         assert found in (keys(0, 1), keys(0, 1, 2))
         # The holder is this process, which is alive, so nobody may take its lease before it expires.

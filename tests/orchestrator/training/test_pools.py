@@ -76,10 +76,10 @@ def _trained(pool: Pool, order: PackOrder) -> Report:
     pool.train(order)
     heard, report = _next(pool)
     while isinstance(report, Progress):
-        assert pool.running == [order]
+        assert pool.running == [order.without_state()]
         assert not pool.has_idle
         heard, report = _next(pool)
-    assert heard is order
+    assert heard == order.without_state()
     assert pool.running == []
     assert pool.has_idle
     return report

@@ -1,0 +1,48 @@
+"""Tells a damaged file from one that cannot be read now: the rule for all files of a sweep in a folder.
+
+A damaged file is not there, is no file, or cannot be parsed. Any other error, such as EIO, EMFILE or EACCES, says
+nothing about its content, so nobody may conclude from it that the file is lost.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from attnsweep.orchestrator.storage.errors import StoreError
+
+# `None`: pyarrow raises OSError without a number for a file that it cannot parse.
+_DAMAGE = (None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL)
+_FIXES = {
+    errno.EACCES: "ask its owner for read access",
+    errno.EPERM: "ask its owner for read access",
+    errno.EMFILE: "allow more open files (ulimit -n), and repeat the command",
+    errno.ENFILE: "close files of other programs, and repeat the command",
+}
+
+
+def is_damage(error: OSError) -> bool:
+    """Whether an error of reading a file says that the file is lost."""
+    return error.errno in _DAMAGE
+
+
+def unreadable(file: str, error: OSError) -> StoreError:
+    """The error for a file that cannot be read now."""
+    assert error.errno is not None
+    fix = _FIXES.get(error.errno, "check its disk, and repeat the command")
+    return StoreError(file, given=os.strerror(error.errno), expected="a file that can be read", fix=fix)
+
+
+@contextmanager
+def reading(file: str) -> Iterator[None]:
+    """Around opening and reading a file. What leaves it as an OSError is damage.
+
+    Raises:
+        StoreError: If the file cannot be read now.
+    """
+    try:
+        yield
+    except OSError as error:
+        if is_damage(error):
+            raise
+        raise unreadable(file, error) from error

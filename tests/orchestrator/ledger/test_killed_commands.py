@@ -1,0 +1,140 @@
+"""`merge`, `gc` and `compact` killed at each write: readers cope with what is left, a repeat ends as undisturbed."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep.orchestrator.analysis.merging import merge_sweeps
+from attnsweep.orchestrator.audit.audit import audit
+from attnsweep.orchestrator.ledger.compaction import compact
+from attnsweep.orchestrator.ledger.garbage import collect
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.verification import verify
+from attnsweep.orchestrator.report.screen.status import print_status
+from attnsweep.orchestrator.storage.sources import CutShortError
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from tests.orchestrator.ledger.kills import crashes
+from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, trial_rows
+
+LEFT_OVER = ("trainings/.p.0f.tmp", "curves/p-0123.parquet", "checkpoints/p-89ab.parquet", "set_aside/curves/p.parquet")
+
+
+def _swept(root: Path) -> SweepDirectory:
+    """A finished sweep of two fragments."""
+    directory = SweepDirectory.create(root, small_sweep(root.name, trials=2), {})
+    with open_writer(directory) as writer:
+        for trial in range(2):
+            commit(writer, trial_rows(trial, ["solved", "marginal"] * 2, sweep=directory.sweep))
+    directory.record_run(finished=True, seconds=1.0)
+    return directory
+
+
+def _two(home: Path) -> None:
+    for name in ("a", "b"):
+        _swept(home / name)
+
+
+def _with_garbage(home: Path) -> None:
+    _swept(home / "out")
+    for name in LEFT_OVER:
+        path = home / "out" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"12345")
+
+
+def _merge(home: Path) -> None:
+    merge_sweeps(home / "out", [home / "a", home / "b"])
+
+
+def _is_no_sweep_yet(home: Path) -> bool:
+    """Whether every reader is told so."""
+    out = home / "out"
+    if not SweepDirectory.is_there(out):
+        SweepDirectory.check_new(out)
+        return True
+    try:
+        SweepDirectory.open(out)
+    except CutShortError:
+        says = rf"repeat it: attnsweep merge {out} {home}/a {home}/b; or remove the directory$"
+        for read in (open_sweep, audit, print_status, collect_nothing):
+            with pytest.raises(CutShortError, match=says):
+                read(out)
+        return True
+    return False
+
+
+def collect_nothing(out: Path) -> None:
+    collect(out, delete=False)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command on the directory `out` of a folder.
+
+    Attributes:
+        prepare: Makes what it needs in the folder.
+        act: Runs it.
+        is_absent: Whether there is no sweep in `out`.
+    """
+
+    prepare: Callable[[Path], None]
+    act: Callable[[Path], object]
+    is_absent: Callable[[Path], bool] = lambda _: False
+
+
+COMMANDS = {
+    "merge": Command(_two, _merge, _is_no_sweep_yet),
+    "gc": Command(_with_garbage, lambda home: collect(home / "out", delete=True)),
+    "thin": Command(_with_garbage, lambda home: collect(home / "out", delete=True, thin=2)),
+    "compact": Command(_with_garbage, lambda home: compact(home / "out")),
+}
+
+
+def _rows(home: Path) -> dict[str, list[dict[str, Any]]]:
+    ledger = Ledger(home / "out")
+    keys = {"trainings": ("trial", "replicate"), "curves": ("trial", "replicate", "metric", "step")}
+    found = {"trainings": ledger.trainings().to_pylist(), "curves": ledger.curves().to_pylist()}
+    return {table: sorted(rows, key=itemgetter(*keys[table])) for table, rows in found.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.sample("merge-11", "gc-11", "thin-11")
+@pytest.mark.parametrize("stride", [1, 11])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_killed_command_is_repeated(name: str, stride: int, tmp_path: Path) -> None:
+    command, home = COMMANDS[name], tmp_path / "home"
+
+    def begin() -> None:
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir()
+        shutil.copytree(tmp_path / "before", home, dirs_exist_ok=True)
+
+    (tmp_path / "before").mkdir()
+    command.prepare(tmp_path / "before")
+    begin()
+    before = None if command.is_absent(home) else _rows(home)
+    command.act(home)
+    ended = _rows(home)
+    n_kills = 0
+    for step in range(0, 400, stride):
+        begin()
+        crashed = crashes(home, command.act, step)
+        n_kills += crashed
+        is_absent = command.is_absent(home)
+        assert is_absent or _rows(home) in (before, ended)
+        if is_absent or name != "merge":
+            command.act(home)
+        assert _rows(home) == ended
+        directory = SweepDirectory.open(home / "out")
+        assert directory.finished
+        assert verify(directory.place, directory.spec_sha256) == []
+        if not crashed:
+            break
+    assert not crashed
+    assert n_kills * stride > 10

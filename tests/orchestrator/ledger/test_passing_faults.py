@@ -1,0 +1,140 @@
+"""An error of the operating system says nothing about a file's content: it stops the command, and nothing is moved.
+
+Reading `/proc/self/mem` at its beginning fails with EIO, and a limit of this process makes opening fail with EMFILE.
+"""
+
+import errno
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from attnsweep.orchestrator.ledger.compaction import compact
+from attnsweep.orchestrator.ledger.garbage import collect
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.verification import naming_damage, set_damage_aside, verify
+from attnsweep.orchestrator.running.checkpoints import Checkpoints
+from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.place import CHECKPOINTS
+from attnsweep.orchestrator.storage.sweep_directory import COURSE_FILE, SWEEP_FILE, SweepDirectory
+from tests.orchestrator.ledger.ledger_rows import SPEC, assert_holds, file_of, open_writer, pack_rows
+from tests.orchestrator.small_sweep import small_sweep
+
+EIO = os.strerror(errno.EIO)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Three packs of one training."""
+    path = tmp_path / "sweep"
+    SweepDirectory.create(path, small_sweep("s"), {})
+    with open_writer(path) as writer:
+        for trial in range(3):
+            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)]))
+    return path
+
+
+KEYS = {(trial, 0) for trial in range(3)}
+
+
+@contextmanager
+def failing(path: Path) -> Iterator[None]:
+    """Every read of this file fails."""
+    kept = path.rename(path.with_name("kept"))
+    path.symlink_to("/proc/self/mem")
+    yield
+    assert path.is_symlink(), "the file was moved or replaced"
+    kept.rename(path)
+
+
+@contextmanager
+def may_open(n_files: int) -> Iterator[None]:
+    """This process may open this many files more."""
+    lowest = os.dup(0)
+    os.close(lowest)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + n_files, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def files_of(root: Path) -> set[Path]:
+    return {path for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("table", ["trainings", "curves"])
+def test_a_fragment_that_fails_to_be_read_stops_a_writer_and_an_audit_and_stays(table: str, root: Path) -> None:
+    path = file_of(root, table, "p1")
+    with failing(path):
+        acts: tuple[Callable[[], object], ...] = (lambda: open_writer(root), lambda: verify(LocalFolder(root), SPEC))
+        for act in acts:
+            with pytest.raises(StoreError) as stopped:
+                act()
+            assert str(stopped.value) == (
+                f"{path}: got '{EIO}', expected a file that can be read; check its disk, and repeat the command"
+            )
+    with open_writer(root) as writer:
+        assert writer.set_aside == {}
+    assert_holds(root, KEYS)
+
+
+def test_whichever_file_cannot_be_opened_nothing_is_moved_or_removed(root: Path) -> None:
+    files = files_of(root)
+    acts: dict[str, Callable[[], object]] = {
+        "examine": lambda: set_damage_aside(LocalFolder(root)),
+        "gc": lambda: collect(root, delete=True),
+        "read": lambda: Ledger(root).curves(),
+    }
+    for name, act in acts.items():
+        for n_files in range(40):
+            with may_open(n_files):
+                try:
+                    act()
+                except StoreError as stopped:
+                    said = str(stopped)
+                else:
+                    break
+            assert f"got '{os.strerror(errno.EMFILE)}'" in said
+            assert str(root) in said
+            assert files_of(root) == files
+        assert n_files > 2, name
+    assert_holds(root, KEYS)
+
+
+def test_a_compaction_that_cannot_read_a_file_changes_nothing(root: Path) -> None:
+    path = file_of(root, "curves", "p2")
+    with may_open(6), pytest.raises(StoreError, match=os.strerror(errno.EMFILE)):
+        compact(root)
+    assert path.exists()
+    assert_holds(root, KEYS)
+
+
+def test_a_fault_while_rows_are_read_is_told_in_a_line(root: Path) -> None:
+    with pytest.raises(StoreError, match=rf"^{root}: got '{EIO}'"), naming_damage([LocalFolder(root)]):
+        raise OSError(errno.EIO, "Error reading bytes from file")
+
+
+def test_a_checkpoint_that_fails_to_be_read_stays(tmp_path: Path) -> None:
+    (tmp_path / CHECKPOINTS).mkdir()
+    path = tmp_path / CHECKPOINTS / "a-0123.parquet"
+    path.touch()
+    with failing(path), pytest.raises(StoreError, match=rf"^{path}: got '{EIO}'"):
+        Checkpoints(LocalFolder(tmp_path)).load()
+    assert Checkpoints(LocalFolder(tmp_path)).load() == []
+    assert not path.exists()
+
+
+def test_a_record_that_fails_to_be_read_is_not_written_anew(root: Path) -> None:
+    directory = SweepDirectory.open(root)
+    directory.record_run(finished=True, seconds=3.0)
+    with failing(root / COURSE_FILE), pytest.raises(StoreError, match=rf"^{root / COURSE_FILE}: got '{EIO}'"):
+        directory.record_run(finished=False, seconds=1.0)
+    with failing(root / SWEEP_FILE), pytest.raises(StoreError, match=rf"^{root / SWEEP_FILE}: got '{EIO}'"):
+        SweepDirectory.open(root)
+    assert (directory.finished, directory.seconds_spent) == (True, 3.0)

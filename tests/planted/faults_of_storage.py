@@ -1,0 +1,72 @@
+"""Planted faults in what is concluded from a file that cannot be read, a full disk, and a command that was killed."""
+
+from tests.planted.fault import Fault
+
+_LEDGER = "tests/orchestrator/ledger"
+_RUNNING = "tests/orchestrator/running"
+
+FAULTS_OF_STORAGE = (
+    Fault(
+        "an error of the disk counts as damage",
+        "orchestrator/storage/reading.py",
+        "return error.errno in _DAMAGE",
+        "return error.errno is not errno.EACCES",
+        (f"{_LEDGER}/test_passing_faults.py",),
+    ),
+    Fault(
+        "a folder that cannot be read is an empty one",
+        "orchestrator/storage/local.py",
+        "suppress(FileNotFoundError, NotADirectoryError):\n            return [path.name",
+        "suppress(OSError):\n            return [path.name",
+        (f"{_LEDGER}/test_passing_faults.py",),
+    ),
+    Fault(
+        "gc cannot free a full disk",
+        "orchestrator/storage/local.py",
+        "if error.errno not in _NO_ROOM:",
+        "if error.errno:",
+        ("tests/orchestrator/storage/test_full_disk.py",),
+    ),
+    Fault(
+        "a merge that was cut short is read as a sweep",
+        "orchestrator/storage/sweep_directory.py",
+        "if found.sources and not found.finished:",
+        "if not found.sources and found.finished:",
+        (f"{_LEDGER}/test_killed_commands.py",),
+    ),
+    Fault(
+        "what a merge that was cut short had written stays",
+        "orchestrator/analysis/merging.py",
+        "        _remove_rows(directory.place)\n",
+        "",
+        (f"{_LEDGER}/test_killed_commands.py",),
+    ),
+    Fault(
+        "two trials of several sweeps have one number",
+        "orchestrator/storage/sources.py",
+        "if last >= TRIALS_APART:",
+        "if last > TRIALS_APART:",
+        ("tests/orchestrator/analysis/test_merging.py",),
+    ),
+    Fault(
+        "a sweep that was killed at its start is no sweep",
+        "orchestrator/ledger/fragments.py",
+        'if not place.has_folder("trainings") and not SweepDirectory.is_there(place):',
+        'if not place.has_folder("trainings"):',
+        (f"{_RUNNING}/test_no_rows.py",),
+    ),
+    Fault(
+        "the driver holds the states of packs that wait",
+        "orchestrator/running/retries.py",
+        "self._waiting.append(replace(order, checkpoint=None))",
+        "self._waiting.append(order)",
+        (f"{_RUNNING}/test_retries.py",),
+    ),
+    Fault(
+        "a checkpoint that cannot be read now is removed",
+        "orchestrator/running/checkpoints.py",
+        "_DAMAGE = (OSError, ValueError, TypeError, KeyError)",
+        "_DAMAGE = (Exception,)",
+        (f"{_LEDGER}/test_passing_faults.py",),
+    ),
+)
