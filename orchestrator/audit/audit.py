@@ -15,6 +15,7 @@ from attnsweep.orchestrator.audit.check_journal import check_journal
 from attnsweep.orchestrator.audit.check_merge import audit_merged
 from attnsweep.orchestrator.audit.check_mlflow import compare_logged
 from attnsweep.orchestrator.audit.check_pruned import compare_pruned
+from attnsweep.orchestrator.audit.check_stored import check_stored
 from attnsweep.orchestrator.audit.check_trainings import compare_trainings
 from attnsweep.orchestrator.audit.check_trials import RESTORE, RESUME, compare_trials, count_trials, count_wanted
 from attnsweep.orchestrator.audit.evidence import Books
@@ -74,7 +75,10 @@ def audit(where: Location, uri: str | None = None, say: Callable[[str], None] | 
     read = _attempt("trials and trainings", RESTORE, lambda: _read(directory, finished=finished))
     counts, checks = _checks(logged, read)
     spec = Check(f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}")
-    problems = check_files(directory.place, directory.spec_sha256, finished=finished)
+    problems = (
+        *check_files(directory.place, directory.spec_sha256, finished=finished),
+        *check_stored(directory),
+    )
     files = Check(
         f"files {count_files(directory.place)}" + ("" if problems else ", unchanged since they were written"), problems
     )

@@ -3,9 +3,11 @@
 import duckdb
 
 from attnsweep.orchestrator.audit.check_files import check_files, check_links, count_files
+from attnsweep.orchestrator.audit.check_stored import check_stored
 from attnsweep.orchestrator.audit.problems import Audit, Check, Faults, Problem
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+from attnsweep.orchestrator.storage.record_file import DamagedRecordError
+from attnsweep.orchestrator.storage.sweep_directory import COURSE_FILE, SWEEP_FILE, SweepDirectory
 from attnsweep.workloads.errors import UserError
 
 _COUNT = "sweeps with another number of trainings than when they were merged"
@@ -17,7 +19,11 @@ _AGAIN = "merge them again with: attnsweep merge OUT DIR DIR"
 
 def audit_merged(directory: SweepDirectory) -> Audit:
     """All checks. There is no study and no run in MLflow to compare with: the merged sweeps have theirs."""
-    problems = check_files(directory.place, directory.spec_sha256, finished=directory.finished)
+    finished, unreadable = _is_finished(directory)
+    problems = (
+        *check_files(directory.place, directory.spec_sha256, finished=bool(finished)),
+        *check_stored(directory),
+    )
     try:
         rows, links = Ledger(directory.place).ask(
             lambda connection: (_compare_sources(connection, directory), check_links(connection))
@@ -28,15 +34,25 @@ def audit_merged(directory: SweepDirectory) -> Audit:
     return Audit(
         directory=str(directory.place),
         sweep=directory.sweep,
-        finished=directory.finished,
+        finished=finished,
         counts={},
         checks=(
             Check(f"{n_trainings:,} trainings of {len(directory.sources)} merged sweeps", rows),
             Check("curves and heads belong to these trainings; only failed ones lack curves", links),
             Check(f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}"),
+            *unreadable,
             Check(f"files {count_files(directory.place)}", problems),
         ),
     )
+
+
+def _is_finished(directory: SweepDirectory) -> tuple[bool | None, list[Check]]:
+    """Whether the merge is finished; if its record cannot be read, `None` and a check that says so."""
+    try:
+        return directory.finished, []
+    except DamagedRecordError as damage:
+        problem = Problem(f"{damage.subject}: {damage.given}", _AGAIN)
+        return None, [Check(f"{COURSE_FILE} cannot be read", (problem,))]
 
 
 def _compare_sources(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> tuple[Problem, ...]:

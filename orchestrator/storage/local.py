@@ -84,8 +84,9 @@ class LocalFolder:
         return self._status(name) is not None
 
     def read_text(self, name: str) -> str:
+        # Not `Path.read_text`, which replaces a damaged end of a line.
         with reading(str(self.path / name)):
-            return regular_file(self.path / name).read_text(encoding="utf-8")
+            return regular_file(self.path / name).read_bytes().decode()
 
     def put_text(self, name: str, text: str) -> None:
         self._put(name, text, durably=True)

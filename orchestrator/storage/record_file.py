@@ -1,11 +1,12 @@
 """Writes and reads the JSON records of a sweep directory, such as `sweep.json`.
 
-A record holds the `sha256` of its content, so that a changed byte is detected. Records of earlier versions have none:
-of them only the form is checked.
+A record holds the `sha256` of its content, and there is one way to write a content, so any changed byte is detected.
+Records of earlier versions have no `sha256`: of them only the form is checked.
 """
 
 import json
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -26,7 +27,11 @@ class DamagedRecordError(UserError):
 def record_text(record: BaseModel) -> str:
     """The text of a record's file."""
     content = record.model_dump(mode="json")
-    return json.dumps(content | {_CHECKSUM: sha256_of(content)}, indent=2) + "\n"
+    return _written(content | {_CHECKSUM: sha256_of(content)})
+
+
+def _written(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=2) + "\n"
 
 
 def read_record(place: Place, name: str, kind: type[Record], fix: str) -> Record:
@@ -41,6 +46,7 @@ def read_record(place: Place, name: str, kind: type[Record], fix: str) -> Record
     Raises:
         FileNotFoundError, NotADirectoryError: If there is none.
         DamagedRecordError: If the record is not what was written.
+        StoreError: If it cannot be read now.
     """
     try:
         return parse_record(place.read_text(name), kind)
@@ -63,9 +69,13 @@ def parse_record(text: str, kind: type[Record]) -> Record:
     """
     try:
         content = json.loads(text)
-        checksum = content.pop(_CHECKSUM, None) if isinstance(content, dict) else None
-        if checksum is not None and checksum != sha256_of(content):
-            raise ValueError("contents that do not match their sha256")
+        if isinstance(content, dict) and _CHECKSUM in content:
+            # Another spelling of the same content, such as 1E-9 for 1e-9, is a changed byte too.
+            is_as_written = text == _written(content)
+            if content.pop(_CHECKSUM) != sha256_of(content):
+                raise ValueError("contents that do not match their sha256")
+            if not is_as_written:
+                raise ValueError("other bytes than were written, with the same contents")
         return kind.model_validate_json(json.dumps(content))
     except RecursionError as error:
         raise ValueError("JSON that is nested too deeply") from error

@@ -16,6 +16,7 @@ from tests.planted.faults_of_journals import FAULTS_OF_JOURNALS
 from tests.planted.faults_of_resumed_sweeps import FAULTS_OF_RESUMED_SWEEPS
 from tests.planted.faults_of_starts import FAULTS_OF_STARTS
 from tests.planted.faults_of_storage import FAULTS_OF_STORAGE
+from tests.planted.faults_of_stored_files import FAULTS_OF_STORED_FILES
 from tests.planted.faults_of_sweeps import FAULTS_OF_SWEEPS
 from tests.planted.faults_of_trainings import FAULTS_OF_TRAININGS
 
@@ -26,6 +27,7 @@ FAULTS = (
     *FAULTS_OF_RESUMED_SWEEPS,
     *FAULTS_OF_STARTS,
     *FAULTS_OF_STORAGE,
+    *FAULTS_OF_STORED_FILES,
     *FAULTS_OF_SWEEPS,
     *FAULTS_OF_TRAININGS,
 )

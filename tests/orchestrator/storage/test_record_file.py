@@ -1,7 +1,11 @@
 """The records of a sweep directory: read back unchanged, or refused in one line that names the file."""
 
 import json
+import os
+import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ from hypothesis import strategies as st
 
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.storage.environment import Environment
+from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.record_file import DamagedRecordError, read_record, record_text
 from attnsweep.orchestrator.storage.replays import REPLAYS_FILE, Replays, earlier_replays, read_replays
@@ -47,21 +52,16 @@ def _read(path: Path, name: str, content: bytes) -> object:
 @pytest.mark.parametrize("name", [SWEEP_FILE, COURSE_FILE, REPLAYS_FILE])
 @settings(max_examples=60)
 @given(where=st.floats(min_value=0, max_value=1, exclude_max=True), byte=st.integers(0, 255), cut=st.booleans())
-def test_a_changed_byte_is_damage_or_changes_nothing(
-    name: str, path: Path, where: float, byte: int, *, cut: bool
-) -> None:
+def test_a_changed_byte_is_damage(name: str, path: Path, where: float, byte: int, *, cut: bool) -> None:
     content = (path / name).read_bytes()
     at = int(where * len(content))
     changed = content[:at] if cut else content[:at] + bytes([byte]) + content[at + 1 :]
-    try:
-        found = _read(path, name, changed)
-    except DamagedRecordError as damage:
-        found = str(damage)
-    if isinstance(found, str):
-        assert found.startswith(f"{path / name}: got ")
-        assert "\n" not in found
-    else:
-        assert found == _read(path, name, content)
+    if changed == content:
+        return
+    with pytest.raises(DamagedRecordError) as damage:
+        _read(path, name, changed)
+    assert str(damage.value).startswith(f"{path / name}: got ")
+    assert "\n" not in str(damage.value)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,46 @@ def test_what_is_no_record_is_said_to_be_none(content: bytes, reason: str, path:
     assert str(damage.value).endswith(
         f"expected the file as attnsweep wrote it; write it anew with: attnsweep resume {path}"
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "spelled"),
+    [(b"1e-09", b"1E-09"), (b": 12.5,", b":  12.5,"), (b"\n", b"\r"), (b"12.5", b"12.50"), (b"}\n", b"}")],
+)
+def test_another_spelling_of_the_same_content_is_damage(written: bytes, spelled: bytes, path: Path) -> None:
+    """Whoever flips a bit of a file need not change what it means."""
+    names = [name for name in (COURSE_FILE, REPLAYS_FILE) if written in (path / name).read_bytes()]
+    assert names
+    for name in names:
+        with pytest.raises(DamagedRecordError, match=r"other bytes than were written, with the same contents"):
+            _read(path, name, (path / name).read_bytes().replace(written, spelled))
+
+
+@contextmanager
+def _no_more_files() -> Iterator[None]:
+    """Within it this process cannot open a file. Not files of another user, which root may read."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_record_that_cannot_be_opened_now_is_not_damaged(path: Path) -> None:
+    """`resume` writes a damaged one anew: with other seconds, or after replaying trainings again."""
+    directory = SweepDirectory.open(path)
+    with (
+        _no_more_files(),
+        pytest.raises(StoreError, match=r"/course.json: got 'Too many open files'"),
+    ):
+        assert directory.finished
+    with _no_more_files(), pytest.raises(StoreError, match=r"/replays.json: got 'Too many open files'"):
+        earlier_replays(directory)
+    with _no_more_files(), pytest.raises(StoreError, match=r"/sweep.json: got 'Too many open files'"):
+        SweepDirectory.open(path)
 
 
 def test_records_of_before_there_were_checksums_are_read(path: Path) -> None:

@@ -1,0 +1,73 @@
+"""Checks of what a sweep stores beside its tables, its study and the records of its runs, each file by its digest."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from pydantic import BaseModel, RootModel
+
+from attnsweep.orchestrator.audit.problems import Problem
+from attnsweep.orchestrator.inspection.kept_weights import FOLDER as WEIGHTS
+from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.place import CHECKPOINTS, digest
+from attnsweep.orchestrator.storage.promise import PROMISE_FILE, Promise
+from attnsweep.orchestrator.storage.record_file import DamagedRecordError, read_record
+from attnsweep.orchestrator.storage.sources import source_file
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.workloads.errors import UserError
+
+_NAMED_BY_DIGEST = {
+    CHECKPOINTS: "continue with: attnsweep resume DIR, which begins its pack again",
+    WEIGHTS: "remove the file: the weights are then trained again",
+}
+"""What to do about a damaged file, by folder. The names of its Parquet files end with their digests."""
+_DISK = "check its disk, and your access to it"
+
+
+class _AnyRecord(RootModel[dict[str, Any]]):
+    """A record of which only the digest is checked."""
+
+
+def check_stored(directory: SweepDirectory) -> tuple[Problem, ...]:
+    """Checkpoints, kept weights, a forecast's promise and records of merged sweeps that are not what was written."""
+    return tuple(_problems(directory))
+
+
+def _problems(directory: SweepDirectory) -> Iterator[Problem]:
+    for folder in _NAMED_BY_DIGEST:
+        yield from _named_by_digest(directory, folder)
+    # Most sweeps have none.
+    with suppress(FileNotFoundError):
+        yield from _record(directory, PROMISE_FILE, Promise, "remove it: no result depends on a forecast's promise")
+    for each in directory.sources:
+        file, fix = source_file(each.sweep), f"copy it from {each.place}"
+        try:
+            yield from _record(directory, file, _AnyRecord, fix)
+        except FileNotFoundError:
+            yield Problem(f"{directory.place}/{file}: no such file", fix)
+
+
+def _named_by_digest(directory: SweepDirectory, folder: str) -> Iterator[Problem]:
+    place = directory.place
+    for name in place.names(folder) if place.has_folder(folder) else ():
+        path = place.file_name(folder, name)
+        try:
+            with place.answering(), place.open_file(folder, name) as file:
+                is_as_written = digest(file) == name.rpartition("-")[2]
+        except FileNotFoundError:
+            # A running sweep removes the checkpoints of packs that have ended.
+            continue
+        except UserError as refusal:
+            yield Problem(f"{refusal.subject}: {refusal.given}", refusal.fix)
+        except OSError as error:
+            yield Problem(f"{path}: {error.strerror}", _DISK)
+        else:
+            if not is_as_written:
+                yield Problem(f"{path}: a file that does not match its checksum", _NAMED_BY_DIGEST[folder])
+
+
+def _record(directory: SweepDirectory, file: str, kind: type[BaseModel], fix: str) -> Iterator[Problem]:
+    try:
+        read_record(directory.place, file, kind, fix)
+    except (DamagedRecordError, StoreError) as damage:
+        yield Problem(f"{damage.subject}: {damage.given}", damage.fix)

@@ -1,0 +1,44 @@
+"""Mistakes somebody could make in the digests of what a sweep stores, each with the tests that should notice it."""
+
+from tests.planted.fault import Fault
+
+_BYTES = "tests/orchestrator/audit/test_every_byte.py"
+_RECORDS = "tests/orchestrator/storage/test_record_file.py"
+
+FAULTS_OF_STORED_FILES = (
+    Fault(
+        "a record's spelling is not looked at",
+        "orchestrator/storage/record_file.py",
+        "            is_as_written = text == _written(content)\n",
+        "            is_as_written = True\n",
+        (_RECORDS,),
+    ),
+    Fault(
+        "ends of lines are replaced in reading",
+        "orchestrator/storage/local.py",
+        "regular_file(self.path / name).read_bytes().decode()",
+        'regular_file(self.path / name).read_text(encoding="utf-8")',
+        (_RECORDS,),
+    ),
+    Fault(
+        "an audit passes over checkpoints and kept weights",
+        "orchestrator/audit/check_stored.py",
+        "            if not is_as_written:\n",
+        "            if False:\n",
+        (_BYTES,),
+    ),
+    Fault(
+        "an audit passes over the records of merged sweeps",
+        "orchestrator/audit/check_merge.py",
+        "        *check_stored(directory),\n",
+        "",
+        (_BYTES,),
+    ),
+    Fault(
+        "an audit passes over what is stored beside the tables",
+        "orchestrator/audit/audit.py",
+        "        *check_stored(directory),\n",
+        "",
+        (_BYTES,),
+    ),
+)
