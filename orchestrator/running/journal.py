@@ -10,7 +10,7 @@ from optuna.storages.journal import BaseJournalBackend, JournalFileSymlinkLock
 
 from attnsweep.orchestrator.running.journal_chain import Chain, is_note, read_seals
 from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link, regular_file, sync
+from attnsweep.orchestrator.storage.local import LocalFolder, naming, refuse_link, regular_file, sync
 from attnsweep.workloads.errors import UserError
 
 _CONTINUES = "continues"
@@ -140,9 +140,10 @@ class JournalFile:
         self._chain = Chain()
 
     def load(self) -> list[str]:
-        if not refuse_link(self._path).exists():
-            return []
-        with self._folder.writing(), regular_file(self._path).open("r+b") as file:
+        with self._writing():
+            if not refuse_link(self._path).exists():
+                return []
+        with self._writing(), regular_file(self._path).open("r+b") as file:
             *lines, _torn = file.read().split(b"\n")
             while lines and json.loads(lines[-1]).get(_CONTINUES):
                 lines.pop()
@@ -152,7 +153,7 @@ class JournalFile:
         return [line.decode() for line in lines]
 
     def append(self, lines: list[str]) -> None:
-        with self._folder.writing(), self._locked(), refuse_link(self._path).open("ab+") as file:
+        with self._writing(), self._locked(), refuse_link(self._path).open("ab+") as file:
             self._pass_notes(file)
             content = "".join(f"{self._chain.seal(line)}\n" for line in lines).encode()
             file.write(content)
@@ -191,12 +192,21 @@ class JournalFile:
         return seals.chain
 
     @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._folder.writing(), naming(self._path):
+            yield
+
+    @contextmanager
     def _locked(self) -> Iterator[None]:
         self._lock.acquire()
         try:
             yield
         finally:
-            self._lock.release()
+            try:
+                self._lock.release()
+            except RuntimeError as error:
+                # Optuna's error does not say why.
+                raise error.__context__ or error from None
 
 
 def _line(entry: dict[str, Any]) -> str:

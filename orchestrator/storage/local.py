@@ -31,12 +31,13 @@ class FileLock:
 
     def sign(self, owner: Owner) -> None:
         """Writes the owner into the file, over one that was killed. On a full disk, which `gc` can free, nobody."""
-        self.file.truncate(0)
-        try:
-            self.file.write(owner.to_json().encode())
-        except OSError as error:
-            if error.errno not in _NO_ROOM:
-                raise
+        with naming(Path(self.file.name)):
+            self.file.truncate(0)
+            try:
+                self.file.write(owner.to_json().encode())
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
 
     def confirm(self) -> None:
         """Does nothing: no other process can take a held lock of the kernel."""
@@ -44,8 +45,11 @@ class FileLock:
     def close(self) -> None:
         """Releases the lock. Idempotent."""
         if not self.file.closed:
-            self.file.truncate(0)
-            self.file.close()
+            # The name of an owner that has ended is as good as none. The lock must go whatever the disk says.
+            with suppress(OSError):
+                self.file.truncate(0)
+            with suppress(OSError):
+                self.file.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,10 @@ class LocalFolder:
         return reading(file or str(self))
 
     def is_vacant(self) -> bool:
-        return not self.path.exists() or (self.path.is_dir() and all(map(_is_unfinished_text, self.path.iterdir())))
+        with reading(str(self.path)):
+            if not self.path.exists():
+                return True
+            return self.path.is_dir() and all(map(_is_unfinished_text, self.path.iterdir()))
 
     def check_makeable(self) -> None:
         path = self.path.absolute()
@@ -98,7 +105,7 @@ class LocalFolder:
         folder, _, base = name.rpartition("/")
         parent = self._own(folder) if folder else self.path
         temporary = parent / f".{base}.tmp"
-        with self.writing():
+        with self.writing(), naming(self.path / name):
             if folder:
                 parent.mkdir(exist_ok=True)
             try:
@@ -111,7 +118,7 @@ class LocalFolder:
                 if durably:
                     sync(parent)
             except OSError:
-                temporary.unlink(missing_ok=True)
+                _remove_unfinished(temporary)
                 raise
 
     def put_new_text(self, name: str, text: str) -> None:
@@ -143,11 +150,12 @@ class LocalFolder:
 
     def sizes(self) -> dict[str, int]:
         found = {}
-        for folder, _, files in os.walk(self.path):
-            for file in files:
-                path = Path(folder, file)
-                with suppress(FileNotFoundError):  # A running sweep removes files.
-                    found[str(path.relative_to(self.path))] = path.lstat().st_size
+        with reading(str(self.path)):
+            for folder, _, files in os.walk(self.path):
+                for file in files:
+                    path = Path(folder, file)
+                    with suppress(FileNotFoundError):  # A running sweep removes files.
+                        found[str(path.relative_to(self.path))] = path.lstat().st_size
         return found
 
     def names(self, folder: str) -> list[str]:
@@ -173,16 +181,17 @@ class LocalFolder:
         with self.writing():
             try:
                 for folder, write in files.items():
-                    write(temporaries[folder])
-                    sync(temporaries[folder])
-                with temporaries[folder].open("rb") as last:
+                    with naming(temporaries[folder]):
+                        write(temporaries[folder])
+                        sync(temporaries[folder])
+                with naming(temporaries[folder]), temporaries[folder].open("rb") as last:
                     name = f"{stem}-{digest(last)}"
                 for folder, temporary in temporaries.items():
                     _rename(temporary, self._file(folder, name))
             except (OSError, UserError):
                 # Frees a full disk at once. What a killed process leaves, the next writer removes.
                 for temporary in temporaries.values():
-                    temporary.unlink(missing_ok=True)
+                    _remove_unfinished(temporary)
                 raise
         return name
 
@@ -195,7 +204,8 @@ class LocalFolder:
                 sync(path)
 
     def set_aside(self, folder: str, name: str) -> None:
-        aside = refuse_link(self._own(ASIDE) / folder)
+        self._own(ASIDE)
+        aside = self._own(f"{ASIDE}/{folder}")
         with self.writing():
             aside.mkdir(parents=True, exist_ok=True)
             path = self._file(folder, name)
@@ -208,7 +218,7 @@ class LocalFolder:
             file = FileIO(self.path / ".ledger.lock", "a+", opener=_without_following)
         except OSError as error:
             raise UserError(
-                str(self.path),
+                str(self.path / ".ledger.lock"),
                 given=error.strerror,
                 expected="a sweep directory that can be written",
                 fix="check the path, or ask its owner for write access",
@@ -220,6 +230,9 @@ class LocalFolder:
                 file.seek(0)
                 owner = Owner.from_json(file.read().decode(errors="replace"))
             raise taken(str(self.path), owner, "wait until it ends, or stop it") from error
+        except OSError as error:
+            with file, self.writing(), naming(self.path / ".ledger.lock"):
+                raise error
         lock = FileLock(file)
         try:
             with self.writing():
@@ -250,7 +263,8 @@ class LocalFolder:
 
     def _own(self, folder: str) -> Path:
         """A folder to write in, which must belong to the sweep."""
-        return refuse_link(self.path / folder)
+        with reading(str(self.path)):
+            return refuse_link(self.path / folder)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -259,11 +273,29 @@ class LocalFolder:
             yield
         except OSError as error:
             raise StoreError(
-                str(self.path),
-                given=os.strerror(error.errno) if error.errno else str(error),
+                str(error.filename or self.path),
+                # Arrow's errors may have no number.
+                given=os.strerror(error.errno) if error.errno else str(error.args[0]),
                 expected="a sweep directory that can be written",
                 fix="make room for it" if error.errno in _NO_ROOM else "check its disk, and your write access to it",
             ) from error
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Around calls on an opened file: an OSError that names no file gets this name."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def _remove_unfinished(temporary: Path) -> None:
+    """Removes a file whose writing has failed. The disk may refuse that too; what has failed first is to be said."""
+    with suppress(OSError):
+        temporary.unlink()
 
 
 def _is_unfinished_text(path: Path) -> bool:
@@ -328,6 +360,7 @@ def sync(path: Path) -> None:
     """Waits until a file, or the list of a folder's files, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
