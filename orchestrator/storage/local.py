@@ -17,7 +17,7 @@ import pyarrow as pa
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.owner import Owner, taken
 from attnsweep.orchestrator.storage.place import ASIDE, digest
-from attnsweep.orchestrator.storage.reading import is_damage, reading
+from attnsweep.orchestrator.storage.reading import is_damage, reading, unreadable
 from attnsweep.workloads.errors import UserError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -151,7 +151,7 @@ class LocalFolder:
     def sizes(self) -> dict[str, int]:
         found = {}
         with reading(str(self.path)):
-            for folder, _, files in os.walk(self.path):
+            for folder, _, files in os.walk(self.path, onerror=_raise_unless_gone):
                 for file in files:
                     path = Path(folder, file)
                     with suppress(FileNotFoundError):  # A running sweep removes files.
@@ -174,6 +174,11 @@ class LocalFolder:
                 return pa.OSFile(str(regular_file(path)))
         except FileNotFoundError as gone:
             raise FileNotFoundError(gone.errno, gone.strerror, str(path)) from gone
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            # Arrow parses nothing yet: its errors without a number are those of fstat.
+            raise unreadable(str(path), error) from error
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
         """Publishes files. All are on the disk before the first gets its name."""
@@ -296,6 +301,12 @@ def _remove_unfinished(temporary: Path) -> None:
     """Removes a file whose writing has failed. The disk may refuse that too; what has failed first is to be said."""
     with suppress(OSError):
         temporary.unlink()
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    """For a folder that cannot be listed, which `os.walk` passes over. A running sweep removes folders."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _is_unfinished_text(path: Path) -> bool:

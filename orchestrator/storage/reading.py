@@ -13,7 +13,7 @@ from attnsweep.orchestrator.storage.errors import StoreError
 
 # `None`: pyarrow raises OSError without a number for a file that it cannot parse.
 _DAMAGE = (None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL)
-_FIXES = {
+_FIXES: dict[int | None, str] = {
     errno.EACCES: "ask its owner for read access",
     errno.EPERM: "ask its owner for read access",
     errno.EMFILE: "allow more open files (ulimit -n), and repeat the command",
@@ -28,9 +28,9 @@ def is_damage(error: OSError) -> bool:
 
 def unreadable(file: str, error: OSError) -> StoreError:
     """The error for a file that cannot be read now."""
-    assert error.errno is not None
+    given = os.strerror(error.errno) if error.errno else str(error)
     fix = _FIXES.get(error.errno, "check its disk, and repeat the command")
-    return StoreError(file, given=os.strerror(error.errno), expected="a file that can be read", fix=fix)
+    return StoreError(file, given=given, expected="a file that can be read", fix=fix)
 
 
 @contextmanager

@@ -41,4 +41,18 @@ FAULTS_OF_STORED_FILES = (
         "",
         (_BYTES,),
     ),
+    Fault(
+        "folders that cannot be listed are passed over",
+        "orchestrator/storage/local.py",
+        "os.walk(self.path, onerror=_raise_unless_gone)",
+        "os.walk(self.path)",
+        ("tests/orchestrator/ledger/test_passing_faults.py",),
+    ),
+    Fault(
+        "an opened file that cannot be looked at counts as damaged",
+        "orchestrator/storage/local.py",
+        "            if error.errno is not None:\n                raise\n            # Arrow",
+        "            raise\n            # Arrow",
+        ("tests/fault/injection/test_failing_calls.py::test_an_opened_file_that_cannot_be_looked_at_is_not_damaged",),
+    ),
 )

@@ -107,6 +107,14 @@ def test_whichever_file_cannot_be_opened_nothing_is_moved_or_removed(root: Path)
     assert_holds(root, KEYS)
 
 
+def test_a_folder_that_cannot_be_listed_is_not_taken_for_an_empty_one(root: Path) -> None:
+    place = LocalFolder(root)
+    with may_open(0):
+        for look in (place.sizes, lambda: place.names("trainings"), lambda: place.unfinished("curves")):
+            with pytest.raises(StoreError, match=os.strerror(errno.EMFILE)):
+                look()
+
+
 def test_a_compaction_that_cannot_read_a_file_changes_nothing(root: Path) -> None:
     path = file_of(root, "curves", "p2")
     with may_open(6), pytest.raises(StoreError, match=os.strerror(errno.EMFILE)):
