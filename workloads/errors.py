@@ -38,6 +38,10 @@ class SpecError(UserError):
     """A sweep, search space or parameter that cannot be trained as written."""
 
 
+class LabelError(SpecError):
+    """An outcome that a workload's `judge` gives, and that the ledger does not know."""
+
+
 def did_you_mean(given: object, names: Iterable[str], otherwise: str) -> str:
     """A `fix` for a name that is not known: the known name that is most like it, else other advice."""
     if not isinstance(given, str):

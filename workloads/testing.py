@@ -29,7 +29,7 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.engine.rounding import said_of_places
-from attnsweep.workloads.errors import SpecError, UserError
+from attnsweep.workloads.errors import LabelError, SpecError, UserError
 from attnsweep.workloads.parameters import Value
 
 RELATIVE_TOLERANCE = 1e-5
@@ -190,7 +190,7 @@ def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], devi
     result = _trained(Pack(workload, trainings, device))
     try:
         judged(workload, trainings[0].parameters, result.evidence)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, LabelError) as error:
         raise AssertionError(f"{workload.name}: {error}") from error
     loss = result.evidence.metrics["eval_loss"]
     impossible = loss[loss < least_losses(workload, result.evidence.levels)[:, None]]

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 OUTCOMES: Mapping[str, str] = MappingProxyType(
     {
-        "solved": "fell below the loss that counts as solved",
+        "solved": "meets what its workload counts as a solution",
         "degenerate_zero": "stuck at a zero of the gradient that is no solution: dead attention, or a constant output",
         "marginal": "stuck at a reference level above the solution: the predictor uses part of the input",
         "runaway": "descends a valley at infinity that never reaches the solution",

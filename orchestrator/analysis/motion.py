@@ -16,9 +16,12 @@ create temp table if not exists endings as
 with probed as (select trial, replicate, step, value from curves where metric = 'eval_loss'),
 last as (select trial, replicate, floor({TAIL}::double * max(step)) as tail_start from probed group by all),
 moved as (
-    select trial, replicate,
-        arg_max(value, step) < {1 - MOVING_SHARE} * arg_max(value, step) filter (step <= tail_start) as is_moving
-    from probed join last using (trial, replicate) group by all
+    select trial, replicate, final < (1 - {MOVING_SHARE}::double * sign(before)) * before as is_moving
+    from (
+        select trial, replicate, arg_max(value, step) as final,
+            arg_max(value, step) filter (step <= tail_start) as before
+        from probed join last using (trial, replicate) group by all
+    )
 )
 select trial, replicate, training_id, outcome, diverged_step,
     case when is_moving is null or outcome in {("diverged", *UNJUDGED_OUTCOMES)} then ''

@@ -18,6 +18,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import share_label
 from attnsweep.orchestrator.analysis.roles.results import step_label
 from attnsweep.orchestrator.garbage import uncollected
 from attnsweep.orchestrator.report.explorer.head_maps import TrainingMaps
+from attnsweep.orchestrator.report.measures import QUANTILES
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
 from attnsweep.orchestrator.report.portable import without_folders
 from attnsweep.orchestrator.report.script import page_script
@@ -30,7 +31,7 @@ from attnsweep.orchestrator.storage.output_file import make_folder, refuse_speci
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.vocabulary import OUTCOMES, STUCK_OUTCOMES
+from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 Asks = Callable[[SweepReport], Sequence[WhyPage]]
 """From a sweep to pages about its stuck rows."""
@@ -170,7 +171,7 @@ def render(shown: Sequence[Shown], overview: Picture | None, renewal: int | None
         renewal=renewal,
         shown=shown,
         overview=overview,
-        meanings=OUTCOMES,
+        quantiles=QUANTILES,
         stuck=STUCK_OUTCOMES,
         rule=RULE,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),

@@ -14,7 +14,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
 from attnsweep.orchestrator.ledger.sql import param_column
 
 _FEWEST_TRIALS = 2
-"""A region with fewer trials cannot be the best: one configuration is not a region."""
+"""One configuration is hardly a region: one with fewer trials is the best only where no other solves anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,8 @@ class Regions:
         measure: The rate whose spread is explained: `stuck`, or `solved` if the stuck rates of all trials are equal.
         axes: The first two parameters of `explained`, the one with fewer bins first; one axis if only one varies.
         cells: One for each pair of bins; the second axis runs fastest.
-        best: The cell with at least two trials whose solved rate has the highest lower bound. If nothing is solved, the
-            cell whose stuck rate has the lowest upper bound. `None` if no cell has two trials.
-        best_by: The rate by which `best` was chosen: `solved` or `stuck`.
+        best: Of the cells with a solved training, the one whose solved rate has the highest lower bound, and among
+            equals the highest share; cells with at least two trials come first. `None` if nothing is solved.
     """
 
     explained: tuple[Explained, ...]
@@ -65,7 +64,6 @@ class Regions:
     axes: tuple[ParameterRates, ...]
     cells: tuple[Cell, ...]
     best: Cell | None
-    best_by: str
 
     def rows(self) -> list[list[Cell]]:
         """The cells as the rows of a table: the first axis across, the second from its highest bin down."""
@@ -109,8 +107,7 @@ def read_regions(
         _cell(at, [places[index] for index in chosen], n, (stuck, solved), pool)
         for at in itertools.product(*(range(len(axis.bins)) for axis in axes))
     )
-    best, best_by = _best(cells)
-    return Regions(tuple(found[index] for index in order), measure, axes, cells, best, best_by)
+    return Regions(tuple(found[index] for index in order), measure, axes, cells, _best(cells))
 
 
 def _cell(
@@ -138,10 +135,10 @@ def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> fl
     return max((total - within - (len(present) - 1) * within / n_left) / total, 0.0)
 
 
-def _best(cells: Sequence[Cell]) -> tuple[Cell | None, str]:
-    regions = [cell for cell in cells if cell.n_trials >= _FEWEST_TRIALS]
-    if not regions:
-        return None, "solved"
-    if any(cell.solved.k for cell in regions):
-        return max(regions, key=lambda cell: cell.solved.low or 0.0), "solved"
-    return min(regions, key=lambda cell: 1.0 if cell.stuck.high is None else cell.stuck.high), "stuck"
+def _best(cells: Sequence[Cell]) -> Cell | None:
+    solving = [cell for cell in cells if cell.solved.k]
+    return max(solving, key=_merit, default=None)
+
+
+def _merit(cell: Cell) -> tuple[bool, float, float]:
+    return cell.n_trials >= _FEWEST_TRIALS, cell.solved.low or 0.0, cell.solved.share or 0.0

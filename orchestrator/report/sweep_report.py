@@ -15,6 +15,7 @@ from attnsweep.orchestrator.report import facts
 from attnsweep.orchestrator.report.composition import RoleShare, role_composition
 from attnsweep.orchestrator.report.explorer.explorer import Explorer, read_explorer
 from attnsweep.orchestrator.report.explorer.samples import LOT, Sample, read_samples
+from attnsweep.orchestrator.report.measures import Measure, read_measures
 from attnsweep.orchestrator.report.plane import Plane, read_plane
 from attnsweep.orchestrator.report.regions import Regions, read_regions
 from attnsweep.orchestrator.report.role_hazards import RoleHazards, read_role_hazards
@@ -39,6 +40,7 @@ class SweepReport:
         plane: The phase diagrams and outcomes over two of these; `None` if there are not two.
         interactions: The tests of all pairs of parameters that vary unconditionally; `None` without a pair.
         outcomes: The share of each outcome.
+        measures: The workload's own metrics and the onsets, by outcome.
         certificates: The share of stuck labels that each test confirms.
         curves: Learning curves by outcome.
         samples: Some trainings in full.
@@ -59,6 +61,7 @@ class SweepReport:
     plane: Plane | None
     interactions: Interactions | None
     outcomes: tuple[facts.OutcomeShare, ...]
+    measures: tuple[Measure, ...]
     certificates: tuple[facts.CertificateShare, ...]
     curves: tuple[LearningCurve, ...]
     samples: tuple[Sample, ...]
@@ -173,6 +176,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             plane=plane,
             interactions=_interactions(connection, directory.spec, regions),
             outcomes=facts.outcome_shares(connection, pool),
+            measures=read_measures(connection),
             certificates=facts.certificate_shares(connection, pool),
             curves=read_learning_curves(connection),
             samples=explorer.samples if explorer else read_samples(connection, (), heads=False),

@@ -13,9 +13,12 @@ from attnsweep.search_spaces.random_draws import drawn_parameters
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
 from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.starting_state import check_alike, starting_state
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.user_code import user_code_of
 
 _TRIALS = 64
 _SECONDS = 0.3
@@ -25,7 +28,8 @@ _MOST_WEIGHTS = 1_000_000
 
 
 def check_starts(spec: Sweep, workload: Workload[Any], seconds: float = _SECONDS) -> None:
-    """Refuses a workload whose modules differ where they may not, or whose loss is not one for many trainings.
+    """Refuses a workload whose modules differ where they may not, whose loss is not one for many trainings, or whose
+    labels are not known.
 
     Looks at 64 trials drawn at random, a few of each shape at a time, until the time is up; at a few in any case. Any
     other error of the workload's code is left to the rows.
@@ -36,7 +40,7 @@ def check_starts(spec: Sweep, workload: Workload[Any], seconds: float = _SECONDS
         seconds: How long to look at most.
 
     Raises:
-        SpecError: If trainings cannot be trained side by side as they would be alone.
+        SpecError: If trainings cannot be trained side by side as they would be alone, or get a label that is none.
     """
     until = time.monotonic() + seconds
     drawn = sorted(drawn_parameters(spec, workload.parameters, _TRIALS)[: spec.trials], key=_shape)
@@ -47,6 +51,8 @@ def check_starts(spec: Sweep, workload: Workload[Any], seconds: float = _SECONDS
             others = trainings[1:] or trainings
             try:
                 _compute(workload, trainings[:1])
+                if user_code_of(workload) is not None:
+                    _judge(workload, trainings[0])
                 for first in range(0, len(others), _SIDE_BY_SIDE):
                     some = [trainings[0], *others[first : first + _SIDE_BY_SIDE]]
                     check_alike(workload, Lanes(some, torch.device("cpu")))
@@ -64,6 +70,13 @@ def _compute(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Non
     if sum(value[0].numel() for value in parameters.values()) <= _MOST_WEIGHTS:
         with torch.no_grad():
             over_lanes(template, workload.loss)(parameters, buffers, workload.batches(lanes, range(1))[0])
+
+
+def _judge(workload: Workload[Any], training: Training[Any]) -> None:
+    """Labels a start. Those of shipped workloads are tested."""
+    pack = Pack(workload, [training])
+    pack.advance(1, n_probes=1)
+    judged(workload, training.parameters, pack.result().evidence)
 
 
 def _shape(parameters: Any) -> str:

@@ -304,8 +304,10 @@ def _remove_unfinished(temporary: Path) -> None:
 
 
 def _raise_unless_gone(error: OSError) -> None:
-    """For a folder that cannot be listed, which `os.walk` passes over. A running sweep removes folders, and what is named
-    may be a file, below which there is none."""
+    """For a folder that cannot be listed, which `os.walk` passes over.
+
+    A running sweep removes folders, and what is named may be a file, below which there is none.
+    """
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
 

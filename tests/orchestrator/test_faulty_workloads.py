@@ -80,7 +80,7 @@ ERRORS = {
     "unspeakable": "UnspeakableError: <exception str() failed>",
     "panic": "PanicException: index out of bounds",
     "no_verdict": "TypeError: faulty.judge: got NoneType, expected Verdicts",
-    "unknown": "ValueError: Verdicts.outcome: got 'won', expected solved, degenerate_zero, marginal, ",
+    "unknown": "an outcome of judge: got 'won', expected solved, degenerate_zero, marginal, ",
     "misshapen": "ValueError: faulty.judge: got labels of shape (1, 1), expected (1, ",
     "complex": "TypeError: eval_loss: got complex128 of shape () for each training, expected one real number; ",
 }

@@ -36,6 +36,7 @@ from attnsweep.workloads.identities import Identity
 
 System = PositionsOnly | CategoriesOnly
 
+_OUTCOMES_AT_LEVELS = {"zero": "degenerate_zero"} | dict.fromkeys(("mean", "centred_shift", "marginal"), "marginal")
 _EVAL_TEXTS = 2048
 """Texts of the evaluation batch of the reduced systems, where the population loss has no closed form."""
 _FULL_EVAL_TEXTS = 256
@@ -131,15 +132,14 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
             return judge_full(parameters, evidence)
         level = evidence.metrics["eval_loss"]
         levels = evidence.levels
-        references = [name for name in ("mean", "centred_shift", "marginal") if name in levels]
         still = outcomes.gamma(evidence) < outcomes.STATIONARY_GAMMA
+        stands = outcomes.standing(level, levels, _OUTCOMES_AT_LEVELS)
         return Verdicts.first_of(
             {
                 "diverged": outcomes.has_diverged(level, levels["zero"]),
                 "solved": level < levels["solved"][:, None],
                 ("runaway", "valley"): _in_valley(parameters, evidence),
-                ("degenerate_zero", "zero"): still & outcomes.at_level(level, levels["zero"]),
-                **{("marginal", name): outcomes.at_level(level, levels[name]) for name in references},
+                **{label: holds & (still | (label[0] == "marginal")) for label, holds in stands.items()},
                 ("plateau", "moving"): outcomes.is_moving(evidence.steps, level),
             }
         )

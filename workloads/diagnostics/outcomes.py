@@ -1,50 +1,89 @@
 """The measures and thresholds by which all workloads decide outcomes. Axes: L lane, P probe.
 
+Shares of a loss or level are shares of its size, |loss|: a loss may be negative.
+
 The thresholds are ours; docs/zeros.md shows how much each of them matters.
 """
 
+import itertools
 from collections.abc import Mapping
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.workloads.engine.contract import Evidence, Verdicts
+from attnsweep.workloads.engine.contract import Evidence, Label, Verdicts
 from attnsweep.workloads.engine.schedule import tail_start
 from attnsweep.workloads.vocabulary import MOVING_SHARE
 
 AT_LEVEL = 0.01
 """A loss within this share of a reference level is at the level."""
+OR = " or "
+"""Between the names of reference levels that the loss alone does not tell apart."""
 STATIONARY_GAMMA = 1e-2
 """A training is stationary if its scale-free gradient is below this."""
 DIVERGED_FACTOR = 3.0
-"""A loss above this multiple of the zero predictor's, and above its own start, has diverged."""
+"""A loss above this multiple of the zero predictor's, and above its own start, has diverged; where the zero predictor's
+is negative, a loss as far above it in units of its size."""
 OVERFIT_SHARE = 0.05
 """A training on a finite text is overfit if its held-out loss has risen by this share above its minimum while its
 training loss kept falling."""
 
 
 def gamma(evidence: Evidence) -> NDArray[np.float64]:
-    """The scale-free gradient |grad| |theta| / loss, (L, P)."""
-    loss = evidence.metrics["eval_loss"]
+    """The scale-free gradient |grad| |theta| / |loss|, (L, P)."""
+    loss = np.abs(evidence.metrics["eval_loss"])
     with np.errstate(divide="ignore", invalid="ignore"):
         return evidence.metrics["grad_norm"] * evidence.metrics["param_norm"] / loss
 
 
 def at_level(loss: NDArray[np.float64], level: NDArray[np.float64]) -> NDArray[np.bool_]:
     """(L, P) bool, where losses (L, P) are within `AT_LEVEL` of a level (L,)."""
-    return np.abs(loss - level[:, None]) <= AT_LEVEL * level[:, None]
+    return np.abs(loss - level[:, None]) <= AT_LEVEL * np.abs(level[:, None])
+
+
+def standing(
+    loss: NDArray[np.float64], levels: Mapping[str, NDArray[np.float64]], outcomes: Mapping[str, str]
+) -> dict[Label, NDArray[np.bool_]]:
+    """At which of some reference levels each loss stands: at the nearest one, if that is within `AT_LEVEL`.
+
+    The loss alone does not tell levels apart that are nearer to each other than twice `AT_LEVEL`. The detail says so.
+
+    Args:
+        loss: (L, P).
+        levels: (L,) by name; NaN where a training has no such level.
+        outcomes: The outcome at each of these levels; `levels` may lack some. Of equal levels the first counts.
+
+    Returns:
+        (L, P) by the outcome of the nearest level and the detail: its name, or the names of all that the loss does not
+        tell it from, such as `zero or mean`, in the order of `outcomes`.
+    """
+    names = [name for name in outcomes if name in levels]
+    level_LK = np.stack([levels[name] for name in names], axis=-1)
+    off_LPK = np.abs(loss[:, :, None] - level_LK[:, None])
+    nearest_LP = np.where(np.isnan(off_LPK), np.inf, off_LPK).argmin(axis=-1)
+    size_LK = np.abs(level_LK)
+    most_LKK = 2.0 * AT_LEVEL * np.maximum(size_LK[:, :, None], size_LK[:, None])
+    alike_LKK = (np.abs(level_LK[:, :, None] - level_LK[:, None]) <= most_LKK) | np.eye(len(names), dtype=np.bool_)
+    stands: dict[Label, NDArray[np.bool_]] = {}
+    for k, name in enumerate(names):
+        holds_LP = (nearest_LP == k) & at_level(loss, level_LK[:, k])
+        for alike_K in np.unique(alike_LKK[:, k], axis=0):
+            of_lanes_L = (alike_LKK[:, k] == alike_K).all(axis=-1)
+            label = outcomes[name], OR.join(itertools.compress(names, alike_K))
+            stands[label] = stands.get(label, False) | (holds_LP & of_lanes_L[:, None])
+    return stands
 
 
 def has_diverged(loss: NDArray[np.float64], zero_level: NDArray[np.float64]) -> NDArray[np.bool_]:
     """(L, P) bool, where losses (L, P) are not finite, or far above the zero predictor's (L,) and above their start."""
-    return ~np.isfinite(loss) | ((loss > DIVERGED_FACTOR * zero_level[:, None]) & (loss > loss[:, :1]))
+    return ~np.isfinite(loss) | ((loss > _raised(zero_level[:, None], DIVERGED_FACTOR - 1.0)) & (loss > loss[:, :1]))
 
 
 def is_moving(steps: NDArray[np.int64], loss: NDArray[np.float64]) -> NDArray[np.bool_]:
     """(L, P) bool, where losses (L, P) fell by over `MOVING_SHARE` in the last fifth of the steps (P,) so far."""
     before = np.searchsorted(steps, [tail_start(int(step)) for step in steps], side="right") - 1
-    return loss < (1.0 - MOVING_SHARE) * loss[:, before]
+    return loss < _raised(loss[:, before], -MOVING_SHARE)
 
 
 def is_overfit(evidence: Evidence) -> NDArray[np.bool_]:
@@ -54,7 +93,7 @@ def is_overfit(evidence: Evidence) -> NDArray[np.bool_]:
     least = np.fmin.accumulate(eval_loss, axis=1)
     at_least = np.maximum.accumulate(np.where(eval_loss == least, np.arange(eval_loss.shape[1]), 0), axis=1)
     then = np.take_along_axis(train_loss, at_least, axis=1)
-    risen: NDArray[np.bool_] = eval_loss > (1.0 + OVERFIT_SHARE) * least
+    risen: NDArray[np.bool_] = eval_loss > _raised(least, OVERFIT_SHARE)
     return risen & (train_loss < then)
 
 
@@ -66,13 +105,13 @@ def judge_by_levels(
     """Labels each training at each probe by its `eval_loss` alone: a workload's `judge` in one line.
 
     The first that holds: `diverged`; `solved`, below the level `solved`; an outcome of `before_levels`; the outcome of
-    a level at which the loss stands, with the level's name as its detail; `plateau`, with the detail `moving` while the
+    the level at which the loss stands, with the detail of `standing`; `plateau`, with the detail `moving` while the
     loss still falls.
 
     Args:
         evidence: The measurements. Their levels are `solved`, `zero` and those of `stuck`.
-        stuck: The outcome at each level, such as `{"context": "marginal", "zero": "degenerate_zero"}`, in order of
-            precedence where levels lie close together.
+        stuck: The outcome at each level, such as `{"context": "marginal", "zero": "degenerate_zero"}`; of equal levels
+            the first counts.
         before_levels: Where further outcomes hold, (L, P), such as `{"overfit": is_overfit(evidence)}`.
     """
     loss, levels = evidence.metrics["eval_loss"], evidence.levels
@@ -81,7 +120,7 @@ def judge_by_levels(
             "diverged": has_diverged(loss, levels["zero"]),
             "solved": loss < levels["solved"][:, None],
             **before_levels,
-            **{(outcome, name): at_level(loss, levels[name]) for name, outcome in stuck.items()},
+            **standing(loss, levels, stuck),
             ("plateau", "moving"): is_moving(evidence.steps, loss),
         }
     )
@@ -98,3 +137,8 @@ def onset_probe(outcome: NDArray[np.str_], last_probe: NDArray[np.int64]) -> NDA
     final = np.take_along_axis(outcome, last_probe[:, None], axis=1)
     other = (outcome != final) & (probes < last_probe[:, None])
     return np.asarray(np.where(other, probes + 1, 0).max(axis=1), dtype=np.int64)
+
+
+def _raised(loss: NDArray[np.float64], share: float) -> NDArray[np.float64]:
+    """Losses plus a share of their size; for positive ones (1 + share) loss, to the last bit."""
+    return np.asarray((1.0 + share * np.sign(loss)) * loss)

@@ -14,6 +14,7 @@ from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.errors import LabelError, did_you_mean
 from attnsweep.workloads.identities.identity import Identity
 from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.vocabulary import JUDGED_OUTCOMES
@@ -113,7 +114,8 @@ class Verdicts:
 
     Raises:
         TypeError: If either is no array of text.
-        ValueError: If their shapes differ, or an outcome is not among those names.
+        ValueError: If their shapes differ.
+        LabelError: If an outcome is not among those names.
     """
 
     outcome: NDArray[np.str_]
@@ -128,11 +130,7 @@ class Verdicts:
             raise ValueError(
                 f"Verdicts: got outcome {self.outcome.shape} and detail {self.detail.shape}, expected equal shapes"
             )
-        is_known = np.isin(self.outcome, JUDGED_OUTCOMES)
-        if not is_known.all():
-            raise ValueError(
-                f"Verdicts.outcome: got {str(self.outcome[~is_known][0])!r}, expected {', '.join(JUDGED_OUTCOMES)}"
-            )
+        _check_outcomes(np.unique(self.outcome).tolist())
 
     @classmethod
     def first_of(cls, cases: Mapping[Label, NDArray[np.bool_]], otherwise: Label = "plateau") -> "Verdicts":
@@ -141,11 +139,26 @@ class Verdicts:
         Args:
             cases: (L, P) by label, in their order of precedence.
             otherwise: The label where no case holds.
+
+        Raises:
+            LabelError: If one of the outcomes is not among `JUDGED_OUTCOMES`, whether or not its case holds.
         """
         labels = [(label, "") if isinstance(label, str) else label for label in (*cases, otherwise)]
+        _check_outcomes([outcome for outcome, _ in labels])
         holds = list(cases.values())
         outcome, detail = (np.select(holds, names[:-1], names[-1]) for names in zip(*labels, strict=True))
         return cls(outcome=outcome, detail=detail)
+
+
+def _check_outcomes(outcomes: Sequence[str]) -> None:
+    for outcome in outcomes:
+        if outcome not in JUDGED_OUTCOMES:
+            raise LabelError(
+                "an outcome of judge",
+                given=outcome,
+                expected=", ".join(JUDGED_OUTCOMES),
+                fix=did_you_mean(outcome, JUDGED_OUTCOMES, "say what it means in the detail: (outcome, detail)"),
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

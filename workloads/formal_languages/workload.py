@@ -38,13 +38,12 @@ def judge_language(evidence: Evidence) -> Verdicts:
     level = evidence.metrics["eval_loss"]
     levels = evidence.levels
     right = evidence.metrics["accuracy"] == 1.0
-    at_reference = {name: outcomes.at_level(level, levels[name]) for name in ("constant", "count") if name in levels}
     return Verdicts.first_of(
         {
             "diverged": outcomes.has_diverged(level, levels["zero"]),
             "solved": right & (level < levels["solved"][:, None]),
             ("degenerate_zero", "constant"): evidence.metrics["logit_std"] < CONSTANT_LOGIT_STD,
-            **{("marginal", name): holds for name, holds in at_reference.items()},
+            **outcomes.standing(level, levels, {"constant": "marginal", "count": "marginal"}),
             ("plateau", "moving"): outcomes.is_moving(evidence.steps, level),
         }
     )

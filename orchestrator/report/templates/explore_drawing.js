@@ -196,6 +196,12 @@ function roomyTicks(pen, { ticks, band }, length) {
   }
 }
 
+// The room to the right of so many pixels, for the half of the last label that reaches beyond the axis.
+function roomAtEnd(pen, { ticks, band }, length, least) {
+  const beyond = ([place, label]) => (band ? 0 : pen.measureText(label).width / 2 - (1 - place) * (length - least));
+  return Math.ceil(Math.max(least, ...ticks.map((tick) => beyond(tick) + 2)));
+}
+
 const LINE = 14; // of text, in pixels
 
 // The same along a line that goes up: labels are as high as a line of text, and as wide as there is room.
@@ -205,7 +211,7 @@ function stackedTicks(pen, { ticks }, length, room) {
   return ticks.filter((_, at) => at % every === 0).map(([place, label]) => [place, cutMiddle(pen, label, room)]);
 }
 
-// The same part of -0.5 to 0.5 for a trial in each drawing: trials with one choice do not cover each other.
+// The same part of -0.5 to 0.5 for a trial in each drawing: trials with the same two choices do not cover each other.
 function jitter(at) {
   return ((at * 0.6180339887) % 1) - 0.5;
 }

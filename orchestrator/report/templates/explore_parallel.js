@@ -27,8 +27,8 @@ function makeParallel(view) {
   function drawLine(pen, at) {
     pen.beginPath();
     let isDown = false;
-    view.scales.forEach(({ places, band }, axis) => {
-      const place = places[at] + jitter(at) * 0.5 * band;
+    view.scales.forEach(({ places }, axis) => {
+      const place = places[at];
       if (Number.isNaN(place)) isDown = false;
       else if (isDown) pen.lineTo(across(axis), up(place));
       else pen.moveTo(across(axis), up(place));

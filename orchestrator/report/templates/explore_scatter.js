@@ -1,6 +1,7 @@
 // Trials as points in the plane of two axes.
 
 const MARGIN = { left: 62, right: 12, top: 10, bottom: 44 };
+const FONT = "12px system-ui, sans-serif";
 const [REACH, TOUCH_REACH] = [12, 22]; // of a mouse and of a finger, in pixels
 const reachOf = (event) => (event.pointerType === "touch" ? TOUCH_REACH : REACH);
 
@@ -20,8 +21,10 @@ function makeScatter(view) {
   function placePoints() {
     const [across, up] = [view.scales[state.x], view.scales[state.y]];
     const [wide, high] = [plate.width - margin.left - margin.right, plate.height - margin.top - margin.bottom];
+    // Beside an axis of numbers the points of one choice lie on a line, at its own value.
+    const areChoices = across.band > 0 && up.band > 0;
     for (let at = 0; at < n; at += 1) {
-      const [right, raised] = [jitter(at) * 0.7 * across.band, jitter(at + 7919) * 0.7 * up.band];
+      const [right, raised] = areChoices ? [jitter(at) * 0.7 * across.band, jitter(at + 7919) * 0.7 * up.band] : [0, 0];
       x[at] = margin.left + (across.places[at] + right) * wide;
       y[at] = margin.top + (1 - up.places[at] - raised) * high;
     }
@@ -30,10 +33,10 @@ function makeScatter(view) {
   function drawFrame(pen) {
     const { ink, line } = state.scheme;
     const [right, bottom] = [plate.width - margin.right, plate.height - margin.bottom];
-    pen.font = "12px system-ui, sans-serif";
     pen.strokeStyle = line;
     pen.fillStyle = ink;
     pen.strokeRect(margin.left, margin.top, right - margin.left, bottom - margin.top);
+    drawLanes(pen, right - margin.left, bottom - margin.top);
     pen.textAlign = "center";
     for (const [place, label] of roomyTicks(pen, view.scales[state.x], right - margin.left)) {
       pen.fillText(label, margin.left + place * (right - margin.left), bottom + 16);
@@ -51,12 +54,28 @@ function makeScatter(view) {
     pen.restore();
   }
 
+  // Lines between choices: a point belongs to the choice in whose lane it lies.
+  function drawLanes(pen, wide, high) {
+    pen.beginPath();
+    for (let place = view.scales[state.x].band; place > 0 && place < 0.999; place += view.scales[state.x].band) {
+      pen.moveTo(margin.left + place * wide, margin.top);
+      pen.lineTo(margin.left + place * wide, margin.top + high);
+    }
+    for (let place = view.scales[state.y].band; place > 0 && place < 0.999; place += view.scales[state.y].band) {
+      pen.moveTo(margin.left, margin.top + place * high);
+      pen.lineTo(margin.left + wide, margin.top + place * high);
+    }
+    pen.stroke();
+  }
+
   function draw() {
     plate.fit();
+    const pen = plate.clear(plate.below);
+    pen.font = FONT;
     // Names of choices are longer than numbers.
     margin.left = view.scales[state.y].band ? Math.max(MARGIN.left, Math.min(110, 0.3 * plate.width)) : MARGIN.left;
+    margin.right = roomAtEnd(pen, view.scales[state.x], plate.width - margin.left, MARGIN.right);
     placePoints();
-    const pen = plate.clear(plate.below);
     drawFrame(pen);
     cells = state.areCells ? binTrials(view) : null;
     if (cells) drawCells(pen);

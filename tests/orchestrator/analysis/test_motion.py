@@ -15,6 +15,9 @@ CURVES = np.array(
         [9.0, 8.0, 7.0, 6.0, 5.0, 4.951],
         [9.0, 8.0, 7.0, 6.0, 5.0, 4.949],
         [9.0, 1.0, 2.0, 3.0, 4.0, 5.0],
+        [-2.0, -2.0, -2.0, -2.0, -2.0, -2.0],
+        [-1.0, -2.0, -2.0, -2.0, -2.0, -2.03],
+        [0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
     ]
 )
 
@@ -38,10 +41,10 @@ def _connection(outcomes: list[str]) -> duckdb.DuckDBPyConnection:
 
 def test_motion_is_that_of_the_labels() -> None:
     expected = is_moving(STEPS, CURVES)[:, -1]
-    assert expected.tolist() == [True, False, False, True, False]
-    connection = _connection(["plateau"] * 5)
+    assert expected.tolist() == [True, False, False, True, False, False, True, False]
+    connection = _connection(["plateau"] * len(CURVES))
     moving, still = read_motion_curves(connection)
-    assert (moving.motion, moving.n_trainings, still.motion, still.n_trainings) == ("moving", 2, "still", 3)
+    assert (moving.motion, moving.n_trainings, still.motion, still.n_trainings) == ("moving", 3, "still", 5)
     found = connection.execute("select motion = 'moving' from endings order by trial").fetchall()
     assert [one for (one,) in found] == expected.tolist()
     assert [point.median for point in moving.points] == pytest.approx(np.median(CURVES[expected], axis=0))

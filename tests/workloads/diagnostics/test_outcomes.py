@@ -1,8 +1,12 @@
 """Judging by levels, in the order of precedence that docs/outcomes.md gives. Axes: L lane, P probe."""
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from attnsweep import Evidence, judge_by_levels
+from attnsweep.workloads.diagnostics.outcomes import at_level, gamma, has_diverged, is_moving, is_overfit, standing
+from attnsweep.workloads.engine.schedule import tail_start
 
 
 def test_a_loss_is_judged_by_the_level_at_which_it_stands() -> None:
@@ -25,8 +29,78 @@ def test_a_loss_is_judged_by_the_level_at_which_it_stands() -> None:
     }
 
 
-def test_the_first_level_named_wins_where_two_coincide() -> None:
+def test_levels_that_the_loss_does_not_tell_apart_are_named_together() -> None:
     levels = {"zero": np.ones(1), "constant": np.ones(1), "solved": np.zeros(1)}
     evidence = Evidence(steps=np.array([0]), metrics={"eval_loss": np.ones((1, 1))}, levels=levels)
     stuck = {"constant": "marginal", "zero": "degenerate_zero"}
-    assert judge_by_levels(evidence, stuck).detail.tolist() == [["constant"]]
+    assert judge_by_levels(evidence, stuck).detail.tolist() == [["constant or zero"]]
+
+
+STEPS = np.array([0, 1, 2, 4, 7, 10])
+POSITIVE = st.floats(1e-3, 1e3)
+
+
+def _judged(loss_P: list[float], **levels: float) -> tuple[str, str]:
+    """The last label of a training whose only reference level besides `solved` is `zero`."""
+    evidence = Evidence(
+        steps=STEPS[: len(loss_P)],
+        metrics={"eval_loss": np.array([loss_P])},
+        levels={name: np.array([level]) for name, level in levels.items()},
+    )
+    verdicts = judge_by_levels(evidence, {"zero": "degenerate_zero"})
+    return str(verdicts.outcome[0, -1]), str(verdicts.detail[0, -1])
+
+
+def test_a_negative_loss_is_judged_by_its_size() -> None:
+    levels = {"zero": -1.0, "solved": -3.0}
+    assert _judged([-2.0] * 6, **levels) == ("plateau", "")
+    assert _judged([-1.0, -1.5, -1.8, -1.9, -2.0, -2.1], **levels) == ("plateau", "moving")
+    assert _judged([-2.0, -2.0, -2.0, -2.0, -2.0, -1.5], **levels) == ("plateau", "")
+    assert _judged([-1.5, -1.2, -1.1, -1.0, -1.0, -0.995], **levels) == ("degenerate_zero", "zero")
+    assert _judged([-1.5, 0.0, 0.5, 0.9, 0.9, 0.9], **levels) == ("plateau", "")
+    assert _judged([-1.5, 0.0, 0.5, 0.9, 0.9, 1.1], **levels) == ("diverged", "")
+
+
+def test_a_constant_loss_stands_still_and_is_not_overfit() -> None:
+    for constant in (-2.0, 0.0, 2.0):
+        loss_LP = np.full((1, 6), constant)
+        falling = np.linspace(1.0, 0.0, 6)[None]
+        evidence = Evidence(steps=STEPS, metrics={"eval_loss": loss_LP, "loss": falling}, levels={})
+        assert not is_moving(STEPS, loss_LP).any()
+        assert not is_overfit(evidence).any()
+    evidence = Evidence(steps=STEPS, metrics={"eval_loss": falling - 2, "loss": falling}, levels={})
+    assert not is_overfit(evidence).any()
+    risen = np.array([[-1.0, -2.0, -2.0, -2.0, -1.89, -1.91]])
+    evidence = Evidence(steps=STEPS, metrics={"eval_loss": risen, "loss": falling}, levels={})
+    assert is_overfit(evidence).tolist() == [[False, False, False, False, True, False]]
+
+
+@given(st.lists(POSITIVE, min_size=6, max_size=6), POSITIVE)
+def test_labels_of_positive_losses_are_those_of_the_plain_multiples(loss_P: list[float], zero: float) -> None:
+    loss_LP, zero_L = np.array([loss_P]), np.array([zero])
+    before = np.searchsorted(STEPS, [tail_start(int(step)) for step in STEPS], side="right") - 1
+    assert (is_moving(STEPS, loss_LP) == (loss_LP < 0.99 * loss_LP[:, before])).all()
+    assert (has_diverged(loss_LP, zero_L) == ((loss_LP > 3.0 * zero) & (loss_LP > loss_LP[:, :1]))).all()
+    assert (at_level(loss_LP, zero_L) == (np.abs(loss_LP - zero) <= 0.01 * zero)).all()
+
+
+def test_the_gradient_of_a_negative_loss_is_scaled_by_its_size() -> None:
+    one = np.ones((1, 1))
+    metrics = {"eval_loss": -2 * one, "grad_norm": 3 * one, "param_norm": 4 * one}
+    assert gamma(Evidence(steps=np.array([0]), metrics=metrics, levels={})) == [[6.0]]
+
+
+def _stands(loss: float, **levels: float) -> list[str]:
+    level = {name: np.array([value]) for name, value in levels.items()}
+    outcomes = {"zero": "degenerate_zero", "mean": "marginal"}
+    stands = standing(np.array([[loss]]), level, outcomes)
+    return [f"{outcome}/{detail}" for (outcome, detail), holds in stands.items() if holds.all()]
+
+
+def test_a_loss_stands_at_the_nearest_level() -> None:
+    assert _stands(1.003, zero=1.0, mean=1.0 - 1 / 200) == ["degenerate_zero/zero or mean"]
+    assert _stands(0.996, zero=1.0, mean=1.0 - 1 / 200) == ["marginal/zero or mean"]
+    assert _stands(1.003, zero=1.0, mean=0.9) == ["degenerate_zero/zero"]
+    assert _stands(0.905, zero=1.0, mean=0.9) == ["marginal/mean"]
+    assert _stands(0.95, zero=1.0, mean=0.9) == []
+    assert _stands(1.0, zero=1.0, mean=float("nan")) == ["degenerate_zero/zero"]

@@ -13,6 +13,7 @@ from attnsweep.workloads.engine.contract import Batch, Evidence, Training, Verdi
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.errors import LabelError
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import check_verdicts, defaults
 
@@ -55,14 +56,19 @@ def test_where_no_case_holds_the_verdict_is_the_other(otherwise: Any, outcome: s
         (
             np.array([["won"]]),
             np.array([[""]]),
-            r"Verdicts\.outcome: got 'won', expected solved, degenerate_zero, marg",
+            "an outcome of judge: got 'won', expected solved, degenerate_zero, marg",
         ),
-        (np.array([["failed"]]), np.array([[""]]), r"Verdicts\.outcome: got 'failed', expected solved"),
+        (np.array([["failed"]]), np.array([[""]]), "an outcome of judge: got 'failed', expected solved"),
     ],
 )
 def test_labels_that_are_none_are_refused(outcome: Any, detail: Any, text: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=text):
+    with pytest.raises((TypeError, ValueError, LabelError), match=text):
         Verdicts(outcome=outcome, detail=detail)
+
+
+def test_a_label_is_refused_whether_or_not_its_case_holds() -> None:
+    with pytest.raises(LabelError, match="got 'stuck', expected solved"):
+        Verdicts.first_of({"solved": YES, ("stuck", "mean"): np.zeros_like(YES)})
 
 
 def _judging(answer: Callable[[Evidence], Any]) -> CategoryPairs:

@@ -1,0 +1,88 @@
+"""The first lines of a report, and what each outcome measured: no ending is hidden behind the stuck rate."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from attnsweep.orchestrator.report.page import make_report
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces import Categorical
+from tests.orchestrator.report.report_html import Element, read_html
+from tests.orchestrator.small_sweep import (
+    SCHEMAS,
+    TRAININGS,
+    Rows,
+    curve_rows,
+    open_writer,
+    small_sweep,
+    sweep_on_disk,
+    trial_rows,
+)
+
+
+def _page(directory: SweepDirectory) -> Element:
+    return read_html(make_report([directory.place])[0])
+
+
+def _told(page: Element, name: str) -> str:
+    return " ".join(page.one("p", id=f"{name}-1").text.split())
+
+
+def test_the_first_lines_name_each_outcome(tmp_path: Path) -> None:
+    trials = [trial_rows(at, ["overfit", "overfit", "solved", "plateau"]) for at in range(2)]
+    page = _page(sweep_on_disk(tmp_path / "sweep", small_sweep("ended", trials=2), *trials))
+    assert _told(page, "stuck-rate").startswith("0.00 ")
+    shares = dict(each.rsplit(" [", 1)[0].split(" ") for each in _told(page, "ended").split("], "))
+    assert shares == {"solved": "0.25", "plateau": "0.25", "overfit": "0.50"}
+
+
+def _in_cells(path: Path, *outcomes: list[list[str]]) -> Element:
+    """The page of a sweep of which each cell of one parameter has these trials."""
+    spec = small_sweep("cells", space={"n_steps": 8, "n_categories": Categorical(choices=(4, 8))})
+    cells = [(n, trial) for n, of_cell in zip((4, 8), outcomes, strict=True) for trial in of_cell]
+    rows = [trial_rows(at, trial, param_n_categories=n) for at, (n, trial) in enumerate(cells)]
+    return _page(sweep_on_disk(path / "sweep", spec.but(trials=len(cells)), *rows))
+
+
+def test_the_only_region_that_solves_is_the_best_one(tmp_path: Path) -> None:
+    # One training of one trial: the lower bound of its rate is that of the regions where nothing is solved.
+    page = _in_cells(tmp_path, [["plateau"] * 4] * 3, [["solved", "plateau", "plateau", "plateau"]])
+    assert _told(page, "best-region") == "n_categories 8"
+
+
+def test_a_region_of_one_trial_is_best_only_where_no_other_solves(tmp_path: Path) -> None:
+    page = _in_cells(tmp_path, [["solved", "solved", "plateau", "plateau"]] * 3, [["solved"] * 4])
+    assert _told(page, "best-region") == "n_categories 4"
+
+
+def test_where_nothing_is_solved_no_region_is_best(tmp_path: Path) -> None:
+    page = _in_cells(tmp_path, [["plateau"] * 4] * 2, [["marginal"] * 4] * 2)
+    assert _told(page, "best-region") == "none solved"
+
+
+def test_metrics_of_the_workload_and_onsets_are_told_by_outcome(tmp_path: Path) -> None:
+    rows: Rows = []
+    for at in range(5):
+        [solved, overfit] = trial_rows(at, ["solved", "overfit"], pack="p")
+        rows += [solved | {"onset_step": 2 * at}, overfit | {"onset_step": None}]
+    curves = [
+        {**{key: row[key] for key in ("training_id", "trial", "replicate")}, "metric": "test_accuracy"}
+        | {"step": step, "value": value}
+        for row in rows
+        for step, value in ((0, 0.0), (8, 1.0 if row["outcome"] == "solved" else 0.1 * row["trial"]))
+    ]
+    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("measured", trials=5, replicates=2), {})
+    with open_writer(directory) as writer:
+        trainings = [{name: row.get(name) for name in TRAININGS.names} for row in rows]
+        all_curves = pa.Table.from_pylist([*curve_rows(rows), *curves], SCHEMAS["curves"])
+        writer.commit("p", pa.Table.from_pylist(trainings, TRAININGS), all_curves, None)
+    told = {
+        (row[0], row[1]): [float(each) for each in row[2:]]
+        for row in _page(directory).one("table", class_="measures").rows()
+    }
+    assert told == {
+        ("onset_step", "solved"): pytest.approx([5, 0.4, 2, 4, 6, 7.6]),
+        ("test_accuracy", "solved"): [5, 1, 1, 1, 1, 1],
+        ("test_accuracy", "overfit"): pytest.approx([5, 0.02, 0.1, 0.2, 0.3, 0.38]),
+    }

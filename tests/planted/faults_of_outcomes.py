@@ -1,0 +1,57 @@
+"""Planted faults in how trainings are judged."""
+
+from tests.planted.fault import Fault
+
+_OUTCOMES = "tests/workloads/diagnostics/test_outcomes.py"
+
+FAULTS_OF_OUTCOMES = (
+    Fault(
+        "a constant negative loss moves for ever",
+        "workloads/diagnostics/outcomes.py",
+        "_raised(loss[:, before], -MOVING_SHARE)",
+        "(1.0 - MOVING_SHARE) * loss[:, before]",
+        (f"{_OUTCOMES}::test_a_constant_loss_stands_still_and_is_not_overfit",),
+    ),
+    Fault(
+        "no loss is at a negative level",
+        "workloads/diagnostics/outcomes.py",
+        "<= AT_LEVEL * np.abs(level[:, None])",
+        "<= AT_LEVEL * level[:, None]",
+        (f"{_OUTCOMES}::test_a_negative_loss_is_judged_by_its_size",),
+    ),
+    Fault(
+        "a negative loss has diverged where it begins to rise",
+        "workloads/diagnostics/outcomes.py",
+        "_raised(zero_level[:, None], DIVERGED_FACTOR - 1.0)",
+        "DIVERGED_FACTOR * zero_level[:, None]",
+        (f"{_OUTCOMES}::test_a_negative_loss_is_judged_by_its_size",),
+    ),
+    Fault(
+        "a gradient of a negative loss counts as none",
+        "workloads/diagnostics/outcomes.py",
+        'loss = np.abs(evidence.metrics["eval_loss"])',
+        'loss = evidence.metrics["eval_loss"]',
+        (f"{_OUTCOMES}::test_the_gradient_of_a_negative_loss_is_scaled_by_its_size",),
+    ),
+    Fault(
+        "a table of motion that is not the labels'",
+        "orchestrator/analysis/motion.py",
+        "::double * sign(before)) * before",
+        "::double) * before",
+        ("tests/orchestrator/analysis/test_motion.py",),
+    ),
+    Fault(
+        "a loss at two levels has the name of one",
+        "workloads/diagnostics/outcomes.py",
+        "2.0 * AT_LEVEL * np.maximum",
+        "0.0 * AT_LEVEL * np.maximum",
+        (f"{_OUTCOMES}::test_a_loss_stands_at_the_nearest_level",),
+    ),
+    Fault(
+        "a label is checked only where its case holds",
+        "workloads/engine/contract.py",
+        "        _check_outcomes([outcome for outcome, _ in labels])\n",
+        "",
+        ("tests/workloads/engine/test_judging.py::test_a_label_is_refused_whether_or_not_its_case_holds",),
+    ),
+)
