@@ -94,7 +94,7 @@ def _stands(loss: float, **levels: float) -> list[str]:
     level = {name: np.array([value]) for name, value in levels.items()}
     outcomes = {"zero": "degenerate_zero", "mean": "marginal"}
     stands = standing(np.array([[loss]]), level, outcomes)
-    return [f"{outcome}/{detail}" for (outcome, detail), holds in stands.items() if holds.all()]
+    return [label if isinstance(label, str) else "/".join(label) for label, holds in stands.items() if holds.all()]
 
 
 def test_a_loss_stands_at_the_nearest_level() -> None:
