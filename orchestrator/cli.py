@@ -3,15 +3,19 @@
 import atexit
 import errno
 import os
+import shutil
 import signal
+import subprocess
 import sys
+from collections.abc import Iterable
 from enum import StrEnum
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup, TyperOption
 from typer.exceptions import TyperException
 
 from attnsweep.orchestrator.checking_commands import EXIT_FAULT, audit, check_gradients, forecast, heads, replay, why
@@ -19,7 +23,7 @@ from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
 from attnsweep.orchestrator.running_commands import EXIT_INTERRUPTED, mlflow_sync, resume, run
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.errors import PoolError, SweepError
+from attnsweep.orchestrator.storage.errors import PoolError, StoreError, StoreMistakeError, SweepError
 from attnsweep.orchestrator.storage.location import as_argument, local_path
 from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.tools.arguments import SweepDir, check_texts
@@ -38,8 +42,31 @@ from attnsweep.workloads.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
+
+class _Group(TyperGroup):
+    """The commands. A switch takes no value, so that the help shows none."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            _show_no_values(command.get_params(ctx))
+        return command
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)
+        _show_no_values(params)
+        return params
+
+
+def _show_no_values(params: Iterable[object]) -> None:
+    for param in params:
+        if isinstance(param, TyperOption) and param.is_flag:
+            param.metavar = ""
+
+
 app = typer.Typer(
     name="attnsweep",
+    cls=_Group,
     help="Run sweeps of small attention models, and measure how often their trainings get stuck.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -315,7 +342,7 @@ app.command(name="new-workload")(new_workload)
 def main() -> None:
     """The console script. A user's mistake is one line on stderr and exit code 2."""
     # Before all others, so that it is called after them.
-    atexit.register(_end_in_silence)
+    atexit.register(_hide_leaks)
     if sys.stdout is None:
         # Closed: the next file that is opened would be taken for it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -328,9 +355,10 @@ def main() -> None:
             if code == EXIT_INTERRUPTED:
                 raise KeyboardInterrupt
             sys.exit(code)
-    except UserError as mistake:
-        _complain(str(mistake))
-        sys.exit(EXIT_MISTAKE)
+    except UserError as error:
+        _complain(str(error))
+        is_fault = isinstance(error, StoreError) and not isinstance(error, StoreMistakeError)
+        sys.exit(EXIT_FAULT if is_fault else EXIT_MISTAKE)
     except SweepError as fault:
         _complain(f"{fault}\nonce the cause is fixed, continue with: attnsweep resume {as_argument(fault.path)}")
         sys.exit(EXIT_FAULT)
@@ -356,10 +384,19 @@ def main() -> None:
         sys.exit(EXIT_FAULT)
 
 
-def _end_in_silence() -> None:
-    """Closes stderr to what follows: with PyTorch loaded, DuckDB may list its own objects as leaks at the very end."""
+_LEAKS = r"^(nanobind: (leaked|this is likely)| - (leaked|\.\.\. skipped)|See https://nanobind)"
+"""With PyTorch loaded, DuckDB may list objects of its own as leaks at the very end."""
+
+
+def _hide_leaks() -> None:
+    """Takes the lines `_LEAKS` from what is still written to stderr; everything else stays."""
     _flush()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    grep = shutil.which("grep")
+    if "duckdb" not in sys.modules or grep is None:
+        return
+    filtering = subprocess.Popen([grep, "--line-buffered", "-vE", _LEAKS], stdin=subprocess.PIPE, stdout=2)
+    assert filtering.stdin is not None
+    os.dup2(filtering.stdin.fileno(), 2)
 
 
 def _flush() -> None:

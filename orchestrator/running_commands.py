@@ -173,6 +173,10 @@ def resume(
     more_replicates = on.parse_more(replicates, "--replicates", "replicates")
     if trust:
         trust_code_of(directory)
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
+    # Before seconds are spent on starting Ray.
+    SweepDirectory.open(directory)
     with starting_meanwhile(resources):
         with importing(without=("pandas",)):
             from attnsweep.orchestrator.running.session import resume_sweep

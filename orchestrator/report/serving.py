@@ -39,14 +39,14 @@ class ServedReport:
     """The report, and who may read it.
 
     Attributes:
-        page: The newest one, as HTML.
+        page: The newest one, as HTML; empty until there is one: requests wait for it.
         number: How many pages came before it; `None` once there will be no more. `/changes` tells it.
         token: In the URL that the user is told. It is exchanged for the cookie, so that it stays out of the address
             bar.
         session: The value of the cookie.
     """
 
-    page: str
+    page: str = ""
     number: int | None = 0
     token: str = field(default_factory=secrets.token_urlsafe)
     session: str = field(default_factory=secrets.token_urlsafe)
@@ -57,6 +57,12 @@ class ServedReport:
         with self._changed:
             self.page, self.number = page, number
             self._changed.notify_all()
+
+    def first_page(self) -> str:
+        """The page, as soon as there is one; empty if there will be none."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self.page) or self.number is None)
+            return self.page
 
     def end(self) -> None:
         """Lets nobody wait any longer."""
@@ -91,7 +97,7 @@ class ServedReport:
             return HTTPStatus.SEE_OTHER, "", {"Location": "/", "Set-Cookie": cookie}
         if not _same(_cookie(cookies, name), self.session):
             return HTTPStatus.FORBIDDEN, "Open the address that attnsweep serve has printed, with its token.", {}
-        return HTTPStatus.OK, "" if parts.path == _CHANGES else self.page, {}
+        return HTTPStatus.OK, "" if parts.path == _CHANGES else self.first_page(), {}
 
 
 def serve_report(directories: Sequence[Location], port: int, told: Callable[[str], None]) -> None:
@@ -108,9 +114,11 @@ def serve_report(directories: Sequence[Location], port: int, told: Callable[[str
     ended = threading.Event()
     looks = changes(directories, ended)
     next(looks)
-    served = ServedReport(make_report(directories, renewal=0)[0])
+    served = ServedReport()
     with _listening(served, port) as url:
+        # Making the first report takes seconds, in which the browser is opened.
         told(url)
+        served.renew(make_report(directories, renewal=0)[0], 0)
         for number, _ in enumerate(looks, 1):
             served.renew(make_report(directories, renewal=number)[0], number)
 

@@ -22,6 +22,7 @@ from attnsweep.workloads.engine.gradients import GradientGraph
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
 from attnsweep.workloads.engine.shape_programs import KnownPrograms, Programs
+from attnsweep.workloads.engine.traces import NoRuleError
 
 _SECONDS_SAVED_BY_BLOCKS, _SECONDS_SAVED_BY_GRADIENTS = 1e-9, 1.5e-10
 """For each number that a step computes. The vmapped engine takes 1 ns, of which blocks leave a tenth (system P) to a
@@ -39,25 +40,51 @@ _MOST_SAVED_IN_A_STEP, _MOST_SAVED_IN_PARTS = 1e-3, 2e-2
 """Seconds: more than the step of any shape saves, so that the step of a short sweep need not be traced."""
 
 
-def engine_for(spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["auto"], console: Console) -> Engine:
+@dataclass(frozen=True)
+class EngineChoice:
+    """The engine of a sweep, and why it is that one.
+
+    Attributes:
+        engine: What takes the steps of its trainings.
+        reason: A clause; empty where it was not recorded, before version 0.2.
+    """
+
+    engine: Engine
+    reason: str = ""
+
+
+def engine_for(
+    spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["auto"], console: Console
+) -> EngineChoice:
     """The engine of a new sweep. It depends on the spec, the workload and whether this machine can compile.
 
     Args:
         spec: The sweep.
         workload: Its workload.
         wanted: `auto` for the faster one.
-        console: Told where `blocks` would be faster but this machine cannot compile.
+        console: Told where compiled blocks were asked for, or would be faster, and cannot be had; and that they are
+            compiled first.
     """
-    if wanted != "auto":
-        return wanted
-    if not _pays(spec, workload):
-        return "vmapped"
-    try:
-        block_engine()
-    except NoCompilerError as error:
-        console.print(f"this sweep would train several times faster in compiled blocks, but {error}")
-        return "vmapped"
-    return "blocks"
+    obstacle = _no_blocks(spec, workload) if wanted == "blocks" else None
+    if wanted != "auto" and obstacle is None:
+        return EngineChoice(wanted, "--engine asks for it")
+    obstacle = obstacle or _no_gain(spec, workload)
+    if obstacle is None:
+        try:
+            block_engine()
+        except NoCompilerError as error:
+            obstacle = f"compiled blocks would be several times faster, but {error}"
+            _tell(console, f"this sweep trains vmapped: {obstacle}")
+    elif wanted == "blocks":
+        _tell(console, f"this sweep trains vmapped, not in blocks: {obstacle}")
+    if obstacle is not None:
+        return EngineChoice("vmapped", obstacle)
+    _tell(console, "this sweep trains in compiled blocks: compiling takes 10 to 30 s, once for each shape and machine")
+    return EngineChoice("blocks", "its steps repay compiling")
+
+
+def _tell(console: Console, line: str) -> None:
+    console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
@@ -78,16 +105,16 @@ class Ahead:
     """What a thread prepares while Ray starts.
 
     Attributes:
-        engine: Of the sweep.
+        choice: The engine of the sweep.
         programs: Of its first shape, for trainers.
     """
 
-    engine: "Future[Engine]" = field(default_factory=Future)
+    choice: "Future[EngineChoice]" = field(default_factory=Future)
     programs: "Future[KnownPrograms]" = field(default_factory=Future)
 
     @classmethod
-    def of(cls, spec: Sweep, workload: Workload[Any], resources: Resources, choose: Callable[[], Engine]) -> Self:
-        """Chooses the engine, then compiles what the first pack needs. What is raised meanwhile is raised by `engine`.
+    def of(cls, spec: Sweep, workload: Workload[Any], resources: Resources, choose: Callable[[], EngineChoice]) -> Self:
+        """Chooses the engine, then compiles what the first pack needs. What is raised meanwhile is raised by `choice`.
 
         Args:
             spec: The sweep.
@@ -100,11 +127,13 @@ class Ahead:
 
         def prepare() -> None:
             try:
-                ahead.engine.set_result(choose())
+                ahead.choice.set_result(choose())
             except BaseException as error:  # noqa: BLE001  # Raised where the result is asked for.
-                ahead.engine.set_exception(error)
+                ahead.choice.set_exception(error)
                 return
-            is_compiled = ahead.engine.result() == "blocks" and not resources.local and resources.device != "cuda"
+            is_compiled = (
+                ahead.choice.result().engine == "blocks" and not resources.local and resources.device != "cuda"
+            )
             ahead.programs.set_result(_first_programs(spec, workload) if is_compiled else KnownPrograms())
 
         threading.Thread(target=prepare, name="ahead", daemon=True).start()
@@ -120,25 +149,44 @@ def _first_programs(spec: Sweep, workload: Workload[Any]) -> KnownPrograms:
     return found.as_sent()
 
 
-def _pays(spec: Sweep, workload: Workload[Any]) -> bool:
-    """Whether the steps of a sweep's first shape can be compiled, and take long enough."""
+_TOO_SHORT = "its steps would not repay compiling"
+
+
+def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
+    """Why the steps of a sweep's first shape are not compiled; `None` if they can be, and take long enough."""
     training, steps = Training(_a_training(spec, workload), 0), steps_of_a_shape(spec, workload)
     in_parts = workload.split(training.parameters) is not None
     if steps * (_MOST_SAVED_IN_PARTS if in_parts else _MOST_SAVED_IN_A_STEP) < _MARGIN * _SECONDS_TO_COMPILE:
-        return False
+        return _TOO_SHORT
     try:
         pack = Pack(workload, [training])
         # Counting is cheap; to trace, PyTorch imports its compiler, which takes longer than many a sweep's steps. Of
         # shipped workloads it finds 0.9 to 1.6 times as many as a graph has, whose operations are others.
         if not in_parts and steps * pack.count_numbers() * _SECONDS_SAVED_BY_BLOCKS < _SECONDS_TO_COMPILE:
-            return False
+            return _TOO_SHORT
         graph = pack.compiled_graph()
     except STOPS:
         raise
+    except NoRuleError as error:
+        return str(error)
     except BaseException:  # noqa: BLE001  # What a training raises becomes its outcome, once it is trained.
-        return False
+        return "its first training raises an error"
     compiling = _SECONDS_TO_COMPILE + _SECONDS_AN_OPERATION * graph.n_operations
-    return steps * graph.n_numbers * _seconds_saved(graph) >= _MARGIN * compiling
+    repays = steps * graph.n_numbers * _seconds_saved(graph) >= _MARGIN * compiling
+    return None if repays else _TOO_SHORT
+
+
+def _no_blocks(spec: Sweep, workload: Workload[Any]) -> str | None:
+    """Why the steps of a sweep's first shape cannot be compiled; `None` if they can, or if it cannot be found out."""
+    try:
+        Pack(workload, [Training(_a_training(spec, workload), 0)]).compiled_graph()
+    except STOPS:
+        raise
+    except NoRuleError as error:
+        return str(error)
+    except BaseException:  # noqa: BLE001  # As above.
+        return None
+    return None
 
 
 def _seconds_saved(graph: StepGraph | GradientGraph) -> float:

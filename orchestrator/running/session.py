@@ -14,7 +14,7 @@ from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.screen.summary import Summary, how_to_continue, summarize
 from attnsweep.orchestrator.running.charges import check_charges
-from attnsweep.orchestrator.running.engine_choice import Ahead, engine_for
+from attnsweep.orchestrator.running.engine_choice import Ahead, EngineChoice, engine_for
 from attnsweep.orchestrator.running.entry import Entry, as_it_ended, going_on
 from attnsweep.orchestrator.running.few_steps import few_steps_warning
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
@@ -106,10 +106,12 @@ def run_sweep(
     with open_resources(resources, ahead.programs) as start_pool:
         if warning is not None:
             console.print(warning, soft_wrap=True, markup=False, highlight=False)
-        engine = ahead.engine.result()
+        choice = ahead.choice.result()
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
-        environment, files = Environment.current(workload, engine), sha256_of_files(pinned(workload, spec))
-        directory = SweepDirectory.create(where, spec, defaults, environment, code, files, annotation, base)
+        environment, files = Environment.current(workload, choice.engine), sha256_of_files(pinned(workload, spec))
+        directory = SweepDirectory.create(
+            where, spec, defaults, environment, code, files, annotation, base, engine_reason=choice.reason
+        )
         take_promise(directory)
         return session.run(directory, workload, start_pool, going_on(workload, environment))
 
@@ -187,7 +189,9 @@ def resume_sweep(
     if more or not directory.finished:
         check_starts(spec, workload)
     processes.start_ahead()
-    ahead = Ahead.of(directory.spec, workload, resources, lambda: directory.engine)
+    ahead = Ahead.of(
+        directory.spec, workload, resources, lambda: EngineChoice(directory.engine, directory.engine_reason)
+    )
     try:
         with open_resources(resources, ahead.programs) as start_pool:
             return session.run(directory, workload, start_pool, enter)

@@ -4,7 +4,11 @@ from attnsweep.workloads.errors import UserError
 
 
 class StoreError(UserError):
-    """A disk or an object store refuses a request."""
+    """A disk or an object store refuses a request: a fault of the machine."""
+
+
+class StoreMistakeError(StoreError):
+    """An object store refuses a request because of what a user has configured: a bucket, an address, credentials."""
 
 
 class SweepError(RuntimeError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from obstore.store import S3Store
 
-from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.errors import StoreError, StoreMistakeError
 from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
 
 if TYPE_CHECKING:
@@ -86,8 +86,11 @@ def refusal(uri: str, said: str) -> StoreError:
         said: The client's error: the request, the store's answer in XML, the request once more for programmers.
     """
     answer = next(_answers(said), said.partition("\n")[0])
-    fix = next((fix for pattern, fix in _FIXES.items() if re.search(pattern, answer)), "look into the store's log")
-    return StoreError(uri, given=answer, expected="an object store that answers", fix=fix)
+    fix = next((fix for pattern, fix in _FIXES.items() if re.search(pattern, answer)), None)
+    expected = "an object store that answers"
+    if fix is None:
+        return StoreError(uri, given=answer, expected=expected, fix="look into the store's log")
+    return StoreMistakeError(uri, given=answer, expected=expected, fix=fix)
 
 
 def _answers(said: str) -> Iterator[str]:

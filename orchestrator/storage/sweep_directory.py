@@ -161,6 +161,7 @@ class SweepDirectory:
         annotation: Annotation = _NOTHING_TO_REMEMBER,
         base: NamedBase | None = None,
         sources: tuple[Source, ...] = (),
+        engine_reason: str = "",
     ) -> "SweepDirectory":
         """Creates the directory and writes its record.
 
@@ -174,6 +175,7 @@ class SweepDirectory:
             annotation: What the user wants to remember of it.
             base: The weights that it starts from, which are stored in it.
             sources: The sweeps that it is merged from.
+            engine_reason: Why the environment has its engine.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written. Of several processes at once
@@ -191,7 +193,7 @@ class SweepDirectory:
             spec=spec,
             spec_sha256=spec.sha256(),
             defaults=defaults,
-            provenance=current_provenance(),
+            provenance=current_provenance() | {"engine_reason": engine_reason},
             environments=environments,
             code=stored,
             files=files,
@@ -256,6 +258,16 @@ class SweepDirectory:
     def engine(self) -> Engine:
         """What takes the steps of its trainings: one engine from its beginning to its end."""
         return self.engine_of(self.environment)
+
+    @property
+    def engine_reason(self) -> str:
+        """Why it has this engine, as a clause; empty where that was not recorded."""
+        return str(self.provenance.get("engine_reason", ""))
+
+    @property
+    def engine_in_words(self) -> str:
+        """`vmapped: its steps would not repay compiling`."""
+        return f"{self.engine}: {self.engine_reason}" if self.engine_reason else self.engine
 
     def engine_of(self, environment: str | None) -> Engine:
         """What took the steps of the trainings of one of its environments, by id."""

@@ -204,6 +204,7 @@ CHEAP = [
 
 
 @pytest.mark.slow
+@pytest.mark.sample(*(f"{sigma}-{rate}" for sigma, rate in CHEAP[:3]))
 @pytest.mark.parametrize(("sigma", "rate"), CHEAP)
 def test_the_cheapest_claims_hold_at_their_own_seeds(sigma: float, rate: float) -> None:
     """To within two trainings, which another machine's rounding may decide otherwise."""

@@ -155,6 +155,15 @@ class GPTParameters(TrainingParameters):
             object.__setattr__(self, name, value)
         self._check_base()
         TASKS[self.task].check(self.n_words, self.n_tokens, self.corpus)
+        least = TASKS[self.task].least_contrast(self.eval_batch_size * (self.n_tokens - 1))
+        if self.chain_contrast < least:
+            raise SpecError(
+                "chain_contrast",
+                given=self.chain_contrast,
+                expected=f"at least {least} with task={self.task}, eval_batch_size={self.eval_batch_size} and "
+                f"n_tokens={self.n_tokens}: below it, noise decides whether a training is solved",
+                fix="raise chain_contrast, or eval_batch_size",
+            )
 
     def _check_base(self) -> None:
         if self.base is None:

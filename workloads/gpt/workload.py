@@ -96,12 +96,14 @@ class GPTWorkload(Workload[GPTParameters]):
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Losses on the evaluation sequences: of uniform logits (`zero`), of the best constant, of the best function of
         the current token, and in `induction` of the law that knows the segment's tokens but not their order. Of a text
-        the two are its training part's unigram and bigram law, and no level defines `solved`."""
+        the two are its training part's unigram and bigram law, and no level defines `solved`; nor where on the drawn
+        sequences the law of the current token is as good as the optimum."""
         shape = cast(GPT, module).shape
         found = {name.removeprefix(LEVEL): value for name, value in batch.items() if name.startswith(LEVEL)}
         optimum = found.pop("optimum")
         zero = torch.full_like(optimum, math.log(shape.n_words))
-        return found | {"zero": zero, "solved": optimum + SOLVED_SHARE * (found["current"] - optimum)}
+        solved = optimum + SOLVED_SHARE * (found["current"] - optimum)
+        return found | {"zero": zero, "solved": torch.where(found["current"] > optimum, solved, math.nan)}
 
     def judge(self, parameters: GPTParameters, evidence: Evidence) -> Verdicts:
         further = TASKS[parameters.task].reference_names[1:]

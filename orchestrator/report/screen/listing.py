@@ -58,7 +58,11 @@ def print_list(places: Sequence[Location], *, as_json: bool) -> None:
     Raises:
         UserError: If a place does not exist.
     """
-    found = sorted((one for place in places for one in _sweeps_below(locate(place))), key=_newest_first, reverse=True)
+    below = ", ".join(map(str, places))
+    with PlainConsole(stderr=True).status(f"looking for sweeps below {below}; Ctrl-C stops it"):
+        found = sorted(
+            (one for place in places for one in _sweeps_below(locate(place))), key=_newest_first, reverse=True
+        )
     if as_json:
         print(json.dumps([_plain(one) for one in found], allow_nan=False))  # noqa: T201  # The command's answer.
         return

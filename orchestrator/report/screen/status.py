@@ -109,6 +109,7 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
         yield f"fault       {fault}"
     if directory.sources:
         yield f"merged from {', '.join(each.sweep for each in directory.sources)}"
+    yield f"engine      {directory.engine_in_words}"
     asked = (
         f"{said.n_asked} of {spec.trials} drawn, {counts.n_trials}" if said else f"{counts.n_trials} of {spec.trials}"
     )

@@ -99,6 +99,8 @@ class Summary:
             "sweep": self.directory.sweep,
             "finished": self.finished,
             "fault": self.fault,
+            "engine": self.directory.engine,
+            "engine_reason": self.directory.engine_reason,
             "trials": self.n_trials,
             "refused_trials": len(self.refused),
             "trainings": self.n_trainings,
@@ -150,6 +152,7 @@ class Summary:
             n_refused = len(self.refused)
             console.print(f"{n_refused} trials refused, such as #{trial}: {reason}", soft_wrap=True, markup=False)
         console.print(f"{self.seconds:.1f} s, {self.trainings_per_second:.0f} trainings per second")
+        console.print(f"engine   {self.directory.engine_in_words}", soft_wrap=True, highlight=False, markup=False)
         if self.promised is not None:
             console.print(self.promised.sentence(), soft_wrap=True, highlight=False, markup=False)
         if report and self.finished:

@@ -95,7 +95,7 @@ def forecast(
             say(f"pilots of case {number} of {len(cases.cases)} ...")
             escapes.append((case, forecast_escapes(workload, case.parameters, case.sigmas, range(n_seeds))))
     say("price ...")
-    engine = engine_for(spec, workload, "auto", console)
+    engine = engine_for(spec, workload, "auto", console).engine
     price = price_of(spec, workload, engine)
     remember_promise(spec, Environment.current(workload, engine).id, _promise(price))
     return Forecast(

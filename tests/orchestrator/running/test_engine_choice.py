@@ -1,5 +1,7 @@
 """A sweep has one engine: which one it gets, what records it, and what a machine without a compiler says."""
 
+import io
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,8 @@ from torch import nn
 
 from attnsweep.orchestrator.inspection.replay import replay
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.running.engine_choice import engine_for, steps_of_a_shape
+from attnsweep.orchestrator.running.engine_choice import EngineChoice, engine_for, steps_of_a_shape
+from attnsweep.orchestrator.report.screen.status import print_status
 from attnsweep.orchestrator.storage.environment import Environment, versions
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -52,12 +55,12 @@ def test_steps_are_counted_per_shape() -> None:
 @pytest.mark.slow
 def test_a_long_sweep_is_trained_in_blocks_and_a_short_one_is_not(compiled_blocks: None) -> None:
     workload = CategoryPairs()
-    assert engine_for(small_sweep(**LONG), workload, "auto", QUIET) == "blocks"
-    assert engine_for(small_sweep(), workload, "auto", QUIET) == "vmapped"
-    assert engine_for(small_sweep(), workload, "blocks", QUIET) == "blocks"
-    assert engine_for(small_sweep(**LONG), workload, "vmapped", QUIET) == "vmapped"
+    assert engine_for(small_sweep(**LONG), workload, "auto", QUIET).engine == "blocks"
+    assert engine_for(small_sweep(), workload, "auto", QUIET).engine == "vmapped"
+    assert engine_for(small_sweep(), workload, "blocks", QUIET).engine == "blocks"
+    assert engine_for(small_sweep(**LONG), workload, "vmapped", QUIET).engine == "vmapped"
     searching = small_sweep(**LONG).fix({"optimizer": "lbfgs"})
-    assert engine_for(searching, workload, "auto", QUIET) == "vmapped"
+    assert engine_for(searching, workload, "auto", QUIET).engine == "vmapped"
 
 
 @pytest.mark.slow
@@ -65,7 +68,7 @@ def test_a_long_sweep_is_trained_in_blocks_and_a_short_one_is_not(compiled_block
 def test_a_sweep_is_trained_in_blocks_from_where_its_trainings_repay_the_compiler(
     compiled_blocks: None, trials: int, engine: str
 ) -> None:
-    assert engine_for(load_sweep("quickstart").but(trials=trials), CategoryPairs(), "auto", QUIET) == engine
+    assert engine_for(load_sweep("quickstart").but(trials=trials), CategoryPairs(), "auto", QUIET).engine == engine
 
 
 @pytest.mark.slow
@@ -74,7 +77,7 @@ def test_the_template_is_compiled_where_its_small_gain_repays_it(
     compiled_blocks: None, trials: int, engine: str
 ) -> None:
     """Its `cross_entropy` can be computed for a block."""
-    assert engine_for(look_back.sweep().but(trials=trials), look_back.LookBack(), "auto", QUIET) == engine
+    assert engine_for(look_back.sweep().but(trials=trials), look_back.LookBack(), "auto", QUIET).engine == engine
 
 
 @pytest.mark.parametrize("name", ["quickstart", "chiang_fig4"])
@@ -95,7 +98,7 @@ class Broken(CategoryPairs):
 
 
 def test_a_workload_that_fails_is_left_to_its_trainings(compiled_blocks: None) -> None:
-    assert engine_for(small_sweep(**LONG), Broken(), "auto", QUIET) == "vmapped"
+    assert engine_for(small_sweep(**LONG), Broken(), "auto", QUIET).engine == "vmapped"
     with pytest.raises(UserError, match="category_pairs: got 'ValueError: broken at"):
         engine_of_shape(Broken(), {})
 
@@ -104,7 +107,7 @@ def test_without_a_compiler_a_long_sweep_says_what_it_misses(without_compiler: N
     console = Console(record=True, quiet=True, width=200)
     with console.capture() as said:
         console.quiet = False
-        assert engine_for(small_sweep(**LONG), CategoryPairs(), "auto", console) == "vmapped"
+        assert engine_for(small_sweep(**LONG), CategoryPairs(), "auto", console).engine == "vmapped"
     assert "several times faster in compiled blocks, but there is no C++ compiler" in said.get()
 
 
@@ -208,4 +211,28 @@ def test_a_search_on_many_texts_is_compiled_where_its_trainings_repay_it(
     space = {"variant": "solution_3", "n_categories": 10, "n_positions": 50, "batch_size": 1000, "n_steps": 50}
     spec = small_sweep(space=space | {"init_sigma": Float(1e-3, 1.0, log=True)}, trials=trials, replicates=1)
     searching = spec.fix({"optimizer": "lbfgs", "expectation": "fixed_sample"})
-    assert engine_for(searching, CategoryPairs(), "auto", QUIET) == engine
+    assert engine_for(searching, CategoryPairs(), "auto", QUIET).engine == engine
+
+
+def test_blocks_that_cannot_be_had_are_said_and_not_recorded(tmp_path: Path) -> None:
+    told = io.StringIO()
+    searching = small_sweep().fix({"optimizer": "lbfgs"})
+    choice = engine_for(searching, CategoryPairs(), "blocks", Console(file=told, width=200))
+    assert choice == EngineChoice("vmapped", "its optimizer searches along lines, so its steps differ in length")
+    assert told.getvalue() == f"this sweep trains vmapped, not in blocks: {choice.reason}\n"
+
+
+def test_the_engine_and_its_reason_are_in_the_record_the_summary_and_the_status(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = io.StringIO()
+    summary = run(tmp_path / "s", small_sweep())
+    summary.print(Console(file=told, width=200))
+    reason = "its steps would not repay compiling"
+    directory = SweepDirectory.open(tmp_path / "s")
+    assert (directory.engine, directory.engine_reason) == ("vmapped", reason)
+    assert told.getvalue().count(f"engine   vmapped: {reason}\n") == 1
+    shown = json.loads(summary.to_json())
+    assert (shown["engine"], shown["engine_reason"]) == ("vmapped", reason)
+    print_status(tmp_path / "s")
+    assert f"engine      vmapped: {reason}\n" in capsys.readouterr().out

@@ -23,7 +23,7 @@ def _mistake(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pyte
     return error
 
 
-COMMANDS = [["run", "quickstart", "--dir"], ["status"], ["resume"], ["compact"], ["mlflow-sync"]]
+COMMANDS = [["run", "quickstart", "--local", "--dir"], ["status"], ["resume"], ["compact"], ["mlflow-sync"]]
 COMMAND_NAMES = [words[0] for words in COMMANDS]
 
 
@@ -76,6 +76,6 @@ def test_a_prefix_without_a_sweep_and_one_with_another(
     error = _mistake(["status", str(prefix)], monkeypatch, capsys)
     assert error.startswith(f"attnsweep: DIR: got '{prefix}', expected a sweep directory, with a sweep.json in it")
     prefix.put_text("sweep.json", "{}")
-    error = _mistake(["run", "quickstart", "--dir", str(prefix)], monkeypatch, capsys)
+    error = _mistake(["run", "quickstart", "--local", "--dir", str(prefix)], monkeypatch, capsys)
     assert f"continue that sweep with: attnsweep resume {prefix}; or choose another --dir" in error
     assert object_names(prefix) == {"sweep.json"}

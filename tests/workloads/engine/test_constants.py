@@ -215,6 +215,7 @@ class Norm(nn.Module):
 
 
 @pytest.mark.slow
+@pytest.mark.scale
 def test_a_later_pack_of_the_shape_does_not_take_the_constants_of_the_first() -> None:
     workload, programs = AnyModule(Norm), Programs()
     for gain in (0.1, 2.0):

@@ -36,7 +36,7 @@ MODES: dict[str, dict[str, Value]] = {
     },
     "chain": {
         "task": "order_2_chain",
-        "n_words": 3,
+        "n_words": 5,
         "lora_rank": 2,
         "dtype": "float64",
         "optimizer": "sgd",

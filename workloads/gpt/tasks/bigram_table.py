@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from attnsweep.workloads.engine.streams import Streams
-from attnsweep.workloads.gpt.tasks.task import Laws, Sequences, Task, entropy, nats
+from attnsweep.workloads.gpt.tasks.task import Laws, Sequences, Task, check_at_least_four, entropy, nats
 
 
 class BigramTable(Task):
@@ -16,6 +16,10 @@ class BigramTable(Task):
 
     name = "bigram_table"
     summary = "targets that a random table reads from the current and the previous token"
+
+    def check(self, n_words: int, n_tokens: int, corpus: str | None) -> None:
+        super().check(n_words, n_tokens, corpus)
+        check_at_least_four(self.name, n_words)
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
         """`table` (L, P, V) int64."""

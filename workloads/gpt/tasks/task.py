@@ -33,6 +33,9 @@ class Sequences:
 
 _MOST_WORDS = 64
 """Of languages that are drawn."""
+LEAST_WORDS = 4
+"""Of languages whose targets depend on two tokens. With 2 words, the targets of one table in four depend on the current
+token alone, with 3 of one in 729, with 4 of one in 17 million: then there is nothing to solve."""
 
 
 class Task(ABC):
@@ -58,6 +61,15 @@ class Task(ABC):
             raise SpecError(
                 "n_words", given=n_words, expected=f"at most {_MOST_WORDS} with task={self.name}", fix="lower n_words"
             )
+
+    def least_contrast(self, n_judged: int) -> float:
+        """The smallest `chain_contrast` that this task can be judged at.
+
+        Args:
+            n_judged: The number of tokens that a training is judged by.
+        """
+        del n_judged
+        return 0.0
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
         """The distributions; none if those of all trainings are the same.
@@ -98,6 +110,21 @@ class Task(ABC):
     def needs_previous(self, drawn: Sequences) -> Tensor:
         """(L, B, T) bool, the tokens whose predecessor matters: where a previous-token head is scored."""
         return drawn.counts_LBT
+
+
+def check_at_least_four(task: str, n_words: int) -> None:
+    """Checks that the targets of a drawn language depend on two tokens.
+
+    Raises:
+        SpecError: If there are fewer than `LEAST_WORDS` words.
+    """
+    if n_words < LEAST_WORDS:
+        raise SpecError(
+            "n_words",
+            given=n_words,
+            expected=f"at least {LEAST_WORDS} with task={task}: with fewer, some drawn languages have nothing to solve",
+            fix="raise n_words",
+        )
 
 
 def entropy(law: Tensor) -> Tensor:
