@@ -52,6 +52,13 @@ class EngineChoice:
     engine: Engine
     reason: str = ""
 
+    @property
+    def notice(self) -> str | None:
+        """What a user has to know while nothing seems to happen; `None` if all trains at once."""
+        if self.engine != "blocks":
+            return None
+        return "training in compiled blocks: compiling takes 10 to 30 s, once for each shape and machine"
+
 
 def engine_for(
     spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["auto"], console: Console
@@ -62,8 +69,7 @@ def engine_for(
         spec: The sweep.
         workload: Its workload.
         wanted: `auto` for the faster one.
-        console: Told where compiled blocks were asked for, or would be faster, and cannot be had; and that they are
-            compiled first.
+        console: Told where compiled blocks were asked for, or would be faster, and cannot be had.
     """
     obstacle = _no_blocks(spec, workload) if wanted == "blocks" else None
     if wanted != "auto" and obstacle is None:
@@ -79,7 +85,6 @@ def engine_for(
         _tell(console, f"this sweep trains vmapped, not in blocks: {obstacle}")
     if obstacle is not None:
         return EngineChoice("vmapped", obstacle)
-    _tell(console, "this sweep trains in compiled blocks: compiling takes 10 to 30 s, once for each shape and machine")
     return EngineChoice("blocks", "its steps repay compiling")
 
 

@@ -107,6 +107,8 @@ def run_sweep(
         if warning is not None:
             console.print(warning, soft_wrap=True, markup=False, highlight=False)
         choice = ahead.choice.result()
+        if choice.notice is not None:
+            console.print(choice.notice, soft_wrap=True, markup=False, highlight=False)
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
         environment, files = Environment.current(workload, choice.engine), sha256_of_files(pinned(workload, spec))
         directory = SweepDirectory.create(

@@ -37,6 +37,7 @@ MODES: dict[str, dict[str, Value]] = {
     "chain": {
         "task": "order_2_chain",
         "n_words": 5,
+        "chain_contrast": 3.0,
         "lora_rank": 2,
         "dtype": "float64",
         "optimizer": "sgd",
