@@ -109,7 +109,6 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
         yield f"fault       {fault}"
     if directory.sources:
         yield f"merged from {', '.join(each.sweep for each in directory.sources)}"
-    yield f"engine      {directory.engine_in_words}"
     asked = (
         f"{said.n_asked} of {spec.trials} drawn, {counts.n_trials}" if said else f"{counts.n_trials} of {spec.trials}"
     )
@@ -122,6 +121,7 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
         yield f"missing     {most - n_trainings}, {by}"
     for outcome, count in counts.outcomes.items():
         yield f"  {outcome:16} {count}"
+    yield f"engine      {directory.engine_in_words}"
     yield f"stuck rate  {rate_label(counts.stuck)}"
     if (note := pruned_note(counts.outcomes)) is not None:
         yield note

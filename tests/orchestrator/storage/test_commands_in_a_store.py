@@ -56,7 +56,7 @@ def _told(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 def test_status(sweep: SweepDirectory, on_disk: SweepDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     told, expected = (_told(capsys, "status", each.place).splitlines()[1:-1] for each in (sweep, on_disk))
     assert told == expected
-    assert told[2] == "trainings   24 of 24 in the ledger, the last at 2025-11-01 12:00:05 UTC"
+    assert told[1] == "trainings   24 of 24 in the ledger, the last at 2025-11-01 12:00:05 UTC"
 
 
 def test_a_store_keeps_the_page_of_a_report(sweep: SweepDirectory) -> None:
