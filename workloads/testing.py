@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from attnsweep.workloads.diagnostics.near_levels import check_near_levels
 from attnsweep.workloads.engine.checkpoint import from_bytes, to_bytes
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.judging import judged, least_losses
@@ -185,11 +186,12 @@ def check_resumed_equals_undisturbed(
 
 
 def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Every probe of every training has a known outcome, every level a declared name, and no loss is negative unless
-    the workload allows it."""
+    """Every probe of every training has a known outcome, every level a declared name, no label one of two levels that
+    the loss does not tell apart, and no loss is negative unless the workload allows it."""
     result = _trained(Pack(workload, trainings, device))
     try:
         judged(workload, trainings[0].parameters, result.evidence)
+        check_near_levels(workload, trainings[0].parameters, result.evidence)
     except (TypeError, ValueError, LabelError) as error:
         raise AssertionError(f"{workload.name}: {error}") from error
     loss = result.evidence.metrics["eval_loss"]

@@ -11,6 +11,7 @@ from attnsweep.orchestrator.training.error_text import STOPS
 from attnsweep.orchestrator.training.identity import training_seed
 from attnsweep.search_spaces.random_draws import drawn_parameters
 from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.diagnostics.near_levels import check_near_levels
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.judging import judged
@@ -52,7 +53,7 @@ def check_starts(spec: Sweep, workload: Workload[Any], seconds: float = _SECONDS
             try:
                 _compute(workload, trainings[:1])
                 if user_code_of(workload) is not None:
-                    _judge(workload, trainings[0])
+                    _judge(workload, trainings[:_SIDE_BY_SIDE])
                 for first in range(0, len(others), _SIDE_BY_SIDE):
                     some = [trainings[0], *others[first : first + _SIDE_BY_SIDE]]
                     check_alike(workload, Lanes(some, torch.device("cpu")))
@@ -72,11 +73,13 @@ def _compute(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Non
             over_lanes(template, workload.loss)(parameters, buffers, workload.batches(lanes, range(1))[0])
 
 
-def _judge(workload: Workload[Any], training: Training[Any]) -> None:
-    """Labels a start. Those of shipped workloads are tested."""
-    pack = Pack(workload, [training])
+def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
+    """Labels some starts, and losses at their reference levels. Those of shipped workloads are tested."""
+    pack = Pack(workload, trainings)
     pack.advance(1, n_probes=1)
-    judged(workload, training.parameters, pack.result().evidence)
+    evidence = pack.result().evidence
+    judged(workload, trainings[0].parameters, evidence)
+    check_near_levels(workload, trainings[0].parameters, evidence)
 
 
 def _shape(parameters: Any) -> str:

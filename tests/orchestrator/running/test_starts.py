@@ -54,6 +54,41 @@ def test_what_else_the_code_raises_is_left_to_the_rows() -> None:
     check_starts(_spec(), AnyModule(build))
 
 
+FIRST_WINS = """
+import torch
+from attnsweep import Verdicts, at_level
+from tests.orchestrator.running.test_starts import X
+from tests.workloads.engine.any_module import AnyModule
+
+
+class FirstWins(AnyModule):
+    level_names = ("zero", "mean")
+
+    def __init__(self):
+        super().__init__(lambda _: torch.nn.Linear(4, 4), lambda module: module(X))
+
+    def levels(self, module, batch):
+        levels = super().levels(module, batch)
+        return levels | {"mean": levels["zero"] * (1 - 1 / 100)}
+
+    def judge(self, parameters, evidence):
+        loss, levels = evidence.metrics["eval_loss"], evidence.levels
+        return Verdicts.first_of(
+            {
+                ("marginal", "mean"): at_level(loss, levels["mean"]),
+                ("degenerate_zero", "zero"): at_level(loss, levels["zero"]),
+            }
+        )
+"""
+
+
+def test_a_label_of_one_of_two_levels_that_the_loss_does_not_tell_apart_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "first_wins.py").write_text(FIRST_WINS)
+    spec = _spec(f"{tmp_path / 'first_wins.py'}:FirstWins")
+    with pytest.raises(SpecError, match=r"any_module\.judge: got 'the detail zero at a loss of 1', .* zero or mean"):
+        run_sweep(spec, tmp_path / "sweep", Resources(local=True))
+
+
 OWN = """
 from tests.orchestrator.running.test_starts import X, _with_epsilon
 from tests.workloads.engine.any_module import AnyModule
