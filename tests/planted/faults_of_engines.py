@@ -36,10 +36,24 @@ FAULTS_OF_ENGINES = (
         _LANES_LAST,
     ),
     Fault(
+        "an entry written from the source's place, not from the index's",
+        "workloads/engine/lookups.py",
+        "_places(node, axis, index), _read_by(index, source), value)",
+        "_places(node, axis, index), source, value)",
+        _LANES_LAST,
+    ),
+    Fault(
+        "rows of an embedding counted on the CPU",
+        "workloads/engine/lookups.py",
+        "(index.unsqueeze(-2) == torch.arange(n_rows, device=index.device)",
+        "(index.unsqueeze(-2) == torch.arange(n_rows)",
+        _LANES_LAST,
+    ),
+    Fault(
         "entries added once for several equal places",
         "workloads/engine/lookups.py",
-        "torch.where(is_place, source.unsqueeze(axis), 0).sum(axis + 1)",
-        "torch.where(is_place, source.unsqueeze(axis), 0).amax(axis + 1)",
+        "_read_by(index, source).unsqueeze(axis), 0).sum(axis + 1)",
+        "_read_by(index, source).unsqueeze(axis), 0).amax(axis + 1)",
         _LANES_LAST,
     ),
     Fault(

@@ -119,14 +119,19 @@ def _gather(node: fx.Node, value: Tensor, dim: int, index: Tensor, **_: Any) -> 
 def _scatter(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: Any) -> Tensor:
     """One place along the axis: the source, where the index says so."""
     axis = axis_of(node, dim)
-    return torch.where(index == _places(node, axis, index), source, value).to(value.dtype)
+    return torch.where(index == _places(node, axis, index), _read_by(index, source), value).to(value.dtype)
 
 
 def _scatter_add(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     axis = axis_of(node, dim)
     # (..., V, K, ..., W), summed over K.
     is_place = index.unsqueeze(axis) == _places(node, axis, index).unsqueeze(axis + 1)
-    return value + torch.where(is_place, source.unsqueeze(axis), 0).sum(axis + 1)
+    return value + torch.where(is_place, _read_by(index, source).unsqueeze(axis), 0).sum(axis + 1)
+
+
+def _read_by(index: Tensor, source: Any) -> Any:
+    """The part of the source that is written: it may be larger than the index."""
+    return source[tuple(slice(size) for size in index.shape[:-1])] if isinstance(source, Tensor) else source
 
 
 def _places(node: fx.Node, axis: int, index: Tensor) -> Tensor:

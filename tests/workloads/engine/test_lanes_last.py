@@ -53,6 +53,8 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "written along an axis": lambda a, b: (
         a.scatter(1, (b[:, :1] > 0).long(), 0.5) * b.scatter(0, (a[:1] > 0).long(), a[1:2])
     ),
+    "written from a larger source": lambda a, b: a.scatter(1, (b[:, :1] > 0).long(), b.detach()),
+    "added from a larger source": lambda a, b: (a * b).scatter_add(1, (b[:, :2] > 0).long(), a.detach()),
     "added along an axis": lambda a, b: (a * b).scatter_add(1, (b[:, :3] > 0).long(), a[:, :3]),
     "gelu": lambda a, b: functional.gelu(a) + functional.relu(b) + torch.tanh(a) + functional.silu(b),
     "attention": lambda a, b: functional.scaled_dot_product_attention(a[None, None], b[None, None], b[None, None])[
@@ -78,6 +80,27 @@ def test_values_and_gradients_of_a_block_are_those_of_each_lane(name: str) -> No
             own = found.expand(*found.shape[:-1], W)[..., lane]
             assert own.dtype == expected.dtype
             torch.testing.assert_close(own, expected)
+
+
+def test_tensors_made_on_the_way_are_on_the_device_of_what_is_read() -> None:
+    """The engine `merged` runs the same rules on a GPU; a tensor of the wrong device ends an operation on `meta` too."""
+
+    def looked_up(table: Tensor, index: Tensor, value: Tensor) -> Tensor:
+        found = (
+            functional.embedding(index, table, padding_idx=0).sum(1) + table.detach()[index[:, 0], index[:, 0]].sum()
+        )
+        return functional.cross_entropy(found * value, index[:, 0]) + value.scatter_add(1, index, value).sum()
+
+    def loss_and_gradient(table: Tensor, index: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        gradient: Tensor = torch.func.grad(looked_up)(table, index, value)
+        return looked_up(table, index, value), gradient
+
+    with torch.device("meta"):
+        inputs = [torch.ones(4, 4), torch.ones(3, 2, dtype=torch.int64), torch.ones(3, 4)]
+    graph = traced(loss_and_gradient, inputs)
+    check_rules(graph)
+    for found in OverLanes(graph).run(*(each.unsqueeze(-1).expand(*each.shape, W) for each in inputs)):
+        assert found.device.type == "meta"
 
 
 def test_one_number_of_another_type_does_not_change_the_type_of_a_tensor() -> None:
