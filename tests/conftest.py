@@ -14,6 +14,7 @@ import pytest
 import typer.main
 from hypothesis import settings
 
+from tests.compilers import no_compiler
 from tests.rays import SHARED_RAYS
 
 # A busy machine takes any time for an example. Tests get their settings when they are defined.
@@ -156,6 +157,13 @@ def no_ray() -> None:
 def _shut_down() -> None:
     if "ray" in sys.modules:
         sys.modules["ray"].shutdown()
+
+
+@pytest.fixture
+def without_compiler() -> Iterator[None]:
+    """Hides this machine's compiler."""
+    with no_compiler():
+        yield
 
 
 @pytest.fixture(scope="module")

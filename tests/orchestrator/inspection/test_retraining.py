@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine import programs
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.testing import defaults
@@ -64,14 +62,6 @@ def edited(sweep: SweepDirectory) -> str:
     row = records(sweep, outcome="degenerate_zero", replicate=0)[0]
     edit_row(sweep, "trainings", row["place"], eval_loss=row["eval_loss"] / 2)
     return f"{row['trial']}/0"
-
-
-@pytest.fixture
-def without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.setenv("CXX", str(tmp_path / "missing"))
-    programs.compiler.cache_clear()
-    yield
-    programs.compiler.cache_clear()
 
 
 def command(*arguments: str) -> tuple[int, str, str]:

@@ -3,7 +3,6 @@
 import io
 import json
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +30,11 @@ from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import load_workload
+from tests.compilers import no_compiler
 from tests.fault.sweeps import curves, outcomes, resume, run, small_sweep
 
 QUIET = Console(quiet=True)
 LONG: dict[str, Any] = {"space": {"n_steps": 10_000, "init_sigma": Float(1e-3, 1.0, log=True)}, "trials": 4000}
-
-
-@pytest.fixture
-def without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.setenv("CXX", str(tmp_path / "missing"))
-    programs.compiler.cache_clear()
-    yield
-    programs.compiler.cache_clear()
 
 
 def test_steps_are_counted_per_shape() -> None:
@@ -147,11 +139,8 @@ def test_a_sweep_in_blocks_is_replayed_and_resumed_in_blocks(
     assert curves(tmp_path / "s") == expected
     assert set(Ledger(tmp_path / "s").trainings()["environment"].to_pylist()) == {directory.environment}
 
-    monkeypatch.setenv("CXX", str(tmp_path / "missing"))
-    programs.compiler.cache_clear()
-    with pytest.raises(UserError, match=r"engine: got 'blocks, but there is no C\+\+ compiler"):
+    with no_compiler(), pytest.raises(UserError, match=r"engine: got 'blocks, but there is no C\+\+ compiler"):
         resume(tmp_path / "s")
-    programs.compiler.cache_clear()
 
 
 class RayCalledError(Exception):

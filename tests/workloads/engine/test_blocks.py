@@ -307,17 +307,12 @@ def test_a_program_that_was_sent_is_neither_traced_nor_compiled(
     assert list((tmp_path / "attnsweep" / "programs").iterdir()) == []
 
 
-def test_without_a_compiler_there_are_no_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from attnsweep.workloads.engine import programs
-
-    monkeypatch.setenv("CXX", str(tmp_path / "missing"))
+def test_without_a_compiler_there_are_no_blocks(
+    without_compiler: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    programs.compiler.cache_clear()
-    try:
-        with pytest.raises(NoCompilerError, match=r"there is no C\+\+ compiler"):
-            ended(CategoryPairs(), trainings_of("P", 2), Programs())
-    finally:
-        programs.compiler.cache_clear()
+    with pytest.raises(NoCompilerError, match=r"there is no C\+\+ compiler"):
+        ended(CategoryPairs(), trainings_of("P", 2), Programs())
 
 
 def test_programs_are_kept_where_this_user_alone_can_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

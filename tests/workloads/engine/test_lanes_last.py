@@ -83,7 +83,7 @@ def test_values_and_gradients_of_a_block_are_those_of_each_lane(name: str) -> No
 
 
 def test_tensors_made_on_the_way_are_on_the_device_of_what_is_read() -> None:
-    """The engine `merged` runs the same rules on a GPU; a tensor of the wrong device ends an operation on `meta` too."""
+    """As the engine `merged` needs it on a GPU. A tensor of another device ends an operation on `meta` too."""
 
     def looked_up(table: Tensor, index: Tensor, value: Tensor) -> Tensor:
         found = (
