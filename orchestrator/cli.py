@@ -23,7 +23,7 @@ from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
 from attnsweep.orchestrator.running_commands import EXIT_INTERRUPTED, mlflow_sync, resume, run
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.errors import PoolError, StoreError, StoreMistakeError, SweepError
+from attnsweep.orchestrator.storage.errors import PoolError, SweepError, is_machines_fault
 from attnsweep.orchestrator.storage.location import as_argument, local_path
 from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.tools.arguments import SweepDir, check_texts
@@ -357,8 +357,7 @@ def main() -> None:
             sys.exit(code)
     except UserError as error:
         _complain(str(error))
-        is_fault = isinstance(error, StoreError) and not isinstance(error, StoreMistakeError)
-        sys.exit(EXIT_FAULT if is_fault else EXIT_MISTAKE)
+        sys.exit(EXIT_FAULT if is_machines_fault(error) else EXIT_MISTAKE)
     except SweepError as fault:
         _complain(f"{fault}\nonce the cause is fixed, continue with: attnsweep resume {as_argument(fault.path)}")
         sys.exit(EXIT_FAULT)

@@ -3,6 +3,7 @@
 Fragments of old versions have no digests: of them it is only checked that they can be read.
 """
 
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -130,8 +131,9 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
             raise
         for fault in (fault for place in places for fault in examine(place).damaged.values()):
             raise fault from error
-        if isinstance(error, OSError) and not is_damage(error):
-            raise unreadable(", ".join(map(str, places)), error) from error
+        failure = error if isinstance(error, OSError) else _quoted(str(error))
+        if failure is not None and not is_damage(failure):
+            raise unreadable(", ".join(map(str, places)), failure) from error
         if type(error).__module__.partition(".")[0] in ("pyarrow", "duckdb", "_duckdb"):
             raise UserError(
                 ", ".join(map(str, places)),
@@ -140,6 +142,12 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
                 fix="see what is wrong with: attnsweep audit DIR",
             ) from error
         raise
+
+
+def _quoted(text: str) -> OSError | None:
+    """The operating system's error that DuckDB quotes from Arrow, if it does."""
+    number = re.search(r"IOError.*\[errno (\d+)\]", text)
+    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else None
 
 
 def set_aside(place: Place, name: str) -> None:

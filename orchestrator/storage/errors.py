@@ -1,5 +1,7 @@
 """Errors that stop a running sweep. Light to import."""
 
+import errno
+
 from attnsweep.workloads.errors import UserError
 
 
@@ -9,6 +11,16 @@ class StoreError(UserError):
 
 class StoreMistakeError(StoreError):
     """An object store refuses a request because of what a user has configured: a bucket, an address, credentials."""
+
+
+_MACHINES = {errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE}
+
+
+def is_machines_fault(error: UserError) -> bool:
+    """Whether an error that a user is told of is a fault of the machine: a disk or a store that fails, or is full."""
+    if isinstance(error, StoreError):
+        return not isinstance(error, StoreMistakeError)
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _MACHINES
 
 
 class SweepError(RuntimeError):

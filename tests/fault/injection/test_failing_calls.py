@@ -165,6 +165,7 @@ def _begin(before: Path, home: Path) -> None:
 
 def _check_said(answer: Answer, home: Path, failure: Failure) -> None:
     assert answer.traceback == "", answer.traceback
+    assert answer.code in (0, 1), answer.said
     if answer.code:
         assert answer.failed is not None
         said = " ".join(answer.said.split())

@@ -5,6 +5,7 @@ import itertools
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -92,6 +93,20 @@ def test_the_token_is_exchanged_for_a_cookie() -> None:
     assert served.token not in cookie
     for host in (HERE, f"localhost:{PORT}"):
         assert served.answer("/", host, f"a=b; {cookie}", PORT)[:2] == (200, "the page")
+
+
+def test_whoever_comes_before_the_first_page_gets_it_once_it_is_made() -> None:
+    """Making it takes seconds, in which the address is shown and opened."""
+    served = ServedReport()
+    with ThreadPoolExecutor() as browser:
+        waiting = browser.submit(served.answer, "/", HERE, f"attnsweep-{PORT}={served.session}", PORT)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.1)
+        served.renew("the page", 0)
+        assert waiting.result(60)[:2] == (200, "the page")
+    never = ServedReport()
+    never.end()
+    assert never.first_page() == ""
 
 
 @pytest.mark.parametrize("target", ["/", "/changes", "/?token=", "/?token=x", "/?token=é", "/?token=\ud800", "/?x=y"])
