@@ -1,6 +1,5 @@
 """Studies compile where they can."""
 
-
 import pytest
 
 from attnsweep.reproduction.block_programs import block_programs
