@@ -9,7 +9,6 @@ Of an interrupted sweep whose trials do not depend on each other, `--trials M` t
 import argparse
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.storage.lease import LEASE_FILE
 from attnsweep.orchestrator.storage.location import locate
-from attnsweep.orchestrator.storage.sweep_directory import COURSE_FILE, SWEEP_FILE, SweepDirectory
+from attnsweep.orchestrator.storage.sweep_directory import COURSE, SWEEP_FILE, SweepDirectory
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import load_workload
 
@@ -69,13 +68,13 @@ def publish(source: Path, target: Path, *, ends_only: bool, last_heads: bool = F
     for column, value in columns.items():
         tables["trainings"] = _with_value(tables["trainings"], column, value)
     files = {Path(path).name: digest for path, digest in sweep.files.items()}
-    kept = sweep if spec == sweep.spec else replace(sweep, spec=spec, spec_sha256=spec.sha256(), files=files)
+    kept = sweep if spec == sweep.spec else sweep.but(spec=spec, spec_sha256=spec.sha256(), files=files)
     with LedgerWriter(locate(target), schemas, kept.spec_sha256) as writer:
         writer.commit("published", *(table if table.num_rows else None for table in tables.values()))
     command = re.sub(r"(?<![^\s=])/\S*", lambda path: Path(path[0]).name, sweep.provenance["command"])
-    (target / SWEEP_FILE).write_text(replace(kept, provenance={**sweep.provenance, "command": command}).text())
+    (target / SWEEP_FILE).write_text(kept.but(provenance={**sweep.provenance, "command": command}).text())
     if trials is None:
-        (target / COURSE_FILE).write_bytes((source / COURSE_FILE).read_bytes())
+        (target / COURSE.name).write_bytes((source / COURSE.name).read_bytes())
     else:
         SweepDirectory.open(target).record_run(finished=True, seconds=sweep.seconds_spent)
     (target / LEASE_FILE).unlink(missing_ok=True)

@@ -26,8 +26,8 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.study import read_trials
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.location import Location
-from attnsweep.orchestrator.storage.record_file import DamagedRecordError
-from attnsweep.orchestrator.storage.replays import REPLAYS_FILE, read_replays
+from attnsweep.orchestrator.storage.record import DamagedRecordError
+from attnsweep.orchestrator.storage.replays import REPLAYS, read_replays
 from attnsweep.orchestrator.storage.stored_code import check_trusted, code_of, load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import TrialValues, trial_values
@@ -126,7 +126,7 @@ def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
     try:
         replays = read_replays(directory)
     except DamagedRecordError as damage:
-        return [Check(f"{REPLAYS_FILE} cannot be read", (_problem(damage),))]
+        return [Check(f"{REPLAYS.name} cannot be read", (_problem(damage),))]
     if replays is None:
         lacking = Problem("no training was replayed", RESUME)
         return [Check("replayed no training", (lacking,))] if finished else []

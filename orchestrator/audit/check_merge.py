@@ -6,8 +6,8 @@ from attnsweep.orchestrator.audit.check_files import check_files, check_links, c
 from attnsweep.orchestrator.audit.check_stored import check_stored
 from attnsweep.orchestrator.audit.problems import Audit, Check, Faults, Problem
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.record_file import DamagedRecordError
-from attnsweep.orchestrator.storage.sweep_directory import COURSE_FILE, SWEEP_FILE, SweepDirectory
+from attnsweep.orchestrator.storage.record import DamagedRecordError
+from attnsweep.orchestrator.storage.sweep_directory import COURSE, SWEEP_FILE, SweepDirectory
 from attnsweep.workloads.errors import UserError
 
 _COUNT = "sweeps with another number of trainings than when they were merged"
@@ -52,7 +52,7 @@ def _is_finished(directory: SweepDirectory) -> tuple[bool | None, list[Check]]:
         return directory.finished, []
     except DamagedRecordError as damage:
         problem = Problem(f"{damage.subject}: {damage.given}", _AGAIN)
-        return None, [Check(f"{COURSE_FILE} cannot be read", (problem,))]
+        return None, [Check(f"{COURSE.name} cannot be read", (problem,))]
 
 
 def _compare_sources(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> tuple[Problem, ...]:

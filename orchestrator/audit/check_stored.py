@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from pydantic import BaseModel, RootModel
+from pydantic import ConfigDict
 
 from attnsweep.orchestrator.audit.problems import Problem
 from attnsweep.orchestrator.inspection.kept_weights import FOLDER as WEIGHTS
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.place import CHECKPOINTS, digest
-from attnsweep.orchestrator.storage.promise import PROMISE_FILE, Promise
-from attnsweep.orchestrator.storage.record_file import DamagedRecordError, read_record
+from attnsweep.orchestrator.storage.promise import PROMISE
+from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile
 from attnsweep.orchestrator.storage.sources import source_file
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
@@ -24,8 +24,10 @@ _NAMED_BY_DIGEST = {
 _DISK = "check its disk, and your access to it"
 
 
-class _AnyRecord(RootModel[dict[str, Any]]):
+class _AnyRecord(Record):
     """A record of which only the digest is checked."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 def check_stored(directory: SweepDirectory) -> tuple[Problem, ...]:
@@ -38,11 +40,11 @@ def _problems(directory: SweepDirectory) -> Iterator[Problem]:
         yield from _named_by_digest(directory, folder)
     # Most sweeps have none.
     with suppress(FileNotFoundError):
-        yield from _record(directory, PROMISE_FILE, Promise, "remove it: no result depends on a forecast's promise")
+        yield from _record(directory, PROMISE)
     for each in directory.sources:
         file, fix = source_file(each.sweep), f"copy it from {each.place}"
         try:
-            yield from _record(directory, file, _AnyRecord, fix)
+            yield from _record(directory, RecordFile(file, _AnyRecord, fix))
         except FileNotFoundError:
             yield Problem(f"{directory.place}/{file}: no such file", fix)
 
@@ -66,8 +68,8 @@ def _named_by_digest(directory: SweepDirectory, folder: str) -> Iterator[Problem
                 yield Problem(f"{path}: a file that does not match its checksum", _NAMED_BY_DIGEST[folder])
 
 
-def _record(directory: SweepDirectory, file: str, kind: type[BaseModel], fix: str) -> Iterator[Problem]:
+def _record(directory: SweepDirectory, file: RecordFile[Any]) -> Iterator[Problem]:
     try:
-        read_record(directory.place, file, kind, fix)
+        file.read(directory.place)
     except (DamagedRecordError, StoreError) as damage:
         yield Problem(f"{damage.subject}: {damage.given}", damage.fix)

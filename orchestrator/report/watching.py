@@ -10,7 +10,7 @@ from attnsweep.orchestrator.ledger.fragments import fragment_names
 from attnsweep.orchestrator.report.page import write_report
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.whereabouts import read_whereabouts
+from attnsweep.orchestrator.storage.whereabouts import PROGRESS
 
 _LOOK_SECONDS = 2.0
 
@@ -55,6 +55,6 @@ def changes(directories: Sequence[Location], ended: threading.Event) -> Iterator
 
 
 def _state(directory: SweepDirectory) -> tuple[bool, bool, list[str]]:
-    said = None if directory.finished else read_whereabouts(directory.place)
+    said = None if directory.finished else PROGRESS.read_if_sound(directory.place)
     is_running = said is not None and said.is_running(datetime.now(UTC))
     return is_running, directory.finished, fragment_names(directory.place)

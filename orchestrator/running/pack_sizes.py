@@ -12,35 +12,32 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from attnsweep.orchestrator.storage.environment import Engine
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.record import Record, RecordFile
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.user_state import state_folder
 from attnsweep.orchestrator.training.identity import Shape
 from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.workloads.engine.device_memory import MemoryOfPacks, PackMemory
-from attnsweep.workloads.errors import UserError
 
-_FILE = "pack_sizes.json"
 _FEWEST_LANE_STEPS = 1_000_000
 """That a run trains before later sweeps begin with its sizes. In a shorter one starting a pack is most of its time."""
 _Size = Annotated[int, Field(ge=1)]
 _Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class Measured(BaseModel):
+class Measured(Record):
     """What is known of one shape on one type of accelerator.
 
     Attributes:
         rates: By pack size, training steps per second; of a size that gained too little, the rate of a smaller one.
         limit: No pack is larger.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rates: Mapping[_Size, _Rate]
     limit: _Size
@@ -50,12 +47,13 @@ class Measured(BaseModel):
         return self.model_copy(update={"limit": max(PackSizer.largest, *self.rates)})
 
 
-class _Kept(BaseModel):
+class _Kept(Record):
     """The file: by the type of accelerator, by the shape as JSON."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     sizes: Mapping[str, Mapping[str, Measured]]
+
+
+_KEPT = RecordFile("pack_sizes.json", _Kept, "remove it: no result depends on it")
 
 
 _Sizes: TypeAlias = Mapping[str, Mapping[str, Measured]]
@@ -127,8 +125,7 @@ class PackSizes:
         found = self._with_found(self._kept)
         if _sizes_in(found) != _sizes_in(self._kept):
             self._kept = found
-            with suppress(StoreError):
-                _write(found, self._place)
+            _KEPT.write_passing(self._place, _Kept(sizes=found))
 
     def save_for_user(self) -> None:
         """Writes what was found for this user's later sweeps, if this run has trained for long enough to know.
@@ -143,7 +140,7 @@ class PackSizes:
             found = self._with_found(_read(place))
             for by_shape in found.values():
                 by_shape.update({shape: each.without_limit() for shape, each in by_shape.items() if each.rates})
-            _write(found, place)
+            _KEPT.write_passing(place, _Kept(sizes=found))
 
     def _with_found(self, kept: _Sizes) -> dict[str, dict[str, Measured]]:
         found = {accelerator: dict(by_shape) for accelerator, by_shape in kept.items()}
@@ -153,16 +150,10 @@ class PackSizes:
         return found
 
 
-def _write(sizes: _Sizes, place: Place) -> None:
-    place.put_passing_text(_FILE, _Kept(sizes=sizes).model_dump_json() + "\n")
-
-
 def _read(place: Place) -> _Sizes:
     """What earlier runs have found; nothing where that cannot be read."""
-    try:
-        return _Kept.model_validate_json(place.read_text(_FILE)).sizes
-    except (OSError, UserError, UnicodeDecodeError, ValidationError):
-        return {}
+    kept = _KEPT.read_if_sound(place)
+    return kept.sizes if kept else {}
 
 
 def _sizes_in(kept: _Sizes) -> object:

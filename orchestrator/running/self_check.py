@@ -15,7 +15,7 @@ import pyarrow as pa
 from attnsweep.orchestrator.inspection.deviation import Deviation, deviation
 from attnsweep.orchestrator.inspection.recorded import by_training, recorded_rows, recorded_tasks, to_replay
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.replays import Replays, write_replays
+from attnsweep.orchestrator.storage.replays import REPLAYS, Replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.identity import Shape, Task
 from attnsweep.orchestrator.training.messages import PackOrder, Raised, Trained
@@ -113,5 +113,5 @@ def _record(
     replays = Replays(
         deviations=finite | dict.fromkeys(raised), disagreeing=disagreeing | dict(raised), in_packs=in_packs
     )
-    write_replays(directory, replays)
+    REPLAYS.write(directory.place, replays)
     return replays

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
-
+from attnsweep.orchestrator.storage.record import Record
 from attnsweep.orchestrator.storage.training_code import digests_of
 from attnsweep.workloads.errors import UserError
 
@@ -23,15 +22,13 @@ _LIBRARIES = ("attnsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "numpy
 _MOST_NAMED = 5
 
 
-class Environment(BaseModel):
+class Environment(Record):
     """Versions of libraries, and digests of the modules that train.
 
     Attributes:
         versions: Version by library, of `python`, and of the compiler unless the engine is `vmapped`.
         code: Digest by module, from `digests_of`.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     versions: Mapping[str, str]
     code: Mapping[str, str]

@@ -6,21 +6,18 @@ import platform
 from contextlib import suppress
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.place import Place
-from attnsweep.orchestrator.storage.record_file import parse_record, record_text
+from attnsweep.orchestrator.storage.record import Record, RecordFile
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.user_state import state_folder
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
-PROMISE_FILE = "promise.json"
 
-
-class Promise(BaseModel):
+class Promise(Record):
     """What a forecast says that a sweep costs.
 
     Attributes:
@@ -31,14 +28,15 @@ class Promise(BaseModel):
         n_bytes: On disk, all tables.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     seconds: float = Field(ge=0, allow_inf_nan=False)
     seconds_low: float = Field(ge=0, allow_inf_nan=False)
     seconds_high: float = Field(ge=0, allow_inf_nan=False)
     is_bound: bool
     n_rows: int = Field(ge=0)
     n_bytes: int = Field(ge=0)
+
+
+PROMISE = RecordFile("promise.json", Promise, "remove it: no result depends on a forecast's promise")
 
 
 def remember_promise(spec: Sweep, environment: str, promise: Promise) -> None:
@@ -52,29 +50,23 @@ def remember_promise(spec: Sweep, environment: str, promise: Promise) -> None:
     with suppress(OSError, RuntimeError, StoreError, UserError):
         folder = _of_user(spec, environment)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        LocalFolder(folder).put_passing_text(PROMISE_FILE, record_text(promise))
+        PROMISE.write_passing(LocalFolder(folder), promise)
 
 
 def take_promise(directory: SweepDirectory) -> None:
     """Copies what was promised for a new sweep to its directory, if anything was. A failure is no error."""
     with suppress(OSError, RuntimeError, StoreError, UserError):
-        promise = _read(LocalFolder(_of_user(directory.spec, directory.environment or "")))
+        promise = PROMISE.read_if_sound(LocalFolder(_of_user(directory.spec, directory.environment or "")))
         if promise is not None:
-            directory.place.put_passing_text(PROMISE_FILE, record_text(promise))
+            PROMISE.write_passing(directory.place, promise)
 
 
 def promise_of(directory: SweepDirectory) -> Promise | None:
     """What was promised for a sweep; `None` if nothing was, if it cannot be read, or if trials were added since."""
-    return None if directory.is_extended else _read(directory.place)
+    return None if directory.is_extended else PROMISE.read_if_sound(directory.place)
 
 
 def _of_user(spec: Sweep, environment: str) -> Path:
     """The folder of the promise. The price does not depend on the sweep's seed."""
     key = [spec.but(seed=0).sha256(), environment, platform.node()]
     return state_folder() / "promises" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
-
-
-def _read(place: Place) -> Promise | None:
-    with suppress(OSError, UserError, ValueError):
-        return parse_record(place.read_text(PROMISE_FILE), Promise)
-    return None

@@ -2,13 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from pydantic import BaseModel, ConfigDict
-
-from attnsweep.orchestrator.storage.location import as_argument
-from attnsweep.orchestrator.storage.record_file import DamagedRecordError, read_record, record_text
+from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
-REPLAYS_FILE = "replays.json"
 LIKELY_CAUSES = (
     "the workload draws random numbers outside the seeded streams, as biases of torch.nn layers may be",
     "a Python attribute of the module, which is no tensor, differs between trainings that share a pack",
@@ -18,7 +14,7 @@ LIKELY_CAUSES = (
 """Why a training may end differently in another pack, the likeliest first."""
 
 
-class Replays(BaseModel):
+class Replays(Record):
     """The results of the trainings that were trained again.
 
     Attributes:
@@ -26,8 +22,6 @@ class Replays(BaseModel):
         disagreeing: The columns in which a training differs, by training id.
         in_packs: The ids of those that were trained again in a pack with others; the rest were alone.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     deviations: Mapping[str, float | None]
     disagreeing: Mapping[str, list[str]]
@@ -67,15 +61,17 @@ class Replays(BaseModel):
         return f"({len(self.deviations) - n_in_packs} alone, {n_in_packs} in other packs)" if n_in_packs else "alone"
 
 
+REPLAYS = RecordFile("replays.json", Replays, "replay them again with: attnsweep resume {}")
+
+
 def read_replays(directory: SweepDirectory) -> Replays | None:
     """The record of an earlier run; `None` if there is none.
 
     Raises:
         DamagedRecordError: If it is not what was written.
     """
-    again = f"replay them again with: attnsweep resume {as_argument(directory.place)}"
     try:
-        return read_record(directory.place, REPLAYS_FILE, Replays, again)
+        return REPLAYS.read(directory.place)
     except FileNotFoundError:
         return None
 
@@ -86,8 +82,3 @@ def earlier_replays(directory: SweepDirectory) -> Replays | None:
         return read_replays(directory)
     except DamagedRecordError:
         return None
-
-
-def write_replays(directory: SweepDirectory, replays: Replays) -> None:
-    """Writes the record."""
-    directory.place.put_text(REPLAYS_FILE, record_text(replays))

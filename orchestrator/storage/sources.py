@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.record import Record
 from attnsweep.workloads.errors import UserError
 
 TRIALS_APART = 1_000_000
@@ -17,7 +18,7 @@ class CutShortError(UserError):
     """The directory holds a merge that has not ended."""
 
 
-class Source(BaseModel):
+class Source(Record):
     """One sweep of a merged directory.
 
     Attributes:
@@ -27,8 +28,6 @@ class Source(BaseModel):
         first_trial: What its trial 0 is called in the merged directory.
         n_trainings: Its rows.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     sweep: str
     place: str

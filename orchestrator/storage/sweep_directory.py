@@ -1,12 +1,11 @@
 """The record of a sweep, `sweep.json`: the resolved spec, and where and how it was run."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from types import MappingProxyType
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
+from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, SkipValidation, field_serializer, model_validator
 
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.environment import Engine, Environment
@@ -15,13 +14,7 @@ from attnsweep.orchestrator.storage.location import Location, as_argument, locat
 from attnsweep.orchestrator.storage.output_file import unwritable
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.provenance import current_provenance, new_identity
-from attnsweep.orchestrator.storage.record_file import (
-    DamagedRecordError,
-    parse_record,
-    read_record,
-    reason_of,
-    record_text,
-)
+from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile, reason_of
 from attnsweep.orchestrator.storage.sources import Source, refuse_cut_short
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep, sha256_of
@@ -32,11 +25,9 @@ from attnsweep.workloads.user_code import UserCode
 SWEEP_FILE = "sweep.json"
 STUDY_FILE = "study.journal"
 REPORT_FILE = "report/report.html"
-COURSE_FILE = "course.json"
 _CODE_FOLDER = "code"
 _NOTHING_TO_REMEMBER = Annotation()
 _BASES_FOLDER = "bases"
-_RESTORE = "restore the file: a sweep's record is not edited, run a new sweep instead"
 
 CodeFile = Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]*(/[^/.\x00-\x1f][^/\x00-\x1f]*)*\.py$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -45,51 +36,12 @@ TrialNumber = Annotated[int, Field(ge=0)]
 BaseName = Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
 
 
-class _Stored(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    sweep: str
-    spec: Sweep
-    spec_sha256: str
-    defaults: Mapping[str, Scalar]
-    provenance: Mapping[str, Any]
-    environments: Mapping[str, Environment] = {}
-    # Left out where it is empty, as in records of earlier versions.
-    code: Mapping[CodeFile, Sha256] = Field(default={}, exclude_if=lambda code: not code)
-    files: Mapping[str, Sha256] = Field(default={}, exclude_if=lambda files: not files)
-    more_trials: int = Field(default=0, ge=0, exclude_if=lambda more: not more)
-    more_replicates: tuple[Addend, ...] = Field(default=(), exclude_if=lambda more: not more)
-    note: str = Field(default="", exclude_if=lambda note: not note)
-    tags: Mapping[str, str] = Field(default={}, exclude_if=lambda tags: not tags)
-    bases: Mapping[BaseName, str] = Field(default={}, exclude_if=lambda bases: not bases)
-    keep_weights: tuple[TrialNumber, ...] = Field(default=(), exclude_if=lambda trials: not trials)
-    sources: tuple[Source, ...] = Field(default=(), exclude_if=lambda sources: not sources)
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _check_spec(cls, fields: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        stored = validate(fields)
-        # The sha256 of the stored values, not of the model, which may have gained fields since.
-        if isinstance(spec := fields["spec"], dict) and sha256_of(spec) != stored.spec_sha256:
-            raise ValueError("a spec that does not match its sha256")
-        return stored
-
-
-class _Course(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    finished: bool
-    seconds: float = Field(ge=0, allow_inf_nan=False)
-
-
-@dataclass(frozen=True)
-class SweepDirectory:
-    """One sweep and its place.
+class SweepRecord(Record):
+    """What `sweep.json` holds. Fields that earlier versions did not have are left out of it where they are empty.
 
     Attributes:
-        place: The directory, or the prefix in an object store.
         sweep: The sweep's identity, also in the ledger's column `sweep` and as the name of MLflow's parent run.
-        spec: What is swept, with the trials and replicates that were added later.
+        spec: What is swept, with the trials and replicates that were added later; the file has that of the start.
         spec_sha256: Hash of the stored spec, which is that of the sweep's start.
         defaults: The workload's values, at the sweep's start, for parameters that the spec does not name.
         provenance: Versions, git commit, hardware and command at the sweep's start.
@@ -104,22 +56,65 @@ class SweepDirectory:
         sources: The sweeps that it was merged from; none for a sweep that was run.
     """
 
-    place: Place
     sweep: str
     spec: Sweep
     spec_sha256: str
     defaults: Mapping[str, Scalar]
     provenance: Mapping[str, Any]
-    environments: Mapping[str, Environment] = field(default_factory=dict)
-    code: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
-    more_trials: int = 0
-    more_replicates: tuple[int, ...] = ()
-    note: str = ""
-    tags: Mapping[str, str] = field(default_factory=dict)
-    bases: Mapping[str, str] = field(default_factory=dict)
-    keep_weights: tuple[int, ...] = ()
-    sources: tuple[Source, ...] = ()
+    environments: Mapping[str, Environment] = {}
+    code: Mapping[CodeFile, Sha256] = Field(default={}, exclude_if=lambda code: not code)
+    files: Mapping[str, Sha256] = Field(default={}, exclude_if=lambda files: not files)
+    more_trials: int = Field(default=0, ge=0, exclude_if=lambda more: not more)
+    more_replicates: tuple[Addend, ...] = Field(default=(), exclude_if=lambda more: not more)
+    note: str = Field(default="", exclude_if=lambda note: not note)
+    tags: Mapping[str, str] = Field(default={}, exclude_if=lambda tags: not tags)
+    bases: Mapping[BaseName, str] = Field(default={}, exclude_if=lambda bases: not bases)
+    keep_weights: tuple[TrialNumber, ...] = Field(default=(), exclude_if=lambda trials: not trials)
+    sources: tuple[Source, ...] = Field(default=(), exclude_if=lambda sources: not sources)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _read(cls, fields: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        found = validate(fields)
+        if not isinstance(spec := fields["spec"], dict):
+            return found
+        # The sha256 of the stored values, not of the model, which may have gained fields since.
+        if sha256_of(spec) != found.spec_sha256:
+            raise ValueError("a spec that does not match its sha256")
+        return found.model_copy(update={"spec": found._added.of(found.spec)})
+
+    @field_serializer("spec")
+    def _at_the_start(self, spec: Sweep) -> dict[str, Any]:
+        return Extension(-self._added.trials, -self._added.replicates).of(spec).model_dump(mode="json")
+
+    @property
+    def _added(self) -> Extension:
+        return Extension(self.more_trials, sum(self.more_replicates))
+
+
+class Course(Record):
+    """What `course.json` holds: whether a run has spent the sweep's budget, and the wall seconds of all runs."""
+
+    finished: bool
+    seconds: float = Field(ge=0, allow_inf_nan=False)
+
+
+_RECORD = RecordFile(
+    SWEEP_FILE, SweepRecord, "restore the file: a sweep's record is not edited, run a new sweep instead"
+)
+COURSE = RecordFile("course.json", Course, "write it anew with: attnsweep resume {}")
+
+
+class SweepDirectory(SweepRecord):
+    """One sweep and its place.
+
+    Attributes:
+        place: The directory, or the prefix in an object store.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    place: SkipValidation[Place] = Field(exclude=True)
 
     @staticmethod
     def is_there(where: Location) -> bool:
@@ -236,7 +231,7 @@ class SweepDirectory:
         """As `open`, and also where a merge has not ended."""
         place = locate(where)
         try:
-            stored = read_record(place, SWEEP_FILE, _Stored, _RESTORE)
+            stored = _RECORD.read(place)
         except OSError as error:
             raise UserError(
                 "DIR",
@@ -246,8 +241,11 @@ class SweepDirectory:
                     place, SWEEP_FILE, otherwise=f"give the directory that `attnsweep run` printed ({error.strerror})"
                 ),
             ) from error
-        found = cls(place, **{name: getattr(stored, name) for name in _Stored.model_fields})
-        return replace(found, spec=found._added.of(stored.spec))
+        return cls.model_construct(place=place, **dict(stored))
+
+    def but(self, **changes: Any) -> "SweepDirectory":
+        """The same with some fields changed. Writes nothing: see `record_as`."""
+        return self.model_copy(update=changes)
 
     @property
     def environment(self) -> str | None:
@@ -281,7 +279,7 @@ class SweepDirectory:
     def entering(self, environment: Environment) -> "SweepDirectory":
         """The sweep with this environment as its latest. Writes nothing: see `record_as`."""
         others = {name: each for name, each in self.environments.items() if name != environment.id}
-        return replace(self, environments={**others, environment.id: environment})
+        return self.but(environments={**others, environment.id: environment})
 
     @property
     def stages(self) -> tuple[int, ...]:
@@ -304,16 +302,11 @@ class SweepDirectory:
         """Whether anything was added after the sweep's start."""
         return bool(self._added)
 
-    @property
-    def _added(self) -> Extension:
-        return Extension(self.more_trials, sum(self.more_replicates))
-
     def extended(self, more: Extension) -> "SweepDirectory":
         """The sweep with what is added to it. Writes nothing: see `record_as`."""
         replicates = (*self.more_replicates, *([more.replicates] if more.replicates else []))
-        return replace(
-            self, spec=more.of(self.spec), more_trials=self.more_trials + more.trials, more_replicates=replicates
-        )
+        more_trials = self.more_trials + more.trials
+        return self.but(spec=more.of(self.spec), more_trials=more_trials, more_replicates=replicates)
 
     def record_as(self, changed: "SweepDirectory") -> None:
         """Replaces the record, which the caller has read under the writer's lock. Mends a damaged `course.json`."""
@@ -323,9 +316,10 @@ class SweepDirectory:
             course = None
         if course is None or changed.spec != self.spec:
             # In this order: a sweep that is not finished and has nothing to do is finished by the next `resume`.
-            self._put_course(_Course(finished=False, seconds=course.seconds if course else 0.0))
+            seconds = course.seconds if course else 0.0
+            COURSE.write(self.place, Course(finished=False, seconds=seconds))
         if changed != self:
-            self.place.put_text(SWEEP_FILE, changed.text())
+            _RECORD.write(self.place, changed)
 
     def record(self) -> str:
         """The text of `sweep.json`."""
@@ -343,42 +337,17 @@ class SweepDirectory:
 
     def record_run(self, *, finished: bool, seconds: float) -> None:
         """Records the end of a run: whether the budget is spent, and the run's seconds."""
-        self._put_course(_Course(finished=finished, seconds=self.seconds_spent + seconds))
+        COURSE.write(self.place, Course(finished=finished, seconds=self.seconds_spent + seconds))
 
-    def _course(self) -> _Course:
+    def _course(self) -> Course:
         try:
-            return read_record(self.place, COURSE_FILE, _Course, f"write it anew with: {self._resume}")
+            return COURSE.read(self.place)
         except FileNotFoundError:
-            return _Course(finished=False, seconds=0.0)
-
-    def _put_course(self, course: _Course) -> None:
-        self.place.put_text(COURSE_FILE, record_text(course))
-
-    @property
-    def _resume(self) -> str:
-        return f"attnsweep resume {as_argument(self.place)}"
+            return Course(finished=False, seconds=0.0)
 
     def text(self) -> str:
         """The record of this identity, as `sweep.json` holds it."""
-        return record_text(
-            _Stored(
-                sweep=self.sweep,
-                spec=Extension(-self._added.trials, -self._added.replicates).of(self.spec),
-                spec_sha256=self.spec_sha256,
-                defaults=self.defaults,
-                provenance=self.provenance,
-                environments=self.environments,
-                code=self.code,
-                files=self.files,
-                more_trials=self.more_trials,
-                more_replicates=self.more_replicates,
-                note=self.note,
-                tags=self.tags,
-                bases=self.bases,
-                keep_weights=self.keep_weights,
-                sources=self.sources,
-            )
-        )
+        return _RECORD.text(self)
 
 
 def code_file(sha256: str) -> str:
@@ -398,7 +367,7 @@ def _check_readable(directory: SweepDirectory) -> None:
         SpecError: If not.
     """
     try:
-        parse_record(directory.text(), _Stored)
+        _RECORD.parse(directory.text())
     except ValueError as error:
         raise SpecError(
             "SPEC",

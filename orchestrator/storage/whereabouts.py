@@ -2,16 +2,13 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+from pydantic import AwareDatetime
 
-from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.place import Place
-from attnsweep.workloads.errors import UserError
+from attnsweep.orchestrator.storage.record import Record, RecordFile
 
-_FILE = "progress.json"
 _WRITE_SECONDS = 3.0
 _UPLOAD_SECONDS = 15.0
 """The same for an object store, whose answer the driver waits for."""
@@ -19,7 +16,7 @@ _ALIVE = timedelta(minutes=1)
 """A driver that has written nothing for longer may be dead."""
 
 
-class PackUnderWay(BaseModel):
+class PackUnderWay(Record):
     """A pack that is being trained: how many trainings, and the last that its trainer reported.
 
     Attributes:
@@ -29,8 +26,6 @@ class PackUnderWay(BaseModel):
         n_running: Those that have not ended; `None` if nothing is known.
         where: The host and the device that train it; empty if not known.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     pack: str
     n_trainings: int
@@ -46,7 +41,7 @@ class PackUnderWay(BaseModel):
         return f"{self.n_trainings} trainings{alive}, step {self.step} of {self.n_steps}{on}"
 
 
-class Whereabouts(BaseModel):
+class Whereabouts(Record):
     """What the driver last wrote.
 
     Attributes:
@@ -56,8 +51,6 @@ class Whereabouts(BaseModel):
         packs: The packs in training.
         mlflow: What MLflow does not have yet, in words; empty if it has all, or nothing is known.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     at: AwareDatetime
     doing: str
@@ -77,6 +70,9 @@ class Whereabouts(BaseModel):
     def is_running(self, now: datetime) -> bool:
         """Whether the driver has recently written that it was at work."""
         return bool(self.doing) and now - self.at <= _ALIVE
+
+
+PROGRESS = RecordFile("progress.json", Whereabouts, "remove it: no result depends on it")
 
 
 class Beacon:
@@ -107,16 +103,7 @@ class Beacon:
     def _write(self, doing: str, packs: Sequence[PackUnderWay], mlflow: str = "") -> None:
         at = datetime.now(UTC)
         now = Whereabouts(at=at, doing=doing, n_asked=self._n_asked, packs=tuple(packs), mlflow=mlflow)
-        with suppress(StoreError):
-            self._place.put_passing_text(_FILE, now.model_dump_json() + "\n")
-
-
-def read_whereabouts(place: Place) -> Whereabouts | None:
-    """What the driver last wrote; `None` if there is nothing readable, as of sweeps of earlier versions."""
-    try:
-        return Whereabouts.model_validate_json(place.read_text(_FILE))
-    except (OSError, UserError, UnicodeDecodeError, ValidationError):
-        return None
+        PROGRESS.write_passing(self._place, now)
 
 
 def packs_in_words(packs: Sequence[PackUnderWay]) -> str:

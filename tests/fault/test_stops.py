@@ -20,7 +20,7 @@ from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.signals import STOP_SECONDS
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.whereabouts import Beacon, read_whereabouts
+from attnsweep.orchestrator.storage.whereabouts import PROGRESS, Beacon
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, Report, TrainerLost
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
 from attnsweep.orchestrator.training.resources import Resources
@@ -130,7 +130,7 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     assert sweeps.outcomes(path) == sweeps.outcomes(undisturbed)
     assert sweeps.curves(path) == sweeps.curves(undisturbed)
     assert list((path / "checkpoints").iterdir()) == []
-    assert (said := read_whereabouts(LocalFolder(path))) is not None
+    assert (said := PROGRESS.read_if_sound(LocalFolder(path))) is not None
     assert (said.doing, said.n_asked, said.packs) == ("", 2, ())
 
 

@@ -3,14 +3,14 @@
 from tests.planted.fault import Fault
 
 _BYTES = "tests/orchestrator/audit/test_every_byte.py"
-_RECORDS = "tests/orchestrator/storage/test_record_file.py"
+_RECORDS = "tests/orchestrator/storage/test_record.py"
 
 FAULTS_OF_STORED_FILES = (
     Fault(
         "a record's spelling is not looked at",
-        "orchestrator/storage/record_file.py",
-        "            is_as_written = text == _written(content)\n",
-        "            is_as_written = True\n",
+        "orchestrator/storage/record.py",
+        "                is_as_written = text == _written(content)\n",
+        "                is_as_written = True\n",
         (_RECORDS,),
     ),
     Fault(

@@ -19,7 +19,7 @@ from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.location import Location, as_argument, locate
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
-from attnsweep.orchestrator.storage.whereabouts import read_whereabouts
+from attnsweep.orchestrator.storage.whereabouts import PROGRESS
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.workloads.errors import UserError
 
@@ -125,7 +125,7 @@ def _listed(place: Place, n_bytes: int) -> Listed:
 def _state(directory: SweepDirectory) -> str:
     if directory.finished:
         return "finished"
-    said = read_whereabouts(directory.place)
+    said = PROGRESS.read_if_sound(directory.place)
     return "running" if said is not None and said.is_running(datetime.now(UTC)) else "not finished"
 
 

@@ -18,7 +18,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.location import Location, as_argument
 from attnsweep.orchestrator.storage.replays import earlier_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.whereabouts import PackUnderWay, read_whereabouts, span
+from attnsweep.orchestrator.storage.whereabouts import PROGRESS, PackUnderWay, span
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
@@ -91,7 +91,7 @@ def follow_status(where: Location) -> None:
         while True:
             directory = SweepDirectory.open(where)
             live.update("\n".join(_lines(directory)), refresh=True)
-            said = read_whereabouts(directory.place)
+            said = PROGRESS.read_if_sound(directory.place)
             if directory.finished or said is None or not said.is_running(datetime.now(UTC)):
                 return
             ticks.wait(_LOOK_SECONDS)
@@ -99,7 +99,7 @@ def follow_status(where: Location) -> None:
 
 def _lines(directory: SweepDirectory) -> Iterator[str]:
     spec, now = directory.spec, datetime.now(UTC)
-    said = None if directory.finished else read_whereabouts(directory.place)
+    said = None if directory.finished else PROGRESS.read_if_sound(directory.place)
     counts = Ledger(directory.place).ask(partial(_read, spec=spec))
     replays = earlier_replays(directory)
     fault = None if replays is None else replays.fault

@@ -1,7 +1,6 @@
 """Each kind of damage to the ledger, the study and the record is found, and named."""
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -49,7 +48,7 @@ def test_a_page_that_is_damaged_behind_a_whole_footer(sweep: SweepDirectory) -> 
 
 
 def test_a_file_of_another_sweep(sweep: SweepDirectory) -> None:
-    edit(replace(sweep, spec_sha256="5ec" * 21 + "a"), "heads", lambda rows: rows)
+    edit(sweep.but(spec_sha256="5ec" * 21 + "a"), "heads", lambda rows: rows)
     problems = problems_of(audit(sweep.place))
     assert len(problems) == 3
     assert all("rows of another sweep, of the spec 5ec5ec5ec5ec" in problem for problem in problems)

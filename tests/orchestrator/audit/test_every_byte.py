@@ -18,8 +18,7 @@ from attnsweep.orchestrator.inspection.kept_weights import keep_weights
 from attnsweep.orchestrator.ledger.fragments import TABLES
 from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.storage.place import CHECKPOINTS
-from attnsweep.orchestrator.storage.promise import PROMISE_FILE, Promise
-from attnsweep.orchestrator.storage.record_file import record_text
+from attnsweep.orchestrator.storage.promise import PROMISE, Promise
 from attnsweep.orchestrator.storage.replays import read_replays
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -37,7 +36,7 @@ KINDS = {
     "merged": {"sweep.json", "course.json", "trainings", "curves", "heads", "sources"},
 }
 """The files that each directory must have, for the test to mean something."""
-PROMISE = Promise(seconds=1e-5, seconds_low=1e-6, seconds_high=1e-4, is_bound=True, n_rows=30, n_bytes=1000)
+PROMISED = Promise(seconds=1e-5, seconds_low=1e-6, seconds_high=1e-4, is_bound=True, n_rows=30, n_bytes=1000)
 
 OWN = """
 from attnsweep import Float, Sweep
@@ -73,7 +72,7 @@ def path(home: Path) -> Path:
     """A sweep with a promise, a checkpoint that a killed driver left, and weights that are kept."""
     directory = SweepDirectory.open(home / "0")
     place = directory.place
-    place.put_text(PROMISE_FILE, record_text(PROMISE))
+    PROMISE.write(place, PROMISED)
     place.make_folders([CHECKPOINTS])
     place.publish("000000-0000-4", {CHECKPOINTS: _write_state})
     keep_weights(directory, [1], print)

@@ -233,7 +233,7 @@ def test_what_is_not_as_it_was_is_said(sweep: SweepDirectory) -> None:
     edit_row(sweep, "trainings", row["place"], device="cuda")
     if not torch.cuda.is_available():
         assert replay(sweep, row["training_id"]).notes == ("recorded on cuda, replayed on cpu: the last digits differ",)
-    older = replace(sweep, provenance={"versions": {"torch": "1.9.0"}})
+    older = sweep.but(provenance={"versions": {"torch": "1.9.0"}})
     assert replay(older, records(sweep, outcome="solved")[0]["training_id"]).notes == (
         f"recorded with PyTorch 1.9.0, replayed with {torch.__version__}: the last digits may differ",
     )

@@ -17,15 +17,15 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import TEXT
 from attnsweep.orchestrator.report.page import write_report
 from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import digest
-from attnsweep.orchestrator.storage.record_file import record_text
-from attnsweep.orchestrator.storage.replays import REPLAYS_FILE, Replays
+from attnsweep.orchestrator.storage.replays import REPLAYS, Replays
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
 from attnsweep.search_spaces import Categorical
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 
-RECORDS = (SWEEP_FILE, "course.json", REPLAYS_FILE, STUDY_FILE)
+RECORDS = (SWEEP_FILE, "course.json", REPLAYS.name, STUDY_FILE)
 TABLES = ("trainings", "curves")
 READERS: dict[str, list[str]] = {
     "status": [],
@@ -52,7 +52,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 study.tell(number, 0.5)
             study.save()
         directory.record_run(finished=True, seconds=1.0)
-        (home / name / REPLAYS_FILE).write_text(record_text(Replays(deviations={"0/0": 0.0}, disagreeing={})))
+        REPLAYS.write(LocalFolder(home / name), Replays(deviations={"0/0": 0.0}, disagreeing={}))
     return home
 
 
@@ -131,7 +131,7 @@ CASES = [
     *(("compact", name, damage) for name in TABLES for damage in DAMAGES),
     *(("compare", "trainings", damage) for damage in SOME),
     *(("report", "curves", damage) for damage in SOME),
-    *(("audit", name, damage) for name in (SWEEP_FILE, "course.json", REPLAYS_FILE, STUDY_FILE) for damage in SOME),
+    *(("audit", name, damage) for name in (SWEEP_FILE, "course.json", REPLAYS.name, STUDY_FILE) for damage in SOME),
     *(("audit", name, "other pages") for name in TABLES),
 ]
 HARMLESS = {

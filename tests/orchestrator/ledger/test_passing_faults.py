@@ -20,7 +20,7 @@ from attnsweep.orchestrator.running.checkpoints import Checkpoints
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import CHECKPOINTS
-from attnsweep.orchestrator.storage.sweep_directory import COURSE_FILE, SWEEP_FILE, SweepDirectory
+from attnsweep.orchestrator.storage.sweep_directory import COURSE, SWEEP_FILE, SweepDirectory
 from tests.orchestrator.ledger.ledger_rows import SPEC, assert_holds, file_of, open_writer, pack_rows
 from tests.orchestrator.small_sweep import small_sweep
 
@@ -141,7 +141,7 @@ def test_a_checkpoint_that_fails_to_be_read_stays(tmp_path: Path) -> None:
 def test_a_record_that_fails_to_be_read_is_not_written_anew(root: Path) -> None:
     directory = SweepDirectory.open(root)
     directory.record_run(finished=True, seconds=3.0)
-    with failing(root / COURSE_FILE), pytest.raises(StoreError, match=rf"^{root / COURSE_FILE}: got '{EIO}'"):
+    with failing(root / COURSE.name), pytest.raises(StoreError, match=rf"^{root / COURSE.name}: got '{EIO}'"):
         directory.record_run(finished=False, seconds=1.0)
     with failing(root / SWEEP_FILE), pytest.raises(StoreError, match=rf"^{root / SWEEP_FILE}: got '{EIO}'"):
         SweepDirectory.open(root)

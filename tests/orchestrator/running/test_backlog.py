@@ -17,7 +17,14 @@ from attnsweep.workloads.category_pairs import CategoryPairsParameters
 SWEEP = Sweep(name="s", workload="category_pairs", space={}, trials=100)
 
 
-DIRECTORY = SweepDirectory(LocalFolder(Path("s")), "s", SWEEP, SWEEP.sha256(), {"n_categories": 7}, {})
+DIRECTORY = SweepDirectory(
+    place=LocalFolder(Path("s")),
+    sweep="s",
+    spec=SWEEP,
+    spec_sha256=SWEEP.sha256(),
+    defaults={"n_categories": 7},
+    provenance={},
+)
 
 
 def _sizer(shape: Shape) -> PackSizer:

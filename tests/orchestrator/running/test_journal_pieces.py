@@ -1,7 +1,7 @@
 """The journal in an object store, whatever becomes of requests and writers: one chain, no gap that is passed over."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -228,7 +228,7 @@ def test_a_writer_that_wakes_after_its_successor_joined_the_pieces_learns_it(mon
 
 def _checked(place: ObjectPrefix, path: Path) -> list[str]:
     spec = Sweep(name="s", workload="category_pairs", space={"init_sigma": 0.1}, trials=1)
-    directory = replace(SweepDirectory.create(path / "s", spec, {}), place=place)
+    directory = SweepDirectory.create(path / "s", spec, {}).but(place=place)
     [check] = check_journal(directory, finished=True)
     return [str(problem) for problem in check.problems]
 

@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -82,7 +81,7 @@ def _as_it_goes(sampler: str, *, is_earlier: bool) -> tuple[SweepDirectory, list
 
 def _resumed(directory: SweepDirectory, journal: bytes, path: Path) -> list[Configuration]:
     """All configurations of a study that goes on from this journal; and again as the next one finds them."""
-    directory = replace(directory, place=LocalFolder(path))
+    directory = directory.but(place=LocalFolder(path))
     (path / STUDY_FILE).write_bytes(journal)
     study = Study(directory)
     configurations = [study.configuration(each.trial) for each in study.asked()]
@@ -152,7 +151,7 @@ def test_random_trials_are_those_of_optunas_own_study() -> None:
 
 def test_a_half_drawn_trial_that_was_told_has_values_and_stays_as_it_is(tmp_path: Path) -> None:
     directory, asked, journal = _earlier("random")
-    directory = replace(directory, place=LocalFolder(tmp_path))
+    directory = directory.but(place=LocalFolder(tmp_path))
     (tmp_path / STUDY_FILE).write_bytes(_half_drawn(journal, 5, 1))
     study = Study(directory)
     assert study.configuration(5) == asked[5]
@@ -311,4 +310,4 @@ def test_a_journal_damaged_in_the_middle_is_one_line_to_who_resumes(tmp_path: Pa
     directory, _, journal = _undisturbed("random")
     (tmp_path / STUDY_FILE).write_bytes(journal.replace(b"{", b"<", 5))
     with pytest.raises(UserError, match=f"^{tmp_path}/{STUDY_FILE}: got 'line 1, changed since it was written', exp"):
-        Study(replace(directory, place=LocalFolder(tmp_path)))
+        Study(directory.but(place=LocalFolder(tmp_path)))

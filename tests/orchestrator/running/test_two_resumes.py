@@ -15,7 +15,7 @@ from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_or_resume
 from attnsweep.orchestrator.running.study import read_trials
 from attnsweep.orchestrator.storage.environment import Environment
-from attnsweep.orchestrator.storage.sweep_directory import COURSE_FILE, STUDY_FILE, SweepDirectory
+from attnsweep.orchestrator.storage.sweep_directory import COURSE, STUDY_FILE, SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.errors import UserError
@@ -48,7 +48,7 @@ def spec(monkeypatch: pytest.MonkeyPatch, no_mlflow: None) -> Sweep:
 def unfinished(spec: Sweep, tmp_path: Path) -> Path:
     """As a driver leaves it that was killed at its very end."""
     sweeps.run(spec, tmp_path / "s")
-    (tmp_path / "s" / COURSE_FILE).unlink()
+    (tmp_path / "s" / COURSE.name).unlink()
     return tmp_path / "s"
 
 
@@ -134,6 +134,6 @@ def test_a_run_that_is_refused_records_nothing(unfinished: Path) -> None:
         with pytest.raises(UserError, match="a study that lacks 2 trials of the ledger"):
             resume_sweep(unfinished, HERE, more_trials=2)
         assert (unfinished / "sweep.json").read_bytes() == before
-        assert not (unfinished / COURSE_FILE).exists()
+        assert not (unfinished / COURSE.name).exists()
     journal.write_text(whole)
     assert resume_sweep(unfinished, HERE, more_trials=2).n_trials == 4

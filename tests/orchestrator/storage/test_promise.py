@@ -9,12 +9,12 @@ from rich.console import Console
 from attnsweep.orchestrator.report.screen.summary import Summary, summarize
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.extension import Extension
-from attnsweep.orchestrator.storage.promise import PROMISE_FILE, Promise, promise_of, remember_promise, take_promise
+from attnsweep.orchestrator.storage.promise import PROMISE, Promise, promise_of, remember_promise, take_promise
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Sweep
 from tests.orchestrator.small_sweep import curve_rows, small_sweep, sweep_on_disk, trial_rows
 
-PROMISE = Promise(seconds=3.1, seconds_low=2.9, seconds_high=3.44, is_bound=True, n_rows=295_000, n_bytes=2_900_000)
+PROMISED = Promise(seconds=3.1, seconds_low=2.9, seconds_high=3.44, is_bound=True, n_rows=295_000, n_bytes=2_900_000)
 HERE = Environment(versions={"python": "3"}, code={})
 ELSEWHERE = Environment(versions={"python": "4"}, code={})
 
@@ -36,16 +36,16 @@ def summary_of(sweep: SweepDirectory, *, finished: bool = True) -> Summary:
 
 def test_a_promise_is_for_one_sweep_with_any_seed_in_one_environment(tmp_path: Path) -> None:
     spec = small_sweep("s")
-    remember_promise(spec, HERE.id, PROMISE)
-    assert promised_for(tmp_path / "same", spec) == PROMISE
-    assert promised_for(tmp_path / "seed", spec.but(seed=7)) == PROMISE
+    remember_promise(spec, HERE.id, PROMISED)
+    assert promised_for(tmp_path / "same", spec) == PROMISED
+    assert promised_for(tmp_path / "seed", spec.but(seed=7)) == PROMISED
     assert promised_for(tmp_path / "longer", spec.but(trials=5)) is None
     assert promised_for(tmp_path / "other versions", spec, ELSEWHERE) is None
 
 
 def test_it_is_not_that_of_a_sweep_with_more_trials(tmp_path: Path) -> None:
-    remember_promise(small_sweep("s"), HERE.id, PROMISE)
-    assert promised_for(tmp_path / "s", small_sweep("s")) == PROMISE
+    remember_promise(small_sweep("s"), HERE.id, PROMISED)
+    assert promised_for(tmp_path / "s", small_sweep("s")) == PROMISED
     assert promise_of(SweepDirectory.open(tmp_path / "s").extended(Extension(trials=1))) is None
 
 
@@ -53,9 +53,9 @@ def test_no_state_folder_and_a_damaged_file_are_no_promise(tmp_path: Path, monke
     spec = small_sweep("s")
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    remember_promise(spec, HERE.id, PROMISE)
+    remember_promise(spec, HERE.id, PROMISED)
     assert promised_for(tmp_path / "s", spec) is None
-    (tmp_path / "s" / PROMISE_FILE).write_text('{"seconds": 1}')
+    (tmp_path / "s" / PROMISE.name).write_text('{"seconds": 1}')
     assert promise_of(SweepDirectory.open(tmp_path / "s")) is None
 
 
@@ -65,7 +65,7 @@ def test_the_summary_compares_it_with_what_the_sweep_took(tmp_path: Path) -> Non
     rows = trial_rows(0, ["solved"] * 2)
     sweep = sweep_on_disk(tmp_path / "s", spec, rows)
     assert summary_of(sweep).promised is None
-    remember_promise(spec, sweep.environment or "", PROMISE)
+    remember_promise(spec, sweep.environment or "", PROMISED)
     take_promise(sweep)
     assert summary_of(sweep, finished=False).promised is None
     found = summary_of(sweep).promised

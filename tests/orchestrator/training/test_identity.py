@@ -15,7 +15,14 @@ SWEEP = Sweep(name="s", workload="category_pairs", space={}, trials=100)
 
 
 def test_a_trial_takes_the_defaults_of_when_the_sweep_began() -> None:
-    directory = SweepDirectory(LocalFolder(Path("s")), "s", SWEEP, SWEEP.sha256(), {"n_categories": 7}, {})
+    directory = SweepDirectory(
+        place=LocalFolder(Path("s")),
+        sweep="s",
+        spec=SWEEP,
+        spec_sha256=SWEEP.sha256(),
+        defaults={"n_categories": 7},
+        provenance={},
+    )
     tasks = tasks_of(directory, CategoryPairsParameters, 0, {"n_positions": 5}, range(3))
     assert {task.training.parameters.n_categories for task in tasks} == {7}
 
@@ -46,7 +53,9 @@ def test_the_certified_share_is_of_the_sweep_and_was_of_the_training(
     share: float, of_0_1: dict[str, Value], expected: float, identity: str
 ) -> None:
     spec = SWEEP.but(certified_share=share)
-    directory = SweepDirectory(LocalFolder(Path("s")), "s", spec, spec.sha256(), of_0_1, {})
+    directory = SweepDirectory(
+        place=LocalFolder(Path("s")), sweep="s", spec=spec, spec_sha256=spec.sha256(), defaults=of_0_1, provenance={}
+    )
     (task,) = tasks_of(directory, CategoryPairsParameters, 0, {"init_sigma": 0.1}, range(1))
     assert task.certified_share == expected
     assert training_id("category_pairs", task.training.parameters, 7) == identity

@@ -16,14 +16,14 @@ from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.record_file import DamagedRecordError, read_record, record_text
-from attnsweep.orchestrator.storage.replays import REPLAYS_FILE, Replays, earlier_replays, read_replays
+from attnsweep.orchestrator.storage.record import DamagedRecordError, RecordFile
+from attnsweep.orchestrator.storage.replays import REPLAYS, Replays, earlier_replays, read_replays
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.workloads.errors import SpecError, UserError
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
 COURSE_FILE = "course.json"
-REPLAYS = Replays(deviations={"a": 0.0, "b": 1e-9}, disagreeing={})
+REPLAYED = Replays(deviations={"a": 0.0, "b": 1e-9}, disagreeing={})
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("records") / "s"
     directory = sweep_on_disk(path, small_sweep("s", trials=1), trial_rows(0, ["solved"] * 4))
     directory.record_run(finished=True, seconds=12.5)
-    LocalFolder(path).put_text(REPLAYS_FILE, record_text(REPLAYS))
+    REPLAYS.write(LocalFolder(path), REPLAYED)
     return path
 
 
@@ -49,7 +49,7 @@ def _read(path: Path, name: str, content: bytes) -> object:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [SWEEP_FILE, COURSE_FILE, REPLAYS_FILE])
+@pytest.mark.parametrize("name", [SWEEP_FILE, COURSE_FILE, REPLAYS.name])
 @settings(max_examples=60)
 @given(where=st.floats(min_value=0, max_value=1, exclude_max=True), byte=st.integers(0, 255), cut=st.booleans())
 def test_a_changed_byte_is_damage(name: str, path: Path, where: float, byte: int, *, cut: bool) -> None:
@@ -94,7 +94,7 @@ def test_what_is_no_record_is_said_to_be_none(content: bytes, reason: str, path:
 )
 def test_another_spelling_of_the_same_content_is_damage(written: bytes, spelled: bytes, path: Path) -> None:
     """Whoever flips a bit of a file need not change what it means."""
-    names = [name for name in (COURSE_FILE, REPLAYS_FILE) if written in (path / name).read_bytes()]
+    names = [name for name in (COURSE_FILE, REPLAYS.name) if written in (path / name).read_bytes()]
     assert names
     for name in names:
         with pytest.raises(DamagedRecordError, match=r"other bytes than were written, with the same contents"):
@@ -129,7 +129,7 @@ def test_a_record_that_cannot_be_opened_now_is_not_damaged(path: Path) -> None:
 
 
 def test_records_of_before_there_were_checksums_are_read(path: Path) -> None:
-    for name in (SWEEP_FILE, COURSE_FILE, REPLAYS_FILE):
+    for name in (SWEEP_FILE, COURSE_FILE, REPLAYS.name):
         content = json.loads((path / name).read_text())
         assert content.pop("sha256")
         assert _read(path, name, json.dumps(content).encode()) == _read(path, name, (path / name).read_bytes())
@@ -146,12 +146,12 @@ def test_a_record_is_a_file_and_nothing_that_one_waits_for(tmp_path: Path) -> No
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for name, reason in (("folder", "not a regular"), ("device", "not a regular"), ("loop", "symbolic links")):
         with pytest.raises(DamagedRecordError, match=rf"/{name}: got '.*{reason}.*'"):
-            read_record(LocalFolder(tmp_path), name, Replays, "remove it")
+            RecordFile(name, Replays, "remove it").read(LocalFolder(tmp_path))
 
 
-@pytest.mark.parametrize("name", [COURSE_FILE, REPLAYS_FILE, SWEEP_FILE])
+@pytest.mark.parametrize("name", [COURSE_FILE, REPLAYS.name, SWEEP_FILE])
 def test_an_audit_names_the_record_that_was_changed(name: str, path: Path, tmp_path: Path) -> None:
-    changed = {COURSE_FILE: ("12.5", "13.5"), REPLAYS_FILE: ("1e-09", "1e-08"), SWEEP_FILE: ('"host"', '"most"')}
+    changed = {COURSE_FILE: ("12.5", "13.5"), REPLAYS.name: ("1e-09", "1e-08"), SWEEP_FILE: ('"host"', '"most"')}
     text = (path / name).read_text()
     assert changed[name][0] in text
     (path / name).write_text(text.replace(*changed[name]))
@@ -160,13 +160,13 @@ def test_an_audit_names_the_record_that_was_changed(name: str, path: Path, tmp_p
     finally:
         (path / name).write_text(text)
     assert f"{path / name}: contents that do not match their sha256" in [each.what for each in found.problems]
-    assert found.finished is (True if name == REPLAYS_FILE else None)
+    assert found.finished is (True if name == REPLAYS.name else None)
 
 
 def test_a_resumed_sweep_writes_a_damaged_course_anew(tmp_path: Path) -> None:
     directory = SweepDirectory.create(tmp_path / "s", small_sweep("s"), {})
     (tmp_path / "s" / COURSE_FILE).write_bytes(b"\xff")
-    (tmp_path / "s" / REPLAYS_FILE).write_bytes(b"\xff")
+    (tmp_path / "s" / REPLAYS.name).write_bytes(b"\xff")
     assert earlier_replays(directory) is None
     directory.record_as(directory.entering(Environment(versions={}, code={})))
     assert (directory.finished, directory.seconds_spent) == (False, 0.0)
