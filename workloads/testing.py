@@ -27,6 +27,7 @@ from attnsweep.workloads.engine.checkpoint import from_bytes, to_bytes
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.judging import judged, least_losses
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.engine.rounding import said_of_places
@@ -185,6 +186,14 @@ def check_resumed_equals_undisturbed(
     )
 
 
+def check_engine_equals_plain_pytorch(
+    workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu"
+) -> None:
+    """The first loss and gradient of each training are those that plain PyTorch computes for it alone, to rounding, and
+    computing them leaves the module and the batch as they were."""
+    check_as_plain(workload, trainings, device)
+
+
 def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
     """Every probe of every training has a known outcome, every level a declared name, no label one of two levels that
     the loss does not tell apart, and no loss is negative unless the workload allows it."""
@@ -207,6 +216,7 @@ def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], devi
 
 
 _CHECKS_OF_A_SHAPE: tuple[Callable[..., None], ...] = (
+    check_engine_equals_plain_pytorch,
     check_verdicts,
     check_same_seed_same_result,
     check_fused_equals_alone,

@@ -12,10 +12,12 @@ from attnsweep.orchestrator.training.identity import training_seed
 from attnsweep.search_spaces.random_draws import drawn_parameters
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.diagnostics.near_levels import check_near_levels
+from attnsweep.workloads.engine.construction import built_alone
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.starting_state import check_alike, starting_state
 from attnsweep.workloads.errors import UserError
@@ -54,6 +56,7 @@ def check_starts(spec: Sweep, workload: Workload[Any], seconds: float = _SECONDS
                 _compute(workload, trainings[:1])
                 if user_code_of(workload) is not None:
                     _judge(workload, trainings[:_SIDE_BY_SIDE])
+                    _compare(workload, [*trainings, Training(trainings[0].parameters, training_seed(spec.seed, 0, 1))])
                 for first in range(0, len(others), _SIDE_BY_SIDE):
                     some = [trainings[0], *others[first : first + _SIDE_BY_SIDE]]
                     check_alike(workload, Lanes(some, torch.device("cpu")))
@@ -80,6 +83,19 @@ def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
     evidence = pack.result().evidence
     judged(workload, trainings[0].parameters, evidence)
     check_near_levels(workload, trainings[0].parameters, evidence)
+
+
+def _compare(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
+    """Compares the first training, and the one that differs most from it, with what plain PyTorch computes of each.
+    Shipped workloads are tested."""
+    first, *others = trainings
+    values = first.parameters.values()
+
+    def n_different(other: Training[Any]) -> int:
+        return sum(value != values[name] for name, value in other.parameters.values().items())
+
+    if sum(value.numel() for value in built_alone(workload, first).parameters()) <= _MOST_WEIGHTS:
+        check_as_plain(workload, [first, max(others, key=n_different)])
 
 
 def _shape(parameters: Any) -> str:

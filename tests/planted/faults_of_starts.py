@@ -5,6 +5,8 @@ from tests.planted.fault import Fault
 _CONSTRUCTION = "tests/workloads/engine/test_construction.py"
 _CONSTANTS = "tests/workloads/engine/test_constants.py"
 _INITIALIZATION = "tests/workloads/engine/test_initialization.py"
+_PLAIN = "tests/workloads/engine/test_plain.py"
+_TRAINABLE = "tests/workloads/engine/test_trainable.py"
 _STARTS = "tests/orchestrator/running/test_starts.py"
 
 FAULTS_OF_STARTS = (
@@ -119,6 +121,55 @@ FAULTS_OF_STARTS = (
         "                _compute(workload, trainings[:1])\n",
         "",
         (_STARTS,),
+    ),
+    Fault(
+        "a padding row that all trainings but one learn",
+        "workloads/engine/functional.py",
+        "_PaddingRows() if has_padding else nullcontext()",
+        "nullcontext()",
+        (f"{_PLAIN}::test_no_training_learns_its_padding_row",),
+    ),
+    Fault(
+        "a frozen parameter that is trained",
+        "workloads/engine/starting_state.py",
+        "template.named_parameters() if value.requires_grad]",
+        "template.named_parameters()]",
+        (f"{_TRAINABLE}::test_a_frozen_parameter_stays_where_its_training_starts",),
+    ),
+    Fault(
+        "running averages that a resumed training has lost",
+        "workloads/engine/plain.py",
+        "if changed := _changed(_tensors(self._module), state):",
+        "if (changed := _changed(_tensors(self._module), state)) and not changed:",
+        (_PLAIN,),
+    ),
+    Fault(
+        "a hook on gradients that the engine leaves out",
+        "workloads/engine/plain.py",
+        "self._loss.isfinite() and not _is_near(gradients",
+        "self._loss.isnan() and not _is_near(gradients",
+        (f"{_PLAIN}::test_what_is_not_of_one_training_is_refused",),
+    ),
+    Fault(
+        "a counter in the module that counts two calls at once",
+        "workloads/engine/plain.py",
+        "        self.compare_again(self)\n",
+        "",
+        (f"{_PLAIN}::test_what_is_not_of_one_training_is_refused",),
+    ),
+    Fault(
+        "the imaginary parts of a buffer left out",
+        "workloads/engine/trainable.py",
+        "    if value.is_complex():\n",
+        "    if value.is_complex() and not name:\n",
+        (f"{_TRAINABLE}::test_what_cannot_be_trained_is_refused",),
+    ),
+    Fault(
+        "a sweep begins whose losses plain PyTorch computes otherwise",
+        "orchestrator/running/starts.py",
+        "        check_as_plain(workload, [first, max(others, key=n_different)])\n",
+        "        max(others, key=n_different)\n",
+        (f"{_STARTS}::test_a_loss_that_plain_pytorch_computes_otherwise_is_refused",),
     ),
     Fault(
         "a sweep begins whose modules differ",

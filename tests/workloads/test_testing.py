@@ -136,18 +136,18 @@ def test_each_check_is_named_as_it_begins_and_timed_as_it_ends(capsys: pytest.Ca
     settings = [defaults(CategoryPairs(), **(SMALL | {"n_steps": n})) for n in (2, 4)]
     check_workload(CategoryPairs(), settings, say=said.append)
     # Each shape has a line on its bits besides.
-    assert len(said) == 2 * (1 + 2 * 5) + 2 + 1
+    assert len(said) == 2 * (1 + 2 * 6) + 2 + 1
     assert said[:3] == [
         "category_pairs: parameters are refused ...",
         said[1],
-        "category_pairs, shape 1 of 2: verdicts ...",
+        "category_pairs, shape 1 of 2: engine equals plain pytorch ...",
     ]
     assert re.fullmatch(r"category_pairs, shape 2 of 2: resumed equals undisturbed: holds, \d+\.\d s", said[-3])
     assert said[-2].startswith("category_pairs, shape 2 of 2: bits: after 3 steps none depends")
     assert re.fullmatch(r"category_pairs: every check holds, \d+\.\d s", said[-1])
     with pytest.raises(RuntimeError, match="no_such_device"):
         check_workload(CategoryPairs(), settings, device="no_such_device")
-    assert capsys.readouterr().err.splitlines()[-1] == "category_pairs, shape 1 of 2: verdicts ..."
+    assert capsys.readouterr().err.splitlines()[-1] == "category_pairs, shape 1 of 2: engine equals plain pytorch ..."
 
 
 @pytest.mark.slow
@@ -155,7 +155,7 @@ def test_the_quick_check_makes_every_check_with_fewer_and_shorter_trainings() ->
     said: list[str] = []
     settings = [defaults(CategoryPairs(), **(SMALL | {"n_steps": 10**6, "init_sigma": sigma})) for sigma in (0.1, 0.2)]
     check_workload(CategoryPairs(), settings, say=said.append, quick=True)
-    assert sum(": holds, " in line for line in said) == 1 + 5
+    assert sum(": holds, " in line for line in said) == 1 + 6
     for wrong, found in (
         (Ranked, "differ between packs"),
         (Accumulating, "resumed from a checkpoint ends differently"),

@@ -13,6 +13,7 @@ from attnsweep.workloads.engine.constants import first_difference
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import generator_seed
+from attnsweep.workloads.engine.trainable import check_trainable
 from attnsweep.workloads.errors import SpecError
 
 _STREAM = "build"
@@ -28,6 +29,12 @@ def built_modules(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.M
     with _generators_kept():
         *modules, again = (_built(workload, each).to(lanes.dtype) for each in (*lanes.trainings, lanes.trainings[0]))
     return modules, again
+
+
+def built_alone(workload: Workload[Any], training: Training[Any]) -> nn.Module:
+    """The module of one training, in the types that `build` gave it."""
+    with _generators_kept():
+        return _built(workload, training)
 
 
 def check_built_again(module: nn.Module, again: nn.Module, start: State) -> None:
@@ -65,7 +72,9 @@ def _built(workload: Workload[Any], training: Training[Any]) -> nn.Module:
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed % _NUMPY_SEEDS)  # The one that users' code may draw from.
     random.seed(seed)
-    return workload.build(training.parameters)
+    module = workload.build(training.parameters)
+    check_trainable(module)
+    return module
 
 
 @contextmanager

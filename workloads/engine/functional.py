@@ -1,10 +1,14 @@
 """Functions of a module as pure functions of its parameters, buffers and batch, which `vmap` can map over lanes."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, Generic, TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.functional import embedding
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from attnsweep.workloads.engine.contract import Batch
@@ -22,10 +26,12 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
         function: For example a workload's `loss`.
     """
     objective = _Objective(template, function)
+    has_padding = any(isinstance(each, nn.Embedding) and each.padding_idx is not None for each in template.modules())
 
     def call(parameters: State, buffers: State, batch: Batch) -> R:
         state = {f"module.{name}": value for name, value in (parameters | buffers).items()}
-        result: R = functional_call(objective, state, (batch,))
+        with _PaddingRows() if has_padding else nullcontext():
+            result: R = functional_call(objective, state, (batch,))
         return result
 
     return call
@@ -43,7 +49,7 @@ def over_lanes(
     def vectorized(parameters: State, buffers: State, batch: Batch) -> Any:
         try:
             return mapped(parameters, buffers, batch)
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             refusal = refusal_of(error)
             if refusal is None:
                 raise
@@ -60,6 +66,28 @@ def over_lanes(
         return tree_map(lambda value: value[:1], vectorized(*twice))
 
     return padded
+
+
+class _PaddingRows(TorchFunctionMode):
+    """Cuts the gradient of each training's padding row. PyTorch 2.13 cuts that of the first one of a `vmap` alone."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        rule = _embedding if func is embedding else func
+        return rule(*args, **(kwargs or {}))
+
+
+def _embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    *args: Any,
+    **kwargs: Any,
+) -> Tensor:
+    if padding_idx is not None:
+        rows = torch.arange(weight.shape[0], device=weight.device).unsqueeze(1)
+        weight = torch.where(rows == padding_idx % weight.shape[0], weight.detach(), weight)
+    return embedding(input, weight, None, max_norm, *args, **kwargs)
 
 
 class _Objective(nn.Module, Generic[R]):

@@ -35,7 +35,11 @@ def draw_parameters(
     Returns:
         Tensors of shape (L, *shape) by parameter name. A tied parameter stands under its first name.
     """
-    owners = {name: module.get_submodule(name.rpartition(".")[0]) for name, _ in module.named_parameters()}
+    owners = {
+        name: module.get_submodule(name.rpartition(".")[0])
+        for name, value in module.named_parameters()
+        if value.is_floating_point()
+    }
     if built is None:
         n_lanes = init_sigma.shape[0]
         built = {name: value.detach().expand(n_lanes, *value.shape) for name, value in module.named_parameters()}

@@ -37,7 +37,7 @@ class Layout:
 
     def rows(self, parameters: State) -> Tensor:
         """(L, n) with zeros between the parameters."""
-        flat = [parameters[name].reshape(-1, size) for name, size in self._sizes.items()]
+        flat = [parameters[name].reshape(len(parameters[name]), size) for name, size in self._sizes.items()]
         return torch.cat([pad(each, (0, room - each.shape[1])) for each, room in zip(flat, self._room, strict=True)], 1)
 
     def views(self, rows_Ln: Tensor) -> State:
@@ -48,7 +48,7 @@ class Layout:
 
 def _shaped(part: Tensor, size: int, shape: tuple[int, ...]) -> Tensor:
     exact = part if part.shape[1] == size else part[:, :size]
-    return exact.view(-1, *shape) if len(shape) != 1 else exact
+    return exact.view(len(exact), *shape) if len(shape) != 1 else exact
 
 
 V = TypeVar("V")

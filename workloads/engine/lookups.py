@@ -35,6 +35,8 @@ def check_lookup(node: Any) -> None:
         n_rows = node.args[2] if node.target is aten.embedding_dense_backward.default else shape_of(node.args[0])[0]
         if n_rows > _LONGEST_TABLE:
             raise NoRuleError(f"an embedding of {n_rows} rows is slow in blocks")
+        if node.target is aten.embedding_dense_backward.default and node.args[4]:
+            raise NoRuleError("an embedding that scales its gradient by frequency cannot be compiled for a block")
     if node.target is aten.gather.default and not shape_of(node.args[0]):
         raise NoRuleError("an entry of a tensor without axes cannot be compiled")
     if node.target in _SCATTERS:
@@ -79,10 +81,9 @@ def _embedding(node: fx.Node, table: Tensor, index: Tensor, *_: Any) -> Tensor:
 
 
 def _embedding_backward(
-    _: fx.Node, gradient: Tensor, index: Tensor, n_rows: int, padding_index: int, by_frequency: bool = False
+    _: fx.Node, gradient: Tensor, index: Tensor, n_rows: int, padding_index: int, *_by_frequency: bool
 ) -> Tensor:
     one_hot = _one_hot(index, n_rows, gradient.dtype).flatten(0, -3)
-    assert not by_frequency
     found = (one_hot.unsqueeze(2) * gradient.flatten(0, -3).unsqueeze(1)).sum(0)
     if 0 <= padding_index < n_rows:
         found = found * (torch.arange(n_rows, device=found.device).view(-1, 1, 1) != padding_index)

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
+from torch.backends import mha
 
 from attnsweep.workloads.errors import UserError
 
@@ -27,13 +28,15 @@ def training_settings() -> Iterator[None]:
     """Sets PyTorch up for a training's steps, and restores the process's own settings afterwards.
 
     PyTorch gets one thread: several would compete for the cores, and would sum in another order. It multiplies float32
-    as float32: neither as TF32 on GPUs nor as bfloat16 on CPUs. Freed memory stays with the process, also afterwards.
+    as float32: neither as TF32 on GPUs nor as bfloat16 on CPUs. A layer of a transformer in evaluation mode does not
+    take the fused operation that has no gradient. Freed memory stays with the process, also afterwards.
     """
     _keep_freed_memory()
-    n_threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    n_threads, dtype, is_fused = torch.get_num_threads(), torch.get_default_dtype(), mha.get_fastpath_enabled()
     precisions = [each.fp32_precision for each in _PRODUCTS]
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float32)
+    mha.set_fastpath_enabled(False)
     _set_precisions(["ieee"] * len(_PRODUCTS))
     try:
         with torch.enable_grad():
@@ -41,6 +44,7 @@ def training_settings() -> Iterator[None]:
     finally:
         torch.set_num_threads(n_threads)
         torch.set_default_dtype(dtype)
+        mha.set_fastpath_enabled(is_fused)
         _set_precisions(precisions)
 
 

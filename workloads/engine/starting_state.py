@@ -33,9 +33,10 @@ def starting_state(
     modules, again = _alike(workload, lanes)
     built = {name: value.to(lanes.device) for name, value in _stacked(modules).items()}
     template = modules[0].to(lanes.device)
-    parameters, buffers = dict(template.named_parameters()), dict(template.named_buffers())
+    # A frozen parameter is a buffer that `initial` may draw.
+    parameters = [name for name, value in template.named_parameters() if value.requires_grad]
     initial = workload.initial(template, Lanes(lanes.trainings, lanes.device, built))
-    missing = parameters.keys() - initial.keys()
+    missing = set(parameters) - initial.keys()
     if missing:
         raise TypeError(f"{workload.name}.initial left out the parameters {sorted(missing)}")
     stacked = {
@@ -45,7 +46,7 @@ def starting_state(
     check_built_again(template, again, {name: value[0] for name, value in stacked.items()})
     return (
         {name: stacked[name] for name in parameters},
-        {name: stacked[name] for name in buffers},
+        {name: stacked[name] for name in built if name not in parameters},
         template,
     )
 

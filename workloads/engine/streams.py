@@ -95,7 +95,7 @@ def generator_seed(seed: int, name: str) -> int:
 def _interleaved(of_blocks: tuple[Tensor, ...], shape: tuple[int, ...]) -> Tensor:
     """(L, *shape): the values of block 0, then of block 1, ...; each given tensor (L, blocks) has one value a block."""
     values = torch.stack(of_blocks, dim=-1).flatten(1)
-    return values[:, : math.prod(shape)].reshape(-1, *shape)
+    return values[:, : math.prod(shape)].reshape(len(values), *shape)
 
 
 def _to_unit_interval(high: Tensor, low: Tensor) -> Tensor:

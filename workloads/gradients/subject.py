@@ -58,10 +58,9 @@ class Subject:
         """One training by itself: its plain module, and the gradients of autograd without any engine."""
         module = self.workload.build(self.lanes.trainings[lane].parameters).to(torch.float64)
         with torch.no_grad():
-            for name, parameter in module.named_parameters():
-                parameter.copy_(self.weights[name][lane])
-            for name, buffer in module.named_buffers():
-                buffer.copy_(self.buffers[name][lane])
+            own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+            for name, values in (self.weights | self.buffers).items():
+                own[name].copy_(values[lane])
         batch = {name: value[lane] for name, value in self.batch.items()}
         gradients = self._gradients(module, batch)
         return Point(
@@ -73,7 +72,7 @@ class Subject:
         )
 
     def _gradients(self, module: nn.Module, batch: Batch) -> State:
-        parameters = dict(module.named_parameters())
+        parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
         found = torch.autograd.grad(
             self.workload.loss(module, batch), list(parameters.values()), materialize_grads=True, allow_unused=True
         )

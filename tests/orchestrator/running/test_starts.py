@@ -13,6 +13,7 @@ from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Categorical, Float, Sweep
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.registry import load_workload
 from tests.workloads.engine.any_module import AnyModule, AnyParameters
 
 X = torch.ones(2, 4, dtype=torch.float64)
@@ -98,6 +99,24 @@ class Own(AnyModule):
     def __init__(self):
         super().__init__(_with_epsilon, lambda module: module(X))
 """
+
+
+COUNTING = """
+from tests.workloads.engine.any_module import AnyModule
+from torch import nn
+
+
+class Counting(AnyModule):
+    def __init__(self):
+        super().__init__(lambda _: nn.BatchNorm1d(4), lambda module: module(module.weight.expand(3, 4)))
+"""
+
+
+def test_a_loss_that_plain_pytorch_computes_otherwise_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "counting.py").write_text(COUNTING)
+    workload = load_workload(f"{tmp_path / 'counting.py'}:Counting")
+    with pytest.raises(SpecError, match=r"running_mean of the module: got 'a change of it while loss was computed'"):
+        check_starts(_spec(gain=Float(0.1, 1.0)), workload)
 
 
 def test_nothing_is_written(tmp_path: Path) -> None:

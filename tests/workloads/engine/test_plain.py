@@ -1,0 +1,157 @@
+"""The engine computes of each training what plain PyTorch computes of it alone, or refuses it."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.plain import check_as_plain
+from attnsweep.workloads.errors import SpecError
+from tests.workloads.engine.any_module import AnyModule, AnyParameters, lanes_of
+
+X = torch.linspace(-1, 1, 12, dtype=torch.float64).view(3, 4)
+WORDS = torch.tensor([[0, 1, 2], [0, 0, 3]])
+PARAMETERS = [AnyParameters(n_steps=3, gain=gain, init_sigma=None, stop_when_solved=False) for gain in (1.0, 2.0)]
+GLOBAL = {"gain": 1.0}
+
+
+class Line(nn.Module):
+    """A linear layer beside something else."""
+
+    shared = 1.0
+
+    def __init__(self, parameters: AnyParameters) -> None:
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+        self.register_buffer("seen", torch.zeros(()))
+        self.n_calls = 0
+        self.last: Tensor | None = None
+        self.held = [self.line.weight]
+        self.generator = np.random.default_rng(0)
+        GLOBAL["gain"] = Line.shared = parameters.gain
+
+    def forward(self) -> Tensor:
+        answer: Tensor = self.line(X)
+        return answer
+
+
+def _counted(module: Any) -> Any:
+    module.n_calls += 1
+    return module() * (1 + module.n_calls % 2)
+
+
+def _remembered(module: Any) -> Any:
+    before, module.last = module.last, module()
+    return module.last if before is None else module.last + 0.1 * before.detach()
+
+
+def _averaged(module: Any) -> Any:
+    module.seen = 0.9 * module.seen + module().mean().detach()
+    return module() - module.seen
+
+
+def _in_place(module: Any) -> Any:
+    module.seen += 1
+    return module()
+
+
+def _hooked(module: Any) -> Any:
+    answer: Tensor = module()
+    if answer.requires_grad:
+        answer.register_hook(lambda gradient: 0.5 * gradient)
+    return answer
+
+
+LOSSES: dict[str, tuple[Callable[[Any], Tensor], str]] = {
+    "a counter": (_counted, "the loss: got 'another value when it is computed again'"),
+    "the last output": (_remembered, "the loss: got 'another value when it is computed again'"),
+    "an average that is assigned": (_averaged, "seen of the module: got 'a change of it while loss was computed'"),
+    "a counter in place": (_in_place, "seen of the module: got 'a change of it while loss was computed'"),
+    "a parameter in a list": (lambda module: X @ module.held[0], "the gradient of line.weight: got 'one beside"),
+    "a hook on gradients": (_hooked, "the gradient of line.weight: got 'one beside another training"),
+    "a global": (lambda module: module() * GLOBAL["gain"], "the loss: got '.* beside another training and .* alone"),
+    "an attribute of the class": (lambda module: module() * module.shared, "the loss: got '.* beside another"),
+    "a draw of NumPy": (lambda module: module() * np.random.rand(), "the loss: got 'another value when"),
+    "a draw of Python": (lambda module: module() * random.random(), "the loss: got 'another value when"),
+    "a generator of its own": (lambda module: module() * module.generator.random(), "the loss: got 'another value"),
+}
+
+
+def _trainings() -> Any:
+    return lanes_of(*PARAMETERS).trainings
+
+
+@pytest.mark.parametrize(("answer", "sentence"), LOSSES.values(), ids=LOSSES)
+def test_what_is_not_of_one_training_is_refused(answer: Callable[[Any], Tensor], sentence: str) -> None:
+    with pytest.raises(SpecError, match=f"^{sentence}") as caught:
+        check_as_plain(AnyModule(Line, answer), _trainings())
+    assert "\n" not in str(caught.value)
+
+
+def _normed(parameters: AnyParameters) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, track_running_stats=parameters.optimizer == "sgd"))
+
+
+def test_batch_norm_is_refused_for_its_running_averages_alone() -> None:
+    workload = AnyModule(_normed, lambda module: module(X))
+    with pytest.raises(
+        SpecError, match=r"^1\.running_mean of the module: .*; for batch norm use track_running_stats=F"
+    ):
+        check_as_plain(workload, _trainings())
+    check_as_plain(workload, lanes_of(AnyParameters(optimizer="adam")).trainings)
+
+
+class OwnBatch(AnyModule):
+    def batch(self, lanes: Any, step: int) -> dict[str, Tensor]:
+        return {"x": lanes.streams.normal("x", (3, 4), step)}
+
+    def loss(self, module: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        loss: Tensor = module(batch["x"].mul_(2) if "x" in batch else X).square().mean()
+        return loss
+
+
+def test_a_loss_that_changes_its_batch_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"^x of the batch: got 'a change of it while loss was computed'.*x = 2"):
+        check_as_plain(OwnBatch(lambda _: nn.Linear(4, 4)), _trainings())
+
+
+def _cached(module: Any) -> Any:
+    module.last = torch.ones(4, dtype=torch.float64) if module.last is None else module.last
+    return module() * module.last
+
+
+def test_what_stays_the_same_may_be_kept_and_numbers_may_be_rounded() -> None:
+    def rounded(module: Any) -> Any:
+        return (X.bfloat16() @ module.line.weight.bfloat16()).double()
+
+    for answer in (_cached, rounded, lambda module: 0 * module()):
+        check_as_plain(AnyModule(Line, answer), _trainings())
+
+
+class Words(AnyModule):
+    """Predicts each word from itself."""
+
+    def loss(self, module: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        del batch
+        return cross_entropy(module(WORDS).flatten(0, 1), WORDS.flatten())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("padding", [0, 2, -1])
+def test_no_training_learns_its_padding_row(padding: int) -> None:
+    """In PyTorch 2.13 `vmap` cuts the gradient of the first lane's padding row only."""
+    workload = Words(lambda _: nn.Sequential(nn.Embedding(4, 3, padding_idx=padding), nn.Linear(3, 4)))
+    pack = Pack(workload, _trainings())
+    _, start = pack.final_state(np.arange(2))
+    pack.advance(3)
+    _, end = pack.final_state(np.arange(2))
+    moved = (end["0.weight"] != start["0.weight"]).any(2)
+    assert not moved[:, padding].any()
+    assert moved.sum() == 6
+    check_as_plain(workload, _trainings())
