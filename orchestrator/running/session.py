@@ -13,16 +13,17 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.screen.summary import Summary, how_to_continue, summarize
-from attnsweep.orchestrator.running.charges import check_charges
-from attnsweep.orchestrator.running.engine_choice import Ahead, EngineChoice, engine_for
 from attnsweep.orchestrator.running.entry import Entry, as_it_ended, going_on
-from attnsweep.orchestrator.running.few_steps import few_steps_warning
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
+from attnsweep.orchestrator.running.preflight.charges import check_charges
+from attnsweep.orchestrator.running.preflight.engine_choice import Ahead, EngineChoice, engine_for
+from attnsweep.orchestrator.running.preflight.few_steps import few_steps_warning
+from attnsweep.orchestrator.running.preflight.sample import Sample
+from attnsweep.orchestrator.running.preflight.starts import check_starts
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
 from attnsweep.orchestrator.running.resolution import check_same, pinned, resolved
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.signals import StopOnSignal
-from attnsweep.orchestrator.running.starts import check_starts
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.environment import Environment
@@ -95,9 +96,10 @@ def run_sweep(
     parameters = workload.parameters
     SweepDirectory.check_new(where)
     spec, base = resolved(spec, workload)
-    check_charges(spec, workload)
-    check_starts(spec, workload)
-    warning = few_steps_warning(spec, workload)
+    sample = Sample.of(spec, workload)
+    check_charges(sample)
+    check_starts(sample)
+    warning = few_steps_warning(sample)
     processes.start_ahead()
     ahead = Ahead.of(spec, workload, resources, lambda: engine_for(spec, workload, resources.engine, console))
     code = user_code_of(workload)
@@ -189,7 +191,7 @@ def resume_sweep(
     spec = enter(directory).spec
     check_unchanged(directory, pinned(workload, spec))
     if more or not directory.finished:
-        check_starts(spec, workload)
+        check_starts(Sample.of(spec, workload))
     processes.start_ahead()
     ahead = Ahead.of(
         directory.spec, workload, resources, lambda: EngineChoice(directory.engine, directory.engine_reason)

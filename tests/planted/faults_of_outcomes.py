@@ -59,6 +59,6 @@ FAULTS_OF_OUTCOMES = (
         "workloads/diagnostics/near_levels.py",
         "near_L & ((detail_L == one) | (detail_L == other))",
         "near_L & (detail_L == 'none')",
-        ("tests/orchestrator/running/test_starts.py",),
+        ("tests/orchestrator/running/preflight/test_starts.py",),
     ),
 )

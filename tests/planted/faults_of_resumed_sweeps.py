@@ -69,7 +69,9 @@ FAULTS_OF_RESUMED_SWEEPS = (
         "orchestrator/inspection/retraining.py",
         '    engine = directory.engine_of(row["environment"])\n',
         "    engine = directory.engine\n",
-        ("tests/orchestrator/running/test_engine_choice.py::test_a_sweep_in_blocks_is_replayed_and_resumed_in_blocks",),
+        (
+            "tests/orchestrator/running/preflight/test_engine_choice.py::test_a_sweep_in_blocks_is_replayed_and_resumed_in_blocks",
+        ),
     ),
     Fault(
         "a training of a GPU that is trained again on a CPU",

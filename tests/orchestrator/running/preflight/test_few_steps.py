@@ -3,7 +3,8 @@
 import pytest
 from torch import nn
 
-from attnsweep.orchestrator.running.few_steps import few_steps_warning
+from attnsweep.orchestrator.running.preflight.few_steps import few_steps_warning
+from attnsweep.orchestrator.running.preflight.sample import Sample
 from attnsweep.search_spaces import Categorical, Conditional, Float, Sweep
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -28,7 +29,7 @@ def said(workload: CategoryPairs = WORKLOAD, trials: int = 100, **space: Dimensi
         "n_steps": 2000,
     }
     spec = Sweep(name="w", workload="category_pairs", space={**small, **space}, sampler="random", trials=trials)
-    return few_steps_warning(spec, workload, seconds=60.0) or ""
+    return few_steps_warning(Sample.of(spec, workload), seconds=60.0) or ""
 
 
 @pytest.mark.slow

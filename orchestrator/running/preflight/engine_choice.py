@@ -1,7 +1,7 @@
 """Which engine takes the steps of a new sweep, from its beginning to its end."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,6 +23,8 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
 from attnsweep.workloads.engine.shape_programs import KnownPrograms, Programs
 from attnsweep.workloads.engine.traces import NoRuleError
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.user_code import users_code
 
 _SECONDS_SAVED_BY_BLOCKS, _SECONDS_SAVED_BY_GRADIENTS = 1e-9, 1.5e-10
 """For each number that a step computes. The vmapped engine takes 1 ns, of which blocks leave a tenth (system P) to a
@@ -90,6 +92,26 @@ def engine_for(
 
 def _tell(console: Console, line: str) -> None:
     console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str:
+    """What would take the steps of a long sweep of trainings with these parameters, and why.
+
+    Raises:
+        UserError: If the workload does not accept the parameters, or if its code fails.
+    """
+    parameters = workload.parameters.resolve(dict(values))
+    with users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"):
+        pack = Pack(workload, [Training(parameters, 0)])
+    try:
+        graph = pack.compiled_graph()
+    except NoRuleError as error:
+        return f"vmapped: {error}"
+    try:
+        engine = block_engine()
+    except NoCompilerError as error:
+        return f"vmapped: its steps could be compiled, but on this machine {error}"
+    return engine if isinstance(graph, StepGraph) else f"{engine}: the loss and its gradient"
 
 
 def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from attnsweep.orchestrator.running.preflight.sample import Sample
+from attnsweep.orchestrator.running.preflight.starts import check_starts
 from attnsweep.orchestrator.running.session import run_sweep
-from attnsweep.orchestrator.running.starts import check_starts
 from attnsweep.orchestrator.training.error_text import text_of
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Categorical, Float, Sweep
@@ -33,32 +34,32 @@ def _with_dropout(parameters: AnyParameters) -> nn.Module:
 
 def test_a_swept_number_that_the_module_keeps_is_refused() -> None:
     workload = AnyModule(_with_epsilon, lambda module: module(X))
-    check_starts(_spec(gain=0.5), workload)
+    check_starts(Sample.of(_spec(gain=0.5), workload))
     for swept in (Float(0.1, 1.0), Categorical((0.1, 0.2))):
         with pytest.raises(SpecError, match=r"1\.eps of the module: .* declare gain with static=True"):
-            check_starts(_spec(gain=swept), workload)
+            check_starts(Sample.of(_spec(gain=swept), workload))
 
 
 def test_a_loss_that_is_not_one_for_many_trainings_is_refused_in_any_shape() -> None:
     workload = AnyModule(_with_dropout, lambda module: nn.functional.linear(X, module[0].weight))  # type: ignore[index]
-    check_starts(_spec(optimizer=Categorical(("sgd", "adam"))), workload)
+    check_starts(Sample.of(_spec(optimizer=Categorical(("sgd", "adam"))), workload))
     workload = AnyModule(_with_dropout, lambda module: module(X))
-    check_starts(_spec(), workload)
+    check_starts(Sample.of(_spec(), workload))
     with pytest.raises(SpecError, match=r"a random draw, as by nn\.Dropout"):
-        check_starts(_spec(optimizer=Categorical(("sgd", "adam"))), workload)
+        check_starts(Sample.of(_spec(optimizer=Categorical(("sgd", "adam"))), workload))
 
 
 def test_what_else_the_code_raises_is_left_to_the_rows() -> None:
     def build(parameters: AnyParameters) -> nn.Module:
         raise ValueError(parameters)
 
-    check_starts(_spec(), AnyModule(build))
+    check_starts(Sample.of(_spec(), AnyModule(build)))
 
 
 FIRST_WINS = """
 import torch
 from attnsweep import Verdicts, at_level
-from tests.orchestrator.running.test_starts import X
+from tests.orchestrator.running.preflight.test_starts import X
 from tests.workloads.engine.any_module import AnyModule
 
 
@@ -91,7 +92,7 @@ def test_a_label_of_one_of_two_levels_that_the_loss_does_not_tell_apart_is_refus
 
 
 OWN = """
-from tests.orchestrator.running.test_starts import X, _with_epsilon
+from tests.orchestrator.running.preflight.test_starts import X, _with_epsilon
 from tests.workloads.engine.any_module import AnyModule
 
 
@@ -116,7 +117,7 @@ def test_a_loss_that_plain_pytorch_computes_otherwise_is_refused(tmp_path: Path)
     (tmp_path / "counting.py").write_text(COUNTING)
     workload = load_workload(f"{tmp_path / 'counting.py'}:Counting")
     with pytest.raises(SpecError, match=r"running_mean of the module: got 'a change of it while loss was computed'"):
-        check_starts(_spec(gain=Float(0.1, 1.0)), workload)
+        check_starts(Sample.of(_spec(gain=Float(0.1, 1.0)), workload))
 
 
 def test_nothing_is_written(tmp_path: Path) -> None:

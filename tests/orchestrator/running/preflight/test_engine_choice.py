@@ -14,11 +14,10 @@ from torch import nn
 from attnsweep.orchestrator.inspection.replay import replay
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.screen.status import print_status
-from attnsweep.orchestrator.running.engine_choice import engine_for, steps_of_a_shape
+from attnsweep.orchestrator.running.preflight.engine_choice import engine_for, engine_of_shape, steps_of_a_shape
 from attnsweep.orchestrator.storage.environment import Environment, versions
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tools.engine_of_shape import engine_of_shape
 from attnsweep.orchestrator.tools.new_workload import look_back
 from attnsweep.orchestrator.training.trainer_actor import Settled
 from attnsweep.search_spaces import Categorical, Float, Int

@@ -2,7 +2,8 @@
 
 import pytest
 
-from attnsweep.orchestrator.running.charges import check_charges
+from attnsweep.orchestrator.running.preflight.charges import check_charges
+from attnsweep.orchestrator.running.preflight.sample import Sample
 from attnsweep.search_spaces import Categorical, Sweep
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -35,13 +36,11 @@ def recording(**space: Dimension) -> Sweep:
 @pytest.mark.parametrize("recorded", [True, Categorical((False, True))])
 def test_a_workload_without_charges_is_refused(recorded: Dimension) -> None:
     with pytest.raises(SpecError, match=r"record_charges: got True, expected false: category_pairs declares no group"):
-        check_charges(recording(record_charges=recorded), Undeclared())
+        check_charges(Sample.of(recording(record_charges=recorded), Undeclared()))
 
 
 def test_charges_of_some_trainings_suffice() -> None:
-    check_charges(recording(), CategoryPairs())
-    check_charges(recording(record_charges=False), Undeclared())
-    check_charges(
-        recording(attention_activation=Categorical(("identity", "softmax"))),
-        DeclaredOnlyWithSoftmax(),
-    )
+    check_charges(Sample.of(recording(), CategoryPairs()))
+    check_charges(Sample.of(recording(record_charges=False), Undeclared()))
+    either = recording(attention_activation=Categorical(("identity", "softmax")))
+    check_charges(Sample.of(either, DeclaredOnlyWithSoftmax()))

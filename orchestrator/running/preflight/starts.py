@@ -2,15 +2,13 @@
 
 import time
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any
 
 import torch
 
+from attnsweep.orchestrator.running.preflight.sample import Sample
 from attnsweep.orchestrator.training.error_text import STOPS
 from attnsweep.orchestrator.training.identity import training_seed
-from attnsweep.search_spaces.random_draws import drawn_parameters
-from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.diagnostics.near_levels import check_near_levels
 from attnsweep.workloads.engine.construction import built_alone
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
@@ -23,40 +21,38 @@ from attnsweep.workloads.engine.starting_state import check_alike, starting_stat
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.user_code import user_code_of
 
-_TRIALS = 64
 _SECONDS = 0.3
 _SIDE_BY_SIDE = 8
 _MOST_WEIGHTS = 1_000_000
 """Of modules whose loss is computed: that of larger ones may take long here."""
 
 
-def check_starts(spec: Sweep, workload: Workload[Any], seconds: float = _SECONDS) -> None:
+def check_starts(sample: Sample, seconds: float = _SECONDS) -> None:
     """Refuses a workload whose modules differ where they may not, whose loss is not one for many trainings, or whose
     labels are not known.
 
-    Looks at 64 trials drawn at random, a few of each shape at a time, until the time is up; at a few in any case. Any
-    other error of the workload's code is left to the rows.
+    Looks at a few trainings of each shape at a time, until the time is up; at a few in any case. Any other error of the
+    workload's code is left to the rows.
 
     Args:
-        spec: A sweep that fits its workload.
-        workload: Its workload.
+        sample: Trainings of the sweep.
         seconds: How long to look at most.
 
     Raises:
         SpecError: If trainings cannot be trained side by side as they would be alone, or get a label that is none.
     """
-    until = time.monotonic() + seconds
-    drawn = sorted(drawn_parameters(spec, workload.parameters, _TRIALS)[: spec.trials], key=_shape)
+    workload, until = sample.workload, time.monotonic() + seconds
     with training_settings():
-        for _, of_shape in groupby(drawn, key=_shape):
-            trainings = [Training(each, training_seed(spec.seed, trial, 0)) for trial, each in enumerate(of_shape)]
+        for trainings in sample.shapes:
             # The first one once more, beside each group of others.
             others = trainings[1:] or trainings
             try:
                 _compute(workload, trainings[:1])
                 if user_code_of(workload) is not None:
                     _judge(workload, trainings[:_SIDE_BY_SIDE])
-                    _compare(workload, [*trainings, Training(trainings[0].parameters, training_seed(spec.seed, 0, 1))])
+                    _compare(
+                        workload, [*trainings, Training(trainings[0].parameters, training_seed(sample.spec.seed, 0, 1))]
+                    )
                 for first in range(0, len(others), _SIDE_BY_SIDE):
                     some = [trainings[0], *others[first : first + _SIDE_BY_SIDE]]
                     check_alike(workload, Lanes(some, torch.device("cpu")))
@@ -96,7 +92,3 @@ def _compare(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Non
 
     if sum(value.numel() for value in built_alone(workload, first).parameters()) <= _MOST_WEIGHTS:
         check_as_plain(workload, [first, max(others, key=n_different)])
-
-
-def _shape(parameters: Any) -> str:
-    return repr(parameters.static_key())

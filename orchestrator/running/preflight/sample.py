@@ -1,0 +1,46 @@
+"""Some trainings of a sweep, drawn at random from its space whatever its sampler is."""
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Self
+
+from attnsweep.orchestrator.training.identity import training_seed
+from attnsweep.search_spaces.random_draws import drawn_parameters
+from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.parameters import TrainingParameters
+
+_TRIALS = 64
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One training of each of 64 trials, or of as many as the sweep has.
+
+    Attributes:
+        spec: A sweep that fits its workload.
+        workload: Its workload.
+        shapes: The trainings, those of equal static parameters together.
+    """
+
+    spec: Sweep
+    workload: Workload[Any]
+    shapes: tuple[tuple[Training[Any], ...], ...]
+
+    @classmethod
+    def of(cls, spec: Sweep, workload: Workload[Any]) -> Self:
+        """Draws them.
+
+        Raises:
+            SpecError: If the workload refuses all that are drawn.
+        """
+        drawn = sorted(drawn_parameters(spec, workload.parameters, _TRIALS)[: spec.trials], key=_shape)
+        shapes = (
+            tuple(Training(each, training_seed(spec.seed, trial, 0)) for trial, each in enumerate(of_shape))
+            for _, of_shape in groupby(drawn, key=_shape)
+        )
+        return cls(spec, workload, tuple(shapes))
+
+
+def _shape(parameters: TrainingParameters) -> str:
+    return repr(parameters.static_key())
