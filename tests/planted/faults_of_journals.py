@@ -114,6 +114,13 @@ FAULTS_OF_JOURNALS = (
         (_PIECES,),
     ),
     Fault(
+        "a renewal that was given up is another's",
+        "orchestrator/storage/lease.py",
+        'startswith(f"{self._holder} ")',
+        'startswith("nobody")',
+        (f"{_STORAGE}/test_object_lease.py",),
+    ),
+    Fault(
         "a lost lease is the user's mistake",
         "orchestrator/storage/lease.py",
         "class LostLeaseError(StoreError):",
