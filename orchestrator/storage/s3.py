@@ -60,7 +60,7 @@ class ObjectPrefix:
         try:
             yield
         except BaseError as error:
-            raise refusal(file or self.uri, str(error)) from error
+            raise refusal(self.uri, str(error), file) from error
 
     def is_vacant(self) -> bool:
         return not self._has_objects("")
@@ -73,7 +73,7 @@ class ObjectPrefix:
 
     def has_text(self, name: str) -> bool:
         try:
-            with self.answering():
+            with self.answering(f"{self.uri}/{name}"):
                 self._store.head(name)
         except FileNotFoundError:
             return False
@@ -89,7 +89,7 @@ class ObjectPrefix:
     def versioned(self, name: str) -> Versioned | None:
         """A text, with its version (the ETag) and when the store says that it was written; `None` if there is none."""
         try:
-            with self.answering():
+            with self.answering(f"{self.uri}/{name}"):
                 found = self._store.get(name)
                 return Versioned(bytes(found.bytes()).decode(), found.meta["e_tag"] or "", found.meta["last_modified"])
         except FileNotFoundError:
@@ -114,7 +114,7 @@ class ObjectPrefix:
             The version written; `None` if nothing was written.
         """
         mode: PutMode = "create" if version is None else {"e_tag": version}
-        with self._writing():
+        with self._writing(name):
             try:
                 return self._uploads.put(name, text.encode(), mode=mode, use_multipart=False)["e_tag"]
             except (AlreadyExistsError, PreconditionError):
@@ -123,7 +123,7 @@ class ObjectPrefix:
     def now(self) -> datetime:
         """The time by the store's clock: that of an object which is written for it."""
         name = f".clock-{uuid.uuid4().hex}"
-        with self._writing():
+        with self._writing(name):
             self._uploads.put(name, b"")
             written = self._store.head(name)["last_modified"]
             self._uploads.delete(name)
@@ -161,7 +161,7 @@ class ObjectPrefix:
     def open_file(self, folder: str, name: str) -> pa.NativeFile:
         key = f"{folder}/{name}.parquet"
         try:
-            with self.answering():
+            with self.answering(self.file_name(folder, name)):
                 found = self._store.get(key)
                 size = found.meta["size"]
                 if size <= _WHOLE_BYTES:
@@ -189,7 +189,7 @@ class ObjectPrefix:
 
     def set_aside(self, folder: str, name: str) -> None:
         key = f"{folder}/{name}.parquet"
-        with self.answering():
+        with self.answering(f"{self.uri}/{key}"):
             self._uploads.copy(key, f"{ASIDE}/{key}")
             self._uploads.delete(key)
 
@@ -197,14 +197,14 @@ class ObjectPrefix:
         return ObjectLock(self, work)
 
     def _put(self, name: str, content: bytes | Path) -> None:
-        with self._writing():
+        with self._writing(name):
             self._uploads.put(name, content, max_concurrency=_UPLOADED_AT_ONCE)
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self, name: str) -> Iterator[None]:
         """As `answering`; what is not found by a write is the bucket."""
         try:
-            with self.answering():
+            with self.answering(f"{self.uri}/{name}"):
                 yield
         except FileNotFoundError as error:
             raise refusal(self.uri, str(error)) from error
