@@ -25,7 +25,7 @@ from attnsweep.orchestrator.ledger.fragments import (
     require_ledger,
 )
 from attnsweep.orchestrator.storage.place import ASIDE, Place, digest
-from attnsweep.orchestrator.storage.reading import is_damage, unreadable
+from attnsweep.orchestrator.storage.reading import unreadable
 from attnsweep.workloads.errors import UserError
 
 _ATTESTED = re.compile(r".*-(?P<digest>[0-9a-f]{32})")
@@ -133,8 +133,9 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
             raise
         for fault in (fault for place in places for fault in examine(place).damaged.values()):
             raise fault from error
-        if isinstance(error, OSError) and not is_damage(error):
-            raise unreadable(", ".join(map(str, places)), error) from error
+        if isinstance(error, OSError):
+            # Also one that looks like damage: what was examined since is sound.
+            raise unreadable(error.filename or ", ".join(map(str, places)), error) from error
         if type(error).__module__.partition(".")[0] in ("pyarrow", "duckdb", "_duckdb"):
             raise UserError(
                 ", ".join(map(str, places)),

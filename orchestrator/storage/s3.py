@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -166,10 +167,17 @@ class ObjectPrefix:
                 size = found.meta["size"]
                 if size <= _WHOLE_BYTES:
                     return pa.BufferReader(pa.py_buffer(found.bytes()))
-                reader = io.BufferedReader(_Ranges(self._store, key, size), _READ_BYTES)
+                reader = io.BufferedReader(_Ranges(partial(self._part, key), size), _READ_BYTES)
                 return pa.PythonFile(reader, mode="r")
         except FileNotFoundError as gone:
             raise FileNotFoundError(errno.ENOENT, "no such object", self.file_name(folder, name)) from gone
+
+    def _part(self, key: str, start: int, length: int) -> "Buffer":
+        try:
+            with self.answering(f"{self.uri}/{key}"):
+                return self._store.get_range(key, start=start, length=length)
+        except FileNotFoundError as gone:
+            raise FileNotFoundError(errno.ENOENT, "no such object", f"{self.uri}/{key}") from gone
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
         """Writes all files on this machine, then uploads them under their names. An upload needs no renaming."""
@@ -220,10 +228,15 @@ class ObjectPrefix:
 
 
 class _Ranges(io.RawIOBase):
-    """An object that is read in parts, each with one request. pyarrow takes no `obstore.ReadableFile`."""
+    """An object that is read in parts, each with one request. pyarrow takes no `obstore.ReadableFile`.
 
-    def __init__(self, store: S3Store, key: str, size: int) -> None:
-        self._store, self._key, self._size = store, key, size
+    Args:
+        read: Returns a part, from its start and length.
+        size: The object's bytes.
+    """
+
+    def __init__(self, read: Callable[[int, int], "Buffer"], size: int) -> None:
+        self._read, self._size = read, size
         self._at = 0
 
     def readable(self) -> bool:
@@ -241,7 +254,7 @@ class _Ranges(io.RawIOBase):
         length = min(len(into), self._size - self._at)
         if length <= 0:
             return 0
-        into[:length] = memoryview(self._store.get_range(self._key, start=self._at, length=length))
+        into[:length] = memoryview(self._read(self._at, length))
         self._at += length
         return length
 
