@@ -37,7 +37,7 @@ _FIXES = {
     _REFUSED: COPIED,
     _UNASKED: f"restore the study, or {COPIED}",
     _SURPLUS: COPIED,
-    _TWICE: COPIED,
+    _TWICE: f"set files that repeat others aside with: attnsweep resume DIR; or {COPIED}",
     _VALUE: f"restore the study, or {RESTORE}",
     _PRUNED: f"restore the study, or {RESTORE}",
     _FOREIGN: "restore the study: another program has written to it",

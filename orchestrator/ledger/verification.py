@@ -10,10 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from attnsweep.orchestrator.ledger.fragments import (
     TABLES,
     DamagedFileError,
     OpenFile,
+    Snapshot,
     clashing,
     counting_names,
     damaged,
@@ -23,7 +26,7 @@ from attnsweep.orchestrator.ledger.fragments import (
     require_ledger,
 )
 from attnsweep.orchestrator.storage.place import ASIDE, Place, digest
-from attnsweep.orchestrator.storage.reading import is_damage, unreadable
+from attnsweep.orchestrator.storage.reading import unreadable
 from attnsweep.workloads.errors import UserError
 
 _ATTESTED = re.compile(r".*-(?P<digest>[0-9a-f]{32})")
@@ -132,8 +135,9 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
         for fault in (fault for place in places for fault in examine(place).damaged.values()):
             raise fault from error
         failure = error if isinstance(error, OSError) else _quoted(str(error))
-        if failure is not None and not is_damage(failure):
-            raise unreadable(", ".join(map(str, places)), failure) from error
+        if failure is not None:
+            # Also one that looks like damage: what was examined since is sound.
+            raise unreadable(failure.filename or ", ".join(map(str, places)), failure) from error
         if type(error).__module__.partition(".")[0] in ("pyarrow", "duckdb", "_duckdb"):
             raise UserError(
                 ", ".join(map(str, places)),
@@ -166,11 +170,50 @@ def set_damage_aside(place: Place) -> dict[str, str]:
     """
     said: dict[str, str] = {}
     # Repeated: without a merged fragment, those that it replaced count again if they still exist.
-    while found := examine(place).damaged:
-        for name, fault in found.items():
-            set_aside(place, name)
-            said[name] = f"{fault.subject}: {fault.given}; set aside in {place}/{ASIDE}, its trainings run again"
+    while suspects := examine(place).damaged:
+        # A second look: a store or a network may answer wrongly once, and then nothing is lost.
+        for name, fault in examine(place).damaged.items():
+            if name in suspects:
+                set_aside(place, name)
+                said[name] = f"{fault.subject}: {fault.given}; set aside in {place}/{ASIDE}, its trainings run again"
     return said
+
+
+def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
+    """Sets fragments aside of which trainings are in larger ones too. Only the holder of the sweep's lock may call it.
+
+    A late upload of a writer that has lost the sweep leaves such fragments, or a disk that grants a lock to two hosts.
+
+    Returns:
+        A message for each, by name.
+    """
+    said: dict[str, str] = {}
+    if not n_doubled(place, snapshot):
+        return said
+    held: set[tuple[int, int]] = set()
+    rows = snapshot.rows()
+    for name in sorted(rows, key=lambda name: (-rows[name], name)):
+        keys = set(zip(*_trainings(place, snapshot.only([name])).to_pydict().values(), strict=True))
+        if n := len(keys & held):
+            set_aside(place, name)
+            file = place.file_name("trainings", name)
+            others = f", its {len(keys) - n} others run again" if len(keys) > n else ""
+            said[name] = f"{file}: {n} trainings that other files hold too; set aside in {place}/{ASIDE}{others}"
+        else:
+            held |= keys
+    return said
+
+
+def n_doubled(place: Place, snapshot: Snapshot) -> int:
+    """The number of rows of `trainings` beyond one for each training."""
+    trainings = _trainings(place, snapshot)
+    n_once: int = trainings.group_by(trainings.column_names).aggregate([]).num_rows
+    return int(trainings.num_rows) - n_once
+
+
+def _trainings(place: Place, snapshot: Snapshot) -> pa.Table:
+    with naming_damage([place]), place.answering():
+        return snapshot.dataset("trainings").to_table(columns=["trial", "replicate"])
 
 
 def _check(place: Place, table: str, name: str, attested: str | None) -> OpenFile | DamagedFileError:

@@ -7,10 +7,10 @@ from typing import Self
 import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.compaction import due, merge, recover
-from attnsweep.orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Stamp, open_snapshot, publish
+from attnsweep.orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Snapshot, Stamp, open_snapshot, publish
 from attnsweep.orchestrator.ledger.memory import share_freed_memory
 from attnsweep.orchestrator.ledger.schema import SORT_KEYS, conform, in_order
-from attnsweep.orchestrator.ledger.verification import set_damage_aside
+from attnsweep.orchestrator.ledger.verification import set_damage_aside, set_doubles_aside
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.workloads.errors import UserError
 
@@ -18,8 +18,8 @@ from attnsweep.workloads.errors import UserError
 class LedgerWriter:
     """Writes one sweep's ledger: one fragment per commit, atomically.
 
-    Opening sets damaged fragments aside and removes what a crash of an earlier writer has left. It keeps no rows in
-    memory.
+    Opening sets fragments aside that are damaged, or repeat trainings of others, and removes what a crash of an earlier
+    writer has left. It keeps no rows in memory.
 
     Args:
         place: The sweep directory.
@@ -27,8 +27,8 @@ class LedgerWriter:
         spec_sha256: Hash of the sweep's spec.
 
     Attributes:
-        set_aside: A message for each fragment that was damaged, by name. Its rows are gone from the tables, also those
-            of trials that the study may know as ended.
+        set_aside: A message for each fragment that was damaged or a repetition, by name. Its rows are gone from the
+            tables, also those of trials that the study may know as ended.
         recovered: What opening has removed.
 
     Raises:
@@ -45,7 +45,13 @@ class LedgerWriter:
             place.make_folders(self._schemas.keys())
             self.set_aside = set_damage_aside(place)
             self.recovered = recover(place)
-            self._rows = self._counted()
+            snapshot = open_snapshot(place)
+            self._check_sweep(snapshot)
+            doubles = set_doubles_aside(place, snapshot)
+            self.set_aside |= doubles
+            # Those that may be merged with new ones: their curves hold every probe.
+            counting = snapshot.only(set(snapshot.by_thinning().get(1, [])) - doubles.keys())
+            self._rows = counting.rows()
         except BaseException:
             self._lock.close()
             raise
@@ -101,13 +107,8 @@ class LedgerWriter:
     ) -> None:
         self.close()
 
-    def _counted(self) -> dict[str, int]:
-        """Rows of `trainings` by fragment, of those that may be merged with new ones: their curves hold every probe.
-
-        Raises:
-            UserError: If one is another sweep's.
-        """
-        snapshot = open_snapshot(self._place)
+    def _check_sweep(self, snapshot: Snapshot) -> None:
+        """Raises UserError if a fragment is another sweep's."""
         for name, file in snapshot.files["trainings"].items():
             if file.stamp.spec_sha256 != self._stamp.spec_sha256:
                 raise UserError(
@@ -116,4 +117,3 @@ class LedgerWriter:
                     expected=f"rows of this sweep, {self._stamp.spec_sha256[:12]}",
                     fix="choose a directory without a sweep",
                 )
-        return snapshot.only(snapshot.by_thinning().get(1, [])).rows()

@@ -6,17 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Protocol
 
-from optuna.storages.journal import BaseJournalBackend, JournalFileSymlinkLock
+from optuna.storages.journal import BaseJournalBackend
 
 from attnsweep.orchestrator.running.journal_chain import Chain, is_note, read_seals
+from attnsweep.orchestrator.running.journal_lock import locked
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder, naming, refuse_link, regular_file, sync
 from attnsweep.workloads.errors import UserError
 
 _CONTINUES = "continues"
 """The key of a journal entry that says: the next entry belongs to the same ask. Optuna ignores it."""
-_LOCK_SECONDS = 3
-"""After this time Optuna takes over the lock of a writer that was killed. Our appends take less."""
 
 
 class JournalStore(Protocol):
@@ -124,7 +123,7 @@ class JournalFile:
     """The journal as a file that Optuna's `JournalFileBackend` reads, also while it is written.
 
     A kill or a full disk can leave a torn line or a torn ask at the end. `load` cuts it off: nothing that depends on it
-    has been written. Optuna's lock keeps the entries of its dashboard apart from ours; our next line's seal covers
+    has been written. The lock keeps the entries of Optuna's dashboard apart from ours; our next line's seal covers
     them.
 
     Args:
@@ -135,7 +134,6 @@ class JournalFile:
     def __init__(self, folder: LocalFolder, name: str) -> None:
         self._folder = folder
         self._path = folder.path / name
-        self._lock = JournalFileSymlinkLock(str(self._path), grace_period=_LOCK_SECONDS)
         self._n_bytes = 0
         self._chain = Chain()
 
@@ -153,11 +151,13 @@ class JournalFile:
         return [line.decode() for line in lines]
 
     def append(self, lines: list[str]) -> None:
-        with self._writing(), self._locked(), refuse_link(self._path).open("ab+") as file:
+        # Unbuffered: a buffer writes again, when it is closed, what a disk refused and has perhaps written.
+        with self._writing(), locked(self._path), refuse_link(self._path).open("ab+", buffering=0) as file:
             self._pass_notes(file)
             content = "".join(f"{self._chain.seal(line)}\n" for line in lines).encode()
-            file.write(content)
-            file.flush()
+            rest = content
+            while rest:
+                rest = rest[file.write(rest) :]
             os.fsync(file.fileno())
             if self._n_bytes == 0:
                 sync(self._path.parent)
@@ -195,18 +195,6 @@ class JournalFile:
     def _writing(self) -> Iterator[None]:
         with self._folder.writing(), naming(self._path):
             yield
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        self._lock.acquire()
-        try:
-            yield
-        finally:
-            try:
-                self._lock.release()
-            except RuntimeError as error:
-                # Optuna's error does not say why.
-                raise error.__context__ or error from None
 
 
 def _line(entry: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from rich.console import Console
 
+from attnsweep.orchestrator.ledger.fragments import DamagedFileError
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
@@ -271,7 +272,7 @@ class _Session:
         try:
             with self._opened(directory, workload, enter) as sweep:
                 return self._train(sweep, start_pool)
-        except (StoreError, PoolError) as error:
+        except (StoreError, DamagedFileError, PoolError) as error:
             # The storage and the pool worked when the sweep began, so this is no mistake in the spec.
             raise SweepError(str(error), directory.place) from error
         except KeyboardInterrupt:

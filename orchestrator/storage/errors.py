@@ -13,14 +13,18 @@ class StoreMistakeError(StoreError):
     """An object store refuses a request because of what a user has configured: a bucket, an address, credentials."""
 
 
-_MACHINES = {errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE}
+MACHINE_ERRORS = frozenset(
+    {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOLCK}
+)
+"""Errors of the machine, whichever path a user gives."""
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 def is_machines_fault(error: UserError) -> bool:
     """Whether an error that a user is told of is a fault of the machine: a disk or a store that fails, or is full."""
     if isinstance(error, StoreError):
         return not isinstance(error, StoreMistakeError)
-    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _MACHINES
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in MACHINE_ERRORS | _NO_ROOM
 
 
 class SweepError(RuntimeError):

@@ -96,7 +96,7 @@ class ObjectLock:
         self._thread.join()
         # A lease that cannot be given back expires. One that another process has taken is left to it.
         with contextlib.suppress(UserError):
-            self._store.swap_text(LEASE_FILE, "", self._version)
+            self._replace("", self._version)
 
     def _keep(self) -> None:
         while not self._closed.wait(LEASE_SECONDS / _RENEWALS_PER_LEASE):
@@ -132,22 +132,32 @@ class ObjectLock:
             ) from error
 
     def _write(self, version: str) -> None:
+        begun = time.time()
+        # Numbered: a store's version may be a hash of the content.
+        text = f"{self._owner.to_json()}\n{self._holder} {next(self._renewals)}\n"
+        self._version, self._written = self._replace(text, version), begun
+
+    def _replace(self, text: str, version: str) -> str:
         """Replaces the version of the lease that was seen last.
+
+        Returns:
+            The version written.
 
         Raises:
             TakenError: If another process has replaced it.
         """
-        begun = time.time()
-        # Numbered: a store's version may be a hash of the content.
-        text = f"{self._owner.to_json()}\n{self._holder} {next(self._renewals)}\n"
-        written = self._store.swap_text(LEASE_FILE, text, version)
-        if written is None:
+        while True:
+            written = self._store.swap_text(LEASE_FILE, text, version)
+            if written is not None:
+                return written
+            # The store refuses its own write, if an answer was lost: this one's, which the client has asked for again,
+            # or that of an earlier one, which was given up.
             found = self._store.versioned(LEASE_FILE)
-            # The store refuses its own write, if its answer was lost and the client asked again.
-            if found is None or found.text != text:
+            if found is not None and found.text == text:
+                return found.version
+            if found is None or not found.text.partition("\n")[2].startswith(f"{self._holder} "):
                 raise taken(str(self._store), _owner(found), _FIX)
-            written = found.version
-        self._version, self._written = written, begun
+            version = found.version
 
 
 def _owner(lease: Versioned | None) -> Owner | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.reading import is_fault, unreadable
 from attnsweep.workloads.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def locate(where: Location, subject: str = "DIR") -> "Place":
 
     Raises:
         UserError: For a path that can lead nowhere, another kind of URI, or one with credentials in it.
+        StoreError: If a disk does not answer.
     """
     if not isinstance(where, str | os.PathLike):
         return where
@@ -102,6 +104,8 @@ def _reachable(path: Path, subject: str) -> Path:
     except FileNotFoundError:
         return path
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and is_fault(error):
+            raise unreadable(str(path), error, expected="a directory that can be read") from error
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UserError(
             subject, given=str(path), expected="a path to a directory", fix=f"choose another ({reason})"

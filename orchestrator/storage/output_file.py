@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from attnsweep.orchestrator.storage.local import sync
+from attnsweep.orchestrator.storage.reading import is_fault, unreadable
 from attnsweep.workloads.errors import UserError
 
 
@@ -23,6 +24,7 @@ def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
 
     Raises:
         UserError: If anything else is there, or if writing fails, also within the block.
+        StoreError: If the disk fails.
     """
     refuse_special(out, flag)
     temporary = out.with_name(f".{secrets.token_hex(8)}.tmp")
@@ -34,7 +36,7 @@ def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise unwritable(out, flag, error.strerror or str(error)) from error
+        raise refused(out, flag, error) from error
 
 
 def check_output(out: Path, flag: str = "--out") -> None:
@@ -60,8 +62,10 @@ def refuse_special(out: Path, flag: str = "--out") -> None:
         mode = out.stat().st_mode
     except FileNotFoundError:
         return
-    except (OSError, ValueError) as error:
-        raise unwritable(out, flag, getattr(error, "strerror", None) or str(error)) from error
+    except OSError as error:
+        raise refused(out, flag, error) from error
+    except ValueError as error:
+        raise unwritable(out, flag, str(error)) from error
     if not stat.S_ISREG(mode):
         raise unwritable(out, flag, "a folder, a device or a pipe is there")
 
@@ -78,7 +82,14 @@ def make_folder(folder: Path, flag: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise unwritable(folder, flag, error.strerror, kind="folder") from error
+        raise refused(folder, flag, error, kind="folder") from error
+
+
+def refused(path: object, flag: str, error: OSError, kind: str = "file") -> UserError:
+    """As `unwritable`, after a call has failed: a StoreError if another path would be refused too, on this machine."""
+    if is_fault(error):
+        return unreadable(str(path), error, expected=f"a {kind} that can be written")
+    return unwritable(path, flag, error.strerror or str(error), kind)
 
 
 def unwritable(path: object, flag: str, reason: str | None, kind: str = "file") -> UserError:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.errors import MACHINE_ERRORS, StoreError
 
 # `None`: pyarrow raises OSError without a number for a file that it cannot parse.
 _DAMAGE = (None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL)
@@ -26,11 +26,16 @@ def is_damage(error: OSError) -> bool:
     return error.errno in _DAMAGE
 
 
-def unreadable(file: str, error: OSError) -> StoreError:
+def is_fault(error: OSError) -> bool:
+    """Whether an error is the machine's, whichever path a user gives."""
+    return error.errno in MACHINE_ERRORS
+
+
+def unreadable(file: str, error: OSError, expected: str = "a file that can be read") -> StoreError:
     """The error for a file that cannot be read now."""
     given = os.strerror(error.errno) if error.errno else str(error)
     fix = _FIXES.get(error.errno, "check its disk, and repeat the command")
-    return StoreError(file, given=given, expected="a file that can be read", fix=fix)
+    return StoreError(file, given=given, expected=expected, fix=fix)
 
 
 @contextmanager

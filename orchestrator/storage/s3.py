@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,7 @@ class ObjectPrefix:
         try:
             yield
         except BaseError as error:
-            raise refusal(file or self.uri, str(error)) from error
+            raise refusal(self.uri, str(error), file) from error
 
     def is_vacant(self) -> bool:
         return not self._has_objects("")
@@ -73,7 +74,7 @@ class ObjectPrefix:
 
     def has_text(self, name: str) -> bool:
         try:
-            with self.answering():
+            with self.answering(f"{self.uri}/{name}"):
                 self._store.head(name)
         except FileNotFoundError:
             return False
@@ -89,7 +90,7 @@ class ObjectPrefix:
     def versioned(self, name: str) -> Versioned | None:
         """A text, with its version (the ETag) and when the store says that it was written; `None` if there is none."""
         try:
-            with self.answering():
+            with self.answering(f"{self.uri}/{name}"):
                 found = self._store.get(name)
                 return Versioned(bytes(found.bytes()).decode(), found.meta["e_tag"] or "", found.meta["last_modified"])
         except FileNotFoundError:
@@ -114,7 +115,7 @@ class ObjectPrefix:
             The version written; `None` if nothing was written.
         """
         mode: PutMode = "create" if version is None else {"e_tag": version}
-        with self._writing():
+        with self._writing(name):
             try:
                 return self._uploads.put(name, text.encode(), mode=mode, use_multipart=False)["e_tag"]
             except (AlreadyExistsError, PreconditionError):
@@ -123,7 +124,7 @@ class ObjectPrefix:
     def now(self) -> datetime:
         """The time by the store's clock: that of an object which is written for it."""
         name = f".clock-{uuid.uuid4().hex}"
-        with self._writing():
+        with self._writing(name):
             self._uploads.put(name, b"")
             written = self._store.head(name)["last_modified"]
             self._uploads.delete(name)
@@ -161,15 +162,22 @@ class ObjectPrefix:
     def open_file(self, folder: str, name: str) -> pa.NativeFile:
         key = f"{folder}/{name}.parquet"
         try:
-            with self.answering():
+            with self.answering(self.file_name(folder, name)):
                 found = self._store.get(key)
                 size = found.meta["size"]
                 if size <= _WHOLE_BYTES:
                     return pa.BufferReader(pa.py_buffer(found.bytes()))
-                reader = io.BufferedReader(_Ranges(self._store, key, size), _READ_BYTES)
+                reader = io.BufferedReader(_Ranges(partial(self._part, key), size), _READ_BYTES)
                 return pa.PythonFile(reader, mode="r")
         except FileNotFoundError as gone:
             raise FileNotFoundError(errno.ENOENT, "no such object", self.file_name(folder, name)) from gone
+
+    def _part(self, key: str, start: int, length: int) -> "Buffer":
+        try:
+            with self.answering(f"{self.uri}/{key}"):
+                return self._store.get_range(key, start=start, length=length)
+        except FileNotFoundError as gone:
+            raise FileNotFoundError(errno.ENOENT, "no such object", f"{self.uri}/{key}") from gone
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
         """Writes all files on this machine, then uploads them under their names. An upload needs no renaming."""
@@ -189,7 +197,7 @@ class ObjectPrefix:
 
     def set_aside(self, folder: str, name: str) -> None:
         key = f"{folder}/{name}.parquet"
-        with self.answering():
+        with self.answering(f"{self.uri}/{key}"):
             self._uploads.copy(key, f"{ASIDE}/{key}")
             self._uploads.delete(key)
 
@@ -197,14 +205,14 @@ class ObjectPrefix:
         return ObjectLock(self, work)
 
     def _put(self, name: str, content: bytes | Path) -> None:
-        with self._writing():
+        with self._writing(name):
             self._uploads.put(name, content, max_concurrency=_UPLOADED_AT_ONCE)
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self, name: str) -> Iterator[None]:
         """As `answering`; what is not found by a write is the bucket."""
         try:
-            with self.answering():
+            with self.answering(f"{self.uri}/{name}"):
                 yield
         except FileNotFoundError as error:
             raise refusal(self.uri, str(error)) from error
@@ -220,10 +228,15 @@ class ObjectPrefix:
 
 
 class _Ranges(io.RawIOBase):
-    """An object that is read in parts, each with one request. pyarrow takes no `obstore.ReadableFile`."""
+    """An object that is read in parts, each with one request. pyarrow takes no `obstore.ReadableFile`.
 
-    def __init__(self, store: S3Store, key: str, size: int) -> None:
-        self._store, self._key, self._size = store, key, size
+    Args:
+        read: Returns a part, from its start and length.
+        size: The object's bytes.
+    """
+
+    def __init__(self, read: Callable[[int, int], "Buffer"], size: int) -> None:
+        self._read, self._size = read, size
         self._at = 0
 
     def readable(self) -> bool:
@@ -241,7 +254,7 @@ class _Ranges(io.RawIOBase):
         length = min(len(into), self._size - self._at)
         if length <= 0:
             return 0
-        into[:length] = memoryview(self._store.get_range(self._key, start=self._at, length=length))
+        into[:length] = memoryview(self._read(self._at, length))
         self._at += length
         return length
 

@@ -42,6 +42,9 @@ _FIXES = {
     r"no answer": "check AWS_ENDPOINT_URL and the network",
 }
 
+_IS_LATE = re.compile(r"no answer \((?!Connect)")
+"""The store was reached, so its address is right."""
+
 
 def open_store(bucket: str, prefix: str, seconds: float = READ_SECONDS) -> S3Store:
     """The objects under a prefix of a bucket. Nothing is asked of the store yet, but for its region where none is set.
@@ -78,18 +81,19 @@ def open_store(bucket: str, prefix: str, seconds: float = READ_SECONDS) -> S3Sto
     )
 
 
-def refusal(uri: str, said: str) -> StoreError:
+def refusal(uri: str, said: str, file: str | None = None) -> StoreError:
     """What a store has said against a request, in a line.
 
     Args:
         uri: The sweep.
         said: The client's error: the request, the store's answer in XML, the request once more for programmers.
+        file: The object that was asked for, which is named where the sweep's other objects may have another answer.
     """
     answer = next(_answers(said), said.partition("\n")[0])
     fix = next((fix for pattern, fix in _FIXES.items() if re.search(pattern, answer)), None)
     expected = "an object store that answers"
-    if fix is None:
-        return StoreError(uri, given=answer, expected=expected, fix="look into the store's log")
+    if fix is None or _IS_LATE.search(answer):
+        return StoreError(file or uri, given=answer, expected=expected, fix=fix or "look into the store's log")
     return StoreMistakeError(uri, given=answer, expected=expected, fix=fix)
 
 

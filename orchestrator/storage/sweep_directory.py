@@ -11,7 +11,7 @@ from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.environment import Engine, Environment
 from attnsweep.orchestrator.storage.extension import Extension
 from attnsweep.orchestrator.storage.location import Location, as_argument, locate, nearest
-from attnsweep.orchestrator.storage.output_file import unwritable
+from attnsweep.orchestrator.storage.output_file import refused
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.provenance import current_provenance, new_identity
 from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile, reason_of
@@ -142,7 +142,7 @@ class SweepDirectory(SweepRecord):
         try:
             place.check_makeable()
         except OSError as error:
-            raise unwritable(place, subject, error.strerror, kind="directory") from error
+            raise refused(place, subject, error, kind="directory") from error
 
     @classmethod
     def create(
@@ -211,7 +211,7 @@ class SweepDirectory(SweepRecord):
         except FileExistsError as error:
             raise _taken(place) from error
         except OSError as error:
-            raise unwritable(place, "--dir", error.strerror, kind="directory") from error
+            raise refused(place, "--dir", error, kind="directory") from error
         return directory
 
     @classmethod

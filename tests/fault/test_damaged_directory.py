@@ -1,13 +1,16 @@
 """A sweep directory with torn, damaged or left-over files: `resume` repairs it, and the sweep is whole again."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep
+from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.tracking.sync import sync
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.errors import UserError
@@ -50,3 +53,18 @@ def test_damage_is_set_aside_and_trained_again(no_mlflow: None, mlflow_uri: str,
     sync(report.directory, mlflow_uri)
     assert [str(problem) for problem in audit(path, mlflow_uri).problems] == []
     assert len(list((path / "set_aside" / "trainings").iterdir())) == 3
+
+
+def test_a_file_that_is_damaged_while_a_sweep_runs_is_a_fault_of_the_run(
+    no_mlflow: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, path, commit = sweeps.small_sweep(trials=1), tmp_path / "s", SweepLoop._commit
+
+    def damaging(*arguments: Any) -> None:
+        commit(*arguments)
+        for file in (path / "curves").glob("0*.parquet"):
+            file.write_bytes(file.read_bytes()[:-100])
+
+    monkeypatch.setattr(SweepLoop, "_commit", damaging)
+    with pytest.raises(SweepError, match=rf"{path}/curves/0.*expected a Parquet file that attnsweep wrote"):
+        sweeps.run(spec, path, pack_size=4)

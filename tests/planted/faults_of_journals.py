@@ -4,6 +4,7 @@ from tests.planted.fault import Fault
 
 _RUNNING, _STORAGE = "tests/orchestrator/running", "tests/orchestrator/storage"
 _CHAIN, _PIECES = f"{_RUNNING}/test_journal_chain.py", f"{_RUNNING}/test_journal_pieces.py"
+_FILE = f"{_RUNNING}/test_journal_file.py"
 _IN_A_STORE = "tests/end_to_end/test_object_store_sweeps.py"
 
 FAULTS_OF_JOURNALS = (
@@ -41,6 +42,20 @@ FAULTS_OF_JOURNALS = (
         "            self._chain.follow(note)\n",
         "            pass\n",
         (_CHAIN,),
+    ),
+    Fault(
+        "a write that a disk has cut short passes for a whole one",
+        "orchestrator/running/journal.py",
+        "rest = rest[file.write(rest) :]",
+        "rest = rest[file.write(rest) + len(rest) :]",
+        (_FILE,),
+    ),
+    Fault(
+        "a lock that leads nowhere is waited for without end",
+        "orchestrator/running/journal_lock.py",
+        "link.lstat()",
+        "link.stat()",
+        (_FILE,),
     ),
     Fault(
         "pieces that overwrite",
@@ -97,6 +112,13 @@ FAULTS_OF_JOURNALS = (
         "(problem,) if lost else ()",
         "()",
         (_PIECES,),
+    ),
+    Fault(
+        "a renewal that was given up is another's",
+        "orchestrator/storage/lease.py",
+        'startswith(f"{self._holder} ")',
+        'startswith("nobody")',
+        (f"{_STORAGE}/test_object_lease.py",),
     ),
     Fault(
         "a lost lease is the user's mistake",

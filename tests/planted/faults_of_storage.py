@@ -4,6 +4,7 @@ from tests.planted.fault import Fault
 
 _LEDGER = "tests/orchestrator/ledger"
 _RUNNING = "tests/orchestrator/running"
+_STORAGE = "tests/orchestrator/storage"
 
 FAULTS_OF_STORAGE = (
     Fault(
@@ -68,5 +69,40 @@ FAULTS_OF_STORAGE = (
         "_DAMAGE = (OSError, ValueError, TypeError, KeyError)",
         "_DAMAGE = (Exception,)",
         (f"{_LEDGER}/test_passing_faults.py",),
+    ),
+    Fault(
+        "a file is set aside after one look",
+        "orchestrator/ledger/verification.py",
+        "for name, fault in examine(place).damaged.items():",
+        "for name, fault in suspects.items():",
+        (f"{_LEDGER}/test_ledger_verification.py",),
+    ),
+    Fault(
+        "trainings that are there twice count twice",
+        "orchestrator/ledger/writer.py",
+        "doubles = set_doubles_aside(place, snapshot)",
+        "doubles: dict[str, str] = {}",
+        (f"{_LEDGER}/test_ledger_verification.py",),
+    ),
+    Fault(
+        "trainings that are there twice are merged into one file",
+        "orchestrator/ledger/compaction.py",
+        "if n := n_doubled(place, chosen):",
+        "if n := 0:",
+        (f"{_LEDGER}/test_ledger_verification.py",),
+    ),
+    Fault(
+        "a disk that does not answer is the user's mistake",
+        "orchestrator/storage/reading.py",
+        "return error.errno in _OF_THE_MACHINE",
+        "return False",
+        (f"{_STORAGE}/test_location.py",),
+    ),
+    Fault(
+        "a store that does not answer is the user's mistake",
+        "orchestrator/storage/s3_client.py",
+        "if fix is None or _IS_LATE.search(answer):",
+        "if fix is None:",
+        (f"{_STORAGE}/test_s3_client.py",),
     ),
 )

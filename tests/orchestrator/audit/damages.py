@@ -128,7 +128,7 @@ DAMAGES: dict[str, tuple[Damage, list[str]]] = {
     "a row twice": (
         _add("trainings"),
         [
-            "1 trainings recorded more than once: 0/0; remove the files",
+            "1 trainings recorded more than once: 0/0; set files that repeat others aside with: attns",
             "1 runs of the sweep",
             "1 trials whose run has another value",
         ],

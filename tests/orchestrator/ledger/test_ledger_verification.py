@@ -1,10 +1,12 @@
 """Every damaged byte is found; damaged packs are set aside, and the rest of the ledger stays usable."""
 
+import errno
 import hashlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -147,6 +149,41 @@ def test_damage_in_what_a_merge_has_replaced_matters_to_nobody(root: Path) -> No
     compact(root)
     shutil.copytree(saved, root, dirs_exist_ok=True)
     _flip(file_of(root, "trainings", "p1"), 100)
+    with open_writer(root) as writer:
+        assert writer.set_aside == {}
+        assert_holds(root, _keys(0, 1, 2))
+
+
+def test_a_fragment_that_repeats_trainings_of_others_is_set_aside(root: Path) -> None:
+    """As a late upload leaves it, of a writer that has lost the sweep; nothing may merge it with the others."""
+    with open_writer(root) as writer:
+        writer.commit("q", *pack_rows("q", [(2, 1), (3, 0)]))
+    with pytest.raises(UserError) as refused:
+        compact(root)
+    assert str(refused.value) == (
+        f"{root}/trainings: got '1 trainings that are recorded more than once', expected each one once, before its "
+        f"files are merged; attnsweep resume {root}, which sets the files that repeat them aside"
+    )
+    path = file_of(root, "trainings", "q")
+    with open_writer(root) as writer:
+        said = f"{path}: 1 trainings that other files hold too; set aside in {root}/set_aside, its 1 others run again"
+        assert writer.set_aside == {path.stem: said}
+        assert_holds(root, _keys(0, 1, 2))
+    assert {path.parent.name for path in root.glob(f"set_aside/*/{path.name}")} == set(TABLES)
+    compact(root)
+    assert_holds(root, _keys(0, 1, 2))
+
+
+def test_a_file_that_was_not_found_once_is_not_set_aside(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, wanted = pa.OSFile, []
+
+    def found_later(path: str) -> pa.NativeFile:
+        wanted.append(path)
+        if len(wanted) == 2:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        return opened(path)
+
+    monkeypatch.setattr(pa, "OSFile", found_later)
     with open_writer(root) as writer:
         assert writer.set_aside == {}
         assert_holds(root, _keys(0, 1, 2))

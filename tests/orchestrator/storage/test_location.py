@@ -1,15 +1,20 @@
 """The location of a sweep: accepted forms, and that messages never repeat a secret."""
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.location import local_path, locate
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
+from tests.orchestrator.small_sweep import small_sweep
 
 
 @pytest.mark.parametrize("text", ["sweeps/first", "/tmp/x", ".", "a:b", "s3"])
@@ -67,3 +72,27 @@ def test_a_directory_does_not_load_the_stores_client() -> None:
         "sys.exit('attnsweep.orchestrator.storage.s3' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "is_fault"),
+    [(errno.EIO, True), (errno.ESTALE, True), (errno.EACCES, False), (errno.ENAMETOOLONG, False)],
+    ids=["EIO", "ESTALE", "EACCES", "ENAMETOOLONG"],
+)
+def test_a_disk_that_does_not_answer_is_no_mistake(
+    error: int, is_fault: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> None:
+        raise OSError(error, os.strerror(error), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", fail)
+        with pytest.raises(UserError) as refused:
+            locate(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", lambda path, **_: fail(path))
+        with pytest.raises(UserError) as unmade:
+            SweepDirectory.create(tmp_path / "s", small_sweep("s"), {})
+    for each in (refused, unmade):
+        assert os.strerror(error) in str(each.value)
+        assert isinstance(each.value, StoreError) is is_fault

@@ -88,6 +88,28 @@ def test_a_renewal_whose_answer_was_lost_is_one(prefix: ObjectPrefix, monkeypatc
         prefix.put_new_text("sweep.json", "another's")
 
 
+def test_a_renewal_that_was_done_after_all_is_no_loss(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client has given up, each time that it asked."""
+    swap = ObjectPrefix.swap_text
+
+    def unanswered(self: ObjectPrefix, name: str, text: str, version: str | None) -> str | None:
+        swap(self, name, text, version)
+        raise StoreError(str(self), given="no answer (Timeout)", expected="one", fix="")
+
+    def renew_in_vain() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(ObjectPrefix, "swap_text", unanswered)
+            with pytest.raises(StoreError, match="no answer"):
+                lock.confirm()
+
+    with closing(prefix.lock("run")) as lock:
+        monkeypatch.setattr(object_lock, "LEASE_SECONDS", 0.0)
+        renew_in_vain()
+        lock.confirm()
+        renew_in_vain()
+    assert prefix.read_text(LEASE_FILE) == ""
+
+
 def test_of_many_who_want_it_at_once_one_has_the_lock() -> None:
     for _ in range(15):
         prefix = new_prefix()

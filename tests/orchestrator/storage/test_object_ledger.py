@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from moto.s3.exceptions import AccessForbidden, MissingKey
 from moto.s3.responses import S3Response
 
 from attnsweep.orchestrator.analysis.merging import merge_sweeps
@@ -273,6 +274,34 @@ def test_a_reader_that_a_compaction_overtakes_asks_again(
 
     assert Ledger(prefix).ask(question) == 6 * 6
     assert asked == 2
+
+
+@pytest.mark.parametrize("refusal", [MissingKey("k"), AccessForbidden("no")], ids=["missing", "refused"])
+def test_a_part_of_a_file_that_is_refused_once_ends_a_merge_with_its_name(
+    prefix: ObjectPrefix, refusal: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(prefix, 0, 1)
+    monkeypatch.setattr(object_prefix, "_WHOLE_BYTES", 0)
+    answer, asked, at, named = S3Response.get_object, [], set[int](), ""
+
+    def refusing(response: S3Response) -> Any:
+        nonlocal named
+        if "range" in response.headers:
+            asked.append(response.path)
+            if len(asked) in at:
+                named = response.path.rpartition("/")[2]
+                raise refusal
+        return answer(response)
+
+    monkeypatch.setattr(S3Response, "get_object", refusing)
+    compact(copy_of(prefix))
+    for number in (len(asked), len(asked) // 2):
+        asked.clear()
+        at.clear()
+        at.add(number)
+        with pytest.raises(UserError) as refused:
+            compact(copy_of(prefix))
+        assert refused.value.subject.endswith(named)
 
 
 @pytest.mark.sample("none-1", "error-3")

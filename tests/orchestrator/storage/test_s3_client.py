@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator.storage import s3
-from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.errors import StoreError, StoreMistakeError
 from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
 from attnsweep.orchestrator.storage.s3 import open_prefix
 from attnsweep.orchestrator.storage.s3_client import WRITE_SECONDS, open_store, refusal
@@ -91,6 +91,15 @@ def test_a_refusal_is_one_line_of_the_stores_words(said: str, given: str) -> Non
         raise error
     assert "\n" not in str(error)
     assert "planted" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_mistake"), [("Connect", True), ("Timeout", False), ("Request", False), ("Interrupted", False)]
+)
+def test_a_store_that_was_reached_and_does_not_answer_is_no_mistake(kind: str, is_mistake: bool) -> None:
+    error = refusal("s3://my-bucket/x", f"error\n\nDebug: HttpError {{\n  kind: {kind},", "s3://my-bucket/x/sweep.json")
+    assert isinstance(error, StoreMistakeError) is is_mistake
+    assert str(error).startswith(f"s3://my-bucket/x{'' if is_mistake else '/sweep.json'}: got 'no answer ({kind})'")
 
 
 def test_requests_that_write_give_up_while_the_lease_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
