@@ -137,6 +137,10 @@ def retired_parameter(default: Value, doc: str, *, fix: str) -> Any:
     return dataclasses.field(default=None, metadata={"parameter": former | {"retired": fix}})
 
 
+OPTIMIZERS = ("sgd", "adam", "adamw", "lbfgs")
+"""The names of the update rules; `engine.update_rules` has their classes, in this order."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingParameters:
     """The parameters of every training. A workload subclasses it and adds its own.
@@ -147,7 +151,7 @@ class TrainingParameters:
     init_sigma: float | None = parameter(
         0.1, "standard deviation of the Gaussian initialization; null = the framework's default", low=0.0
     )
-    optimizer: str = parameter("sgd", "update rule", choices=("sgd", "adam", "adamw", "lbfgs"), static=True)
+    optimizer: str = parameter("sgd", "update rule", choices=OPTIMIZERS, static=True)
     learning_rate: float = parameter(
         1e-2,
         "step size of the optimizer; for lbfgs, the first step of line searches: use 1, PyTorch's default",

@@ -8,8 +8,9 @@ from attnsweep.workloads.engine.contract import Lanes, P
 from attnsweep.workloads.engine.first_order import Adam, AdamW, Sgd
 from attnsweep.workloads.engine.lbfgs import Lbfgs
 from attnsweep.workloads.engine.optimizers import Optimizer, Settings
+from attnsweep.workloads.parameters import OPTIMIZERS
 
-UPDATE_RULES: dict[str, type[Optimizer]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW, "lbfgs": Lbfgs}
+UPDATE_RULES: dict[str, type[Optimizer]] = dict(zip(OPTIMIZERS, (Sgd, Adam, AdamW, Lbfgs), strict=True))
 
 
 def optimizer_of(lanes: Lanes[P]) -> Optimizer:
