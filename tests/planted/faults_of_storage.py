@@ -69,4 +69,18 @@ FAULTS_OF_STORAGE = (
         "_DAMAGE = (Exception,)",
         (f"{_LEDGER}/test_passing_faults.py",),
     ),
+    Fault(
+        "an audit takes Ctrl-C for damage",
+        "orchestrator/audit/audit.py",
+        'refuse_if_interrupted()\n        return Problem(f"not checked: {subject}: {error_in_one_line(error)}", fix)',
+        'return Problem(f"not checked: {subject}: {error_in_one_line(error)}", fix)',
+        ("tests/fault/test_stops.py::test_an_error_that_a_library_makes_of_ctrl_c_is_no_fault",),
+    ),
+    Fault(
+        "a user without a name or a home",
+        "orchestrator/cli.py",
+        "    name_unknown_user()\n",
+        "",
+        ("tests/orchestrator/storage/test_unknown_user.py",),
+    ),
 )
