@@ -2,6 +2,7 @@
 
 import atexit
 import errno
+import logging
 import os
 import shutil
 import signal
@@ -26,6 +27,7 @@ from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError, is_machines_fault
 from attnsweep.orchestrator.storage.location import as_argument, local_path
 from attnsweep.orchestrator.storage.ray_session import new_directory
+from attnsweep.orchestrator.storage.user_state import name_unknown_user
 from attnsweep.orchestrator.tools.arguments import SweepDir, check_texts
 from attnsweep.orchestrator.tools.commands import (
     AsJson,
@@ -347,6 +349,9 @@ def main() -> None:
         # Closed: the next file that is opened would be taken for it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.stdout = os.fdopen(1, "w")
+    name_unknown_user()
+    # It warns where a home cannot be written, and goes on without a cache.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
         with sigterm_as_ctrl_c():
             check_texts(sys.argv[1:])

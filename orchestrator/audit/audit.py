@@ -23,6 +23,7 @@ from attnsweep.orchestrator.audit.problems import Audit, Check, Problem, in_one_
 from attnsweep.orchestrator.inspection.gradient_report import GradientReport
 from attnsweep.orchestrator.inspection.gradients import check_sweep
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.running.signals import refuse_if_interrupted
 from attnsweep.orchestrator.running.study import read_trials
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.location import Location
@@ -215,6 +216,8 @@ def _attempt(subject: str, fix: str, reading: Callable[[], T]) -> T | Problem:
     try:
         return reading()
     except UserError as damage:
+        refuse_if_interrupted()
         return Problem(f"not checked: {subject}: {damage.subject}: {damage.given}", damage.fix)
     except Exception as error:  # noqa: BLE001  # Arrow, DuckDB, Optuna and MLflow raise anything on damaged data.
+        refuse_if_interrupted()
         return Problem(f"not checked: {subject}: {error_in_one_line(error)}", fix)

@@ -18,6 +18,7 @@ from attnsweep.orchestrator.inspection.deviation import Deviation, deviation
 from attnsweep.orchestrator.inspection.recorded import Place, by_training, recorded_rows, recorded_tasks
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.environment import Engine, versions
+from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.error_text import STOPS, text_of
@@ -29,6 +30,7 @@ from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
+from attnsweep.workloads.engine.programs import NoCompilerError
 from attnsweep.workloads.engine.step_programs import step_programs
 from attnsweep.workloads.engine.width import width_on
 from attnsweep.workloads.errors import UserError
@@ -118,6 +120,7 @@ def retrain(
 
     Raises:
         UserError: For an id that is not in the ledger, or if the workload is gone.
+        PoolError: If this machine cannot compile what trained them.
     """
     workload, ledger = load_workload_of(directory), Ledger(directory.place)
     rows, every = recorded_rows(ledger, training_ids), ledger.curves_every()
@@ -170,6 +173,8 @@ class _Again:
                 return self._trained(tasks, context)
         except STOPS:
             raise
+        except NoCompilerError as error:
+            raise PoolError(str(error)) from error
         except BaseException as error:  # noqa: BLE001  # As in a trainer: what a training raises is its outcome.
             if len(tasks) > 1:
                 return {place: end for task in tasks for place, end in self.pack([task]).items()}

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link
 from attnsweep.orchestrator.storage.location import Location, locate
 from attnsweep.orchestrator.storage.output_file import make_folder, refuse_special, writing_file
 from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.reading import reading
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
@@ -218,8 +220,17 @@ def _portable(value: object) -> object:
 def _own_file(place: LocalFolder) -> Path:
     """The report's file in a sweep's directory, which may be a stranger's: a link in it could redirect the write."""
     out = place.path / REPORT_FILE
-    refuse_link(out.parent)
-    refuse_link(_figures_folder(out))
+    with reading(str(place)):
+        refuse_link(out.parent)
+        refuse_link(_figures_folder(out))
+        folder = next(each for each in out.parents if each.exists())
+    if not os.access(folder, os.W_OK):
+        raise UserError(
+            "--out",
+            given=None,
+            expected=f"a file, since {folder} cannot be written by you",
+            fix="add --out FILE.html",
+        )
     return out
 
 

@@ -16,12 +16,43 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """Turns SIGTERM into KeyboardInterrupt, also while Ray starts: `training.cluster` restores the handler it found."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Turns SIGTERM into KeyboardInterrupt, also while Ray starts: `training.cluster` restores the handler it found.
+
+    Whatever error a block ends with after a Ctrl-C or SIGTERM, it ends with KeyboardInterrupt: DuckDB and Arrow, or an
+    import that was cut off, raise errors of their own in its place.
+    """
+    _interrupted.clear()
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, _interrupt)}
+    # One that is ignored, as below `nohup`, stays so.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, _interrupt)
     try:
         yield
+    except Exception:
+        refuse_if_interrupted()
+        raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def refuse_if_interrupted() -> None:
+    """For what catches any error: an error after a Ctrl-C says nothing about what was read.
+
+    Raises:
+        KeyboardInterrupt: If Ctrl-C or SIGTERM has come.
+    """
+    if _interrupted.is_set():
+        raise KeyboardInterrupt
+
+
+_interrupted = threading.Event()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    _interrupted.set()
+    raise KeyboardInterrupt
 
 
 class StopOnSignal:

@@ -148,14 +148,24 @@ class LocalFolder:
                 self._own(folder).mkdir(exist_ok=True)
             sync(self.path)
 
-    def sizes(self) -> dict[str, int]:
+    def sizes(self, pass_over: Callable[[OSError], object] | None = None) -> dict[str, int]:
         found = {}
-        with reading(str(self.path)):
-            for folder, _, files in os.walk(self.path, onerror=_raise_unless_gone):
-                for file in files:
-                    path = Path(folder, file)
-                    with suppress(FileNotFoundError):  # A running sweep removes files.
-                        found[str(path.relative_to(self.path))] = path.lstat().st_size
+
+        def failed(error: OSError) -> None:
+            # A running sweep removes files and folders, and what is named may be a file, below which there is none.
+            if isinstance(error, FileNotFoundError | NotADirectoryError):
+                return
+            if pass_over is None or error.filename == str(self.path):
+                raise unreadable(error.filename, error) from error
+            pass_over(error)
+
+        for folder, _, files in os.walk(self.path, onerror=failed):
+            for file in files:
+                path = Path(folder, file)
+                try:
+                    found[str(path.relative_to(self.path))] = path.lstat().st_size
+                except OSError as error:
+                    failed(error)
         return found
 
     def names(self, folder: str) -> list[str]:
@@ -301,15 +311,6 @@ def _remove_unfinished(temporary: Path) -> None:
     """Removes a file whose writing has failed. The disk may refuse that too; what has failed first is to be said."""
     with suppress(OSError):
         temporary.unlink()
-
-
-def _raise_unless_gone(error: OSError) -> None:
-    """For a folder that cannot be listed, which `os.walk` passes over.
-
-    A running sweep removes folders, and what is named may be a file, below which there is none.
-    """
-    if not isinstance(error, FileNotFoundError | NotADirectoryError):
-        raise error
 
 
 def _is_unfinished_text(path: Path) -> bool:

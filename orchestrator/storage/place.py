@@ -87,8 +87,12 @@ class Place(Protocol):
 
     def make_folders(self, folders: Collection[str]) -> None: ...
 
-    def sizes(self) -> dict[str, int]:
-        """The bytes of every file below the place, by its path there. Links are not followed."""
+    def sizes(self, pass_over: Callable[[OSError], object] | None = None) -> dict[str, int]:
+        """The bytes of every file below the place, by its path there. Links are not followed.
+
+        Args:
+            pass_over: Called for what lies below and cannot be read now; without it, that is an error.
+        """
 
     def names(self, folder: str) -> list[str]:
         """The names of a folder's Parquet files, without the suffix."""

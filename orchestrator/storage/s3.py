@@ -144,7 +144,8 @@ class ObjectPrefix:
             if not self._has_objects(folder):
                 self.put_text(f"{folder}/{_FOLDER_MARK}", "")
 
-    def sizes(self) -> dict[str, int]:
+    def sizes(self, pass_over: Callable[[OSError], object] | None = None) -> dict[str, int]:
+        del pass_over
         with self.answering():
             return {found["path"]: found["size"] for page in self._store.list() for found in page}
 

@@ -78,8 +78,9 @@ def set_environment() -> None:
     """Sets MLflow's time limits and verbosity; call it before MLflow is imported."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    # It would print a warning for every repeated request.
-    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
+    # They would print a warning for every repeated request, and for a home that cannot be written.
+    for name in ("urllib3.connectionpool", "matplotlib"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def in_one_line(error: BaseException) -> str:

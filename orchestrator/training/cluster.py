@@ -1,11 +1,15 @@
 """The Ray cluster that a sweep runs on: started on this machine, or already running."""
 
 import logging
+import os
 import re
+import secrets
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -93,6 +97,7 @@ def start_here(preloaded: Sequence[str]) -> bool:
     """
     if ray.is_initialized():
         return False
+    _keep_token_elsewhere()
     for seconds in (_START_SECONDS, _PATIENT_START_SECONDS):
         try:
             with starting_on_loopback(), starting_few_processes(), keeping_sigterm(), up_within(seconds):
@@ -106,6 +111,23 @@ def start_here(preloaded: Sequence[str]) -> bool:
         f"Ray did not start on this machine, tried twice, at last for {_PATIENT_START_SECONDS:g} s ({reason}); "
         "its logs are in /tmp/ray/session_latest/logs: check memory, disk and load, then try again"
     )
+
+
+def _keep_token_elsewhere() -> None:
+    """Keeps Ray's token in the environment of this process, and of those that it starts, where Ray cannot keep it.
+
+    Ray makes one in the user's home. A service or a container may have a home that cannot be written, or none.
+    """
+    token = Path.home() / ".ray" / "auth_token"
+    if "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ or os.access(token, os.R_OK):
+        return
+    try:
+        token.parent.mkdir(parents=True, exist_ok=True)
+        # Permissions alone do not tell where one may write.
+        with TemporaryFile(dir=token.parent):
+            pass
+    except OSError:
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
 def _initialize(address: str, **further: Any) -> None:

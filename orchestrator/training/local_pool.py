@@ -72,13 +72,15 @@ class LocalPool:
         """Trains the pack's next slice, however long it takes.
 
         Raises:
-            PoolError: If the GPU context of this process is broken.
+            PoolError: If the GPU context of this process is broken, or this machine cannot compile a program.
         """
         del timeout
         if self._order is None:
             return []
         order, report = self._order, self._report()
         self._train_slice = self._trainer.proceed
+        if isinstance(report, Raised) and report.cannot_compile:
+            raise PoolError(report.error)
         if isinstance(report, Raised) and report.has_lost_its_gpu:
             raise PoolError(
                 f"this process has lost its GPU; without --local a new process would replace it:\n{report.error}"

@@ -134,12 +134,13 @@ class Trained:
 
 @dataclass(frozen=True)
 class Raised:
-    """A pack whose program raised: one of its lanes is at fault, or memory ran out."""
+    """A pack whose program raised: one of its lanes is at fault, memory ran out, or the machine cannot compile it."""
 
     error: str
     out_of_memory: bool
     device: str
     host: str
+    cannot_compile: bool = False
 
     @property
     def has_lost_its_gpu(self) -> bool:

@@ -74,6 +74,10 @@ class NodeRecord:
         """Gives up a node whose rows would be of another environment than the driver's."""
         self._give_up(node_id, host, f"its versions or code differ from the driver's: {'; '.join(changes)}")
 
+    def cannot_compile(self, node_id: str, host: str, why: str) -> None:
+        """Gives up a node that cannot compile what the sweep trains with."""
+        self._give_up(node_id, host, why)
+
     def wait_for(self, n_trainers: int) -> None:
         """Notes how many trainers have no node yet."""
         if n_trainers > self._n_awaited:

@@ -352,6 +352,12 @@ class TrainerPool:
         if isinstance(report, Probed) and self._is_leaving(number):
             # It hands back its pack undecided: whoever continues it is asked again.
             report = Progress(report.step, report.checkpoint, report.n_running, report.where)
+        if isinstance(report, Raised) and report.cannot_compile:
+            node = self._trainers[number].node
+            if node is not None:
+                self._record.cannot_compile(node, report.host, report.error)
+            self._end(number)
+            return order, TrainerLost(report.error, out_of_memory=False)
         match report:
             case Probed():
                 self._waiting[order.pack] = (number, order)

@@ -27,6 +27,7 @@ from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.device_memory import PackMemory, memory_of
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
+from attnsweep.workloads.engine.programs import NoCompilerError
 from attnsweep.workloads.engine.step_programs import step_programs
 from attnsweep.workloads.engine.width import width_on
 from attnsweep.workloads.errors import UserError
@@ -141,6 +142,8 @@ class Trainer:
     def raised(self, error: BaseException) -> Raised:
         """Drops the pack, one of whose trainings has raised this."""
         self._order = self._pack = None
+        if isinstance(error, NoCompilerError):
+            return Raised(str(error), False, self._device, platform.node(), cannot_compile=True)
         text = text_of(error)
         return Raised(text, _is_out_of_memory(error, text), self._device, platform.node())
 

@@ -12,11 +12,13 @@ from ray.core.generated import autoscaler_pb2
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
+from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.training.messages import HandedBack, PackOrder, Report, TrainerLost
 from attnsweep.orchestrator.training.ray_internals import control_store
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
 from attnsweep.orchestrator.training.trainer_actor import TrainerActor
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.programs import NoCompilerError
 from tests.fault import sweeps
 from tests.fault.conftest import NODE
 from tests.fault.servers import wait_until
@@ -241,6 +243,23 @@ def test_a_training_that_ruins_its_process_spoils_no_other(
     rows = sweeps.outcomes(tmp_path / "s")
     assert len(rows) == 8
     assert [(row["trial"], row["replicate"]) for row in rows if row["outcome"] == "failed"] == [(1, 2)]
+
+
+@pytest.mark.scale
+def test_a_machine_that_cannot_compile_is_given_up_and_no_training_has_failed(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class WithoutRoom(TrainerActor):
+        """A trainer whose disk is full."""
+
+        def _begun(self, order: PackOrder) -> Pack[Any]:
+            del order
+            raise NoCompilerError("compiled programs cannot be kept")
+
+    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", WithoutRoom)
+    with pytest.raises(SweepError, match=r"^no node can train: host .*: compiled programs cannot be kept$"):
+        sweeps.run(sweeps.small_sweep(trials=2), tmp_path / "s", **sweeps.ON_RAY, pack_size=8)
+    assert Ledger(tmp_path / "s").trainings().num_rows == 0
 
 
 def report_errors(path: Path) -> list[str]:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,36 @@ def test_a_second_signal_ends_the_command_at_once_and_says_how_to_go_on(
         signal.signal(signal.SIGINT, before)
     assert ended.value.code == 130
     assert f"interrupted; continue with: attnsweep resume {tmp_path / 's'}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "where"),
+    [
+        ("status", "attnsweep.orchestrator.report.screen.status.print_status"),
+        ("audit", "attnsweep.orchestrator.audit.audit._read"),
+    ],
+)
+def test_an_error_that_a_library_makes_of_ctrl_c_is_no_fault(
+    command: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def as_duckdb_does(*_: object, **__: object) -> None:
+        with suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        raise RuntimeError("Query interrupted")
+
+    SweepDirectory.create(tmp_path / "s", sweeps.small_sweep(), {})
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/file/mlflow.db")
+    monkeypatch.setattr(where, as_duckdb_does)
+    monkeypatch.setattr(sys, "argv", ["attnsweep", command, str(tmp_path / "s")])
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out, said.err) == (130, "", "")
 
 
 def _environment() -> dict[str, str]:

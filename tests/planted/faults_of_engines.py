@@ -87,4 +87,18 @@ FAULTS_OF_ENGINES = (
         "reasons = (str(no_step), str(no_gradient))",
         (f"{_ENGINE}/test_blocks.py::test_a_shape_without_a_program_trains_as_without_blocks",),
     ),
+    Fault(
+        "a full disk is an error of what is compiled",
+        "workloads/engine/programs.py",
+        "refusal = next((each for each in _REFUSALS if each in said), None)",
+        "refusal = None",
+        (f"{_ENGINE}/test_blocks.py::test_a_full_disk_says_nothing_against_what_is_compiled",),
+    ),
+    Fault(
+        "a training fails where its program cannot be kept",
+        "orchestrator/training/local_pool.py",
+        "if isinstance(report, Raised) and report.cannot_compile:",
+        "if False:",
+        ("tests/orchestrator/training/test_local_pool.py::test_a_machine_that_cannot_compile_fails_no_training",),
+    ),
 )

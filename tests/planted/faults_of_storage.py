@@ -94,7 +94,7 @@ FAULTS_OF_STORAGE = (
     Fault(
         "a disk that does not answer is the user's mistake",
         "orchestrator/storage/reading.py",
-        "return error.errno in _OF_THE_MACHINE",
+        "return error.errno in MACHINE_ERRORS",
         "return False",
         (f"{_STORAGE}/test_location.py",),
     ),
@@ -104,5 +104,19 @@ FAULTS_OF_STORAGE = (
         "if fix is None or _IS_LATE.search(answer):",
         "if fix is None:",
         (f"{_STORAGE}/test_s3_client.py",),
+    ),
+    Fault(
+        "an audit takes Ctrl-C for damage",
+        "orchestrator/audit/audit.py",
+        'refuse_if_interrupted()\n        return Problem(f"not checked: {subject}: {error_in_one_line(error)}", fix)',
+        'return Problem(f"not checked: {subject}: {error_in_one_line(error)}", fix)',
+        ("tests/fault/test_stops.py::test_an_error_that_a_library_makes_of_ctrl_c_is_no_fault",),
+    ),
+    Fault(
+        "a user without a name or a home",
+        "orchestrator/cli.py",
+        "    name_unknown_user()\n",
+        "",
+        ("tests/orchestrator/storage/test_unknown_user.py",),
     ),
 )

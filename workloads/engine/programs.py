@@ -6,6 +6,7 @@ compiler is named by `block_engine`. A program is kept under a hash of all of th
 rules make it from the graph of one training.
 """
 
+import errno
 import fcntl
 import hashlib
 import importlib.metadata
@@ -13,6 +14,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -54,6 +56,7 @@ _NAME, _MERGED = "blocks", "merged"
 _VECTORS = "avx2"
 _COMPILER_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 _SOURCE = Path(__file__).parent
+_REFUSALS = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)]
 
 
 class NoCompilerError(Exception):
@@ -143,7 +146,7 @@ def loaded_bytes(program: bytes) -> Step:
         NoCompilerError: If this user has no folder for programs.
     """
     # Not among the programs kept here: those are named by what they were compiled from.
-    with tempfile.TemporaryDirectory(dir=_folder()) as folder:
+    with _with_room(), tempfile.TemporaryDirectory(dir=_folder()) as folder:
         file = Path(folder) / "sent.so"
         file.write_bytes(program)
         return loaded(file)
@@ -180,7 +183,7 @@ def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
 def _compiled(key: str, graph: Callable[[], fx.GraphModule], examples: Sequence[Tensor]) -> Path:
     folder = _folder()
     library = folder / f"{key}.so"
-    with IN_ONE_THREAD, (folder / f"{library.stem}.lock").open("a+") as lock:
+    with _with_room(), IN_ONE_THREAD, (folder / f"{library.stem}.lock").open("a+") as lock:
         # One process compiles, the others of this machine wait for it.
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.seek(0)
@@ -190,6 +193,26 @@ def _compiled(key: str, graph: Callable[[], fx.GraphModule], examples: Sequence[
             lock.truncate(0)
             lock.write(_digest(library))
     return library
+
+
+@contextmanager
+def _with_room() -> Iterator[None]:
+    """Around compiling: a disk that is full or cannot be written says nothing against what is compiled.
+
+    Raises:
+        NoCompilerError: In place of the disk's error, which PyTorch's compiler wraps, and the C++ compiler only prints.
+    """
+    try:
+        yield
+    except Exception as error:
+        said = "".join(traceback.format_exception(error))
+        refusal = next((each for each in _REFUSALS if each in said), None)
+        if refusal is None or isinstance(error, NoCompilerError):
+            raise
+        raise NoCompilerError(
+            f"compiled programs cannot be kept in {_folder()} or {tempfile.gettempdir()} ({refusal}): make room there,"
+            " or set XDG_CACHE_HOME and TMPDIR"
+        ) from error
 
 
 def _digest(library: Path) -> str:

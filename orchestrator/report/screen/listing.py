@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
@@ -55,14 +55,23 @@ class Listed:
 def print_list(places: Sequence[Location], *, as_json: bool) -> None:
     """Prints all sweeps below these places on stdout. A sweep that cannot be read is listed with the reason.
 
+    Folders that cannot be read, such as those of other users, are passed over, and one is named on stderr.
+
     Raises:
         UserError: If a place does not exist.
     """
-    below = ", ".join(map(str, places))
-    with PlainConsole(stderr=True).status(f"looking for sweeps below {below}; Ctrl-C stops it"):
+    below, stderr = ", ".join(map(str, places)), PlainConsole(stderr=True, soft_wrap=True)
+    passed_over: list[OSError] = []
+    with stderr.status(f"looking for sweeps below {below}; Ctrl-C stops it"):
         found = sorted(
-            (one for place in places for one in _sweeps_below(locate(place))), key=_newest_first, reverse=True
+            (one for place in places for one in _sweeps_below(locate(place), passed_over.append)),
+            key=_newest_first,
+            reverse=True,
         )
+    if passed_over:
+        first = passed_over[0]
+        more = f", nor {len(passed_over) - 1} more" if len(passed_over) > 1 else ""
+        stderr.print(f"not looked into: {first.filename} ({first.strerror}){more}")
     if as_json:
         print(json.dumps([_plain(one) for one in found], allow_nan=False))  # noqa: T201  # The command's answer.
         return
@@ -88,8 +97,8 @@ def print_list(places: Sequence[Location], *, as_json: bool) -> None:
     PlainConsole(width=width).print(table if found else "no sweep there")
 
 
-def _sweeps_below(place: Place) -> Iterator[Listed]:
-    sizes = place.sizes()
+def _sweeps_below(place: Place, pass_over: Callable[[OSError], object]) -> Iterator[Listed]:
+    sizes = place.sizes(pass_over)
     is_file = isinstance(place, LocalFolder) and place.path.is_file()
     if is_file or (not sizes and place.is_vacant()):
         raise UserError("DIR", given=str(place), expected="a folder with sweeps below it", fix="check the path")

@@ -3,6 +3,7 @@
 import importlib.util
 import keyword
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from attnsweep.orchestrator.storage.output_file import unwritable
@@ -37,6 +38,8 @@ def write_workload(name: str, folder: Path) -> Path:
             "NAME", given=name, expected=f"a name for which there is no {path}", fix="choose another, or move the file"
         ) from error
     except OSError as error:
+        with suppress(OSError):
+            path.unlink()
         raise unwritable(path, "NAME", error.strerror) from error
     return path
 

@@ -1,6 +1,8 @@
 """`attnsweep list`: all sweeps below a folder, with what the user wants to remember of them."""
 
 import json
+import os
+import re
 import shutil
 from pathlib import Path
 
@@ -141,3 +143,25 @@ def test_a_fault_is_told_and_still_raised(tmp_path: Path) -> None:
     with pytest.raises(SweepError), telling_faults(f"cat > {told}"):
         raise SweepError("the disk is full", "sweeps/a")
     assert json.loads(told.read_text()) == {"directory": "sweeps/a", "error": "the disk is full"}
+
+
+def test_folders_that_cannot_be_read_are_passed_over_and_said(
+    begun: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_others = [begun / "of another", begun / "of a third"]
+    for each in of_others:
+        each.mkdir()
+    entries = os.scandir
+
+    def refused(path: str) -> object:
+        if Path(path) in of_others:
+            raise PermissionError(13, "Permission denied", str(path))
+        return entries(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    print_list([str(begun)], as_json=True)
+    said = capsys.readouterr()
+    assert [one["place"] for one in json.loads(said.out)] == [str(begun / "deep" / "begun")]
+    assert re.fullmatch(rf"not looked into: {begun}/of (another|a third) \(Permission denied\), nor 1 more\n", said.err)
+    with pytest.raises(UserError, match=f"^{begun}/of another: got 'Permission denied', expected a file that can be"):
+        print_list([str(begun / "of another")], as_json=True)

@@ -1,5 +1,6 @@
 """`attnsweep new-workload`: the file that it writes is a workload and a sweep as written; mistakes write nothing."""
 
+import resource
 import sys
 from pathlib import Path
 
@@ -102,3 +103,14 @@ def test_a_file_that_exists_is_kept(
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"NAME: got .*gone.*kept_one.py', expected a file that can be written"):
         write_workload("kept_one", tmp_path / "gone")
+
+
+def test_a_full_disk_leaves_no_part_of_the_file(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(UserError, match=r"NAME: got .*kept_one.py'.*\(File too large\)"):
+            write_workload("kept_one", tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())

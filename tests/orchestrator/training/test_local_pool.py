@@ -13,13 +13,14 @@ from rich.console import Console
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.session import run_sweep
-from attnsweep.orchestrator.storage.errors import SweepError
+from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import PackOrder, Raised, RunContext
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Training
+from attnsweep.workloads.engine.programs import NoCompilerError
 from attnsweep.workloads.testing import defaults
 from tests.fault.sweeps import small_sweep
 
@@ -129,6 +130,15 @@ def test_a_training_that_exits_has_failed_and_the_sweep_goes_on() -> None:
     assert isinstance(report, Raised)
     assert report.error.endswith("SystemExit: 0\n")
     assert pool.has_idle
+
+
+def test_a_machine_that_cannot_compile_fails_no_training() -> None:
+    def full() -> None:
+        raise NoCompilerError("compiled programs cannot be kept")
+
+    pool = _training_in(LocalPool(Watched(full), RunContext("s")))
+    with pytest.raises(PoolError, match=r"^compiled programs cannot be kept$"):
+        pool.reports(0.5)
 
 
 @pytest.mark.slow
