@@ -56,7 +56,7 @@ claims: $(VENV)/.installed
 	$(BIN)/python -m attnsweep.reproduction.claims '$(NAME)' --seed $(SEED)
 
 bench: $(VENV)/.installed-test
-	set -e; for benchmark in benchmarks/*.py; do echo "== $$benchmark" >&2; $(BIN)/python $$benchmark; done
+	set -e; for benchmark in $(filter-out benchmarks/harness.py,$(wildcard benchmarks/*.py)); do echo "== $$benchmark" >&2; $(BIN)/python $$benchmark; done
 
 clean:
 	rm -rf $(VENV) build docs/_build docs/reference/command_line.md *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -11,30 +11,26 @@ these rates.
 A design spends trials of 8 trainings. The same surface (`attnsweep.search_spaces.surface`) is fitted to what each
 design found; its error is the share of the grid's points that it puts on the wrong side. `boundary` is asked through
 the study, eight trials at a time, and seeded like a sweep. Trainings are fused in this process: no Ray, no ledger.
-`trials_to_reach` is the number of trials after which a design's mean error stays at or below each of `targets`; null:
-never.
+`trials_to_reach` is the number of trials after which a design's mean error stays at or below each target; null: never.
+`--quick` takes small sizes, only to see that it runs.
 """
 
-import argparse
-import json
-import os
-import platform
 import tempfile
-import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from harness import main
 from numpy.typing import NDArray
 from scipy import special
 
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.identity import Task, training_seed
-from attnsweep.orchestrator.training.rows import PackContext, trained_rows
+from attnsweep.orchestrator.training.identity import training_seed
 from attnsweep.search_spaces import Float, Sweep
 from attnsweep.search_spaces.surface import Counts, StuckSurface
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -42,188 +38,122 @@ from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.testing import defaults
+from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 Array = NDArray[np.float64]
+Train: TypeAlias = Callable[[Array, int, int, int], Array]
+"""How many trainings end stuck at each point: of points (n, 2) of the unit square, how many are trained at each, the
+seed of the design, and the index of the first point in it."""
 
 BUDGETS = (16, 25, 36, 49, 64, 100)
 N_REPLICATES, BATCH, N_TRUTH, PACK = 8, 8, 32, 512
 TARGETS = (0.03, 0.02, 0.01)
-SIGMA, RATE = (1e-4, 3.0), (1e-4, 5e-2)
+ENDS = {"init_sigma": (1e-4, 3.0), "learning_rate": (1e-4, 5e-2)}
 FIXED: dict[str, Any] = {"variant": "positions_only", "n_categories": 4, "n_positions": 6, "n_steps": 150}
 
 
-def main() -> None:
-    """Measures and prints one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5, help="sweeps of each design, with different seeds")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--quick", action="store_true", help="small sizes, only to see that it runs")
-    options = parser.parse_args()
+def measure(*, repeats: int = 5, quick: bool = False) -> dict[str, Any]:
+    """Measures all problems, with so many sweeps of each design."""
     torch.set_num_threads(1)
-    started = time.perf_counter()
-    budgets = BUDGETS[:3] if options.quick else BUDGETS
-    repeats = range(1 if options.quick else options.repeats)
-    content: dict[str, Any] = {
-        "benchmark": "boundary",
-        "name": platform.machine(),
-        "load": [round(each, 1) for each in os.getloadavg()],
-        "parameters": {**FIXED, "init_sigma": SIGMA, "learning_rate": RATE},
-        "trainings_per_trial": N_REPLICATES,
-        "repeats": len(repeats),
-        "targets": TARGETS,
-    }
-    lattice = _lattice(12 if options.quick else 24)
-    n_truth = 8 if options.quick else N_TRUTH
+    budgets, seeds = (BUDGETS[:3], range(1)) if quick else (BUDGETS, range(repeats))
+    lattice, n_truth = _lattice(12 if quick else 24), 8 if quick else N_TRUTH
     problems = {
-        "system_p": Problem(train, lattice, train(lattice, n_truth, seed=2**40) / n_truth),
+        "system_p": Problem(train, lattice, train(lattice, n_truth, 2**40, 0) / n_truth),
         "wave": Problem(partial(draw, wave), lattice, wave(lattice)),
         "island": Problem(partial(draw, island), lattice, island(lattice)),
     }
-    for name, problem in problems.items():
-        content[name] = measured(problem, budgets, repeats)
-    content["seconds"] = round(time.perf_counter() - started, 1)
-    text = json.dumps(content, indent=2)
-    if options.out is not None:
-        options.out.write_text(text + "\n")
-    print(text)
+    return {
+        "parameters": FIXED | ENDS,
+        "trainings_per_trial": N_REPLICATES,
+        "repeats": len(seeds),
+        **{name: _measured(problem, budgets, seeds) for name, problem in problems.items()},
+    }
 
 
-class Train(Protocol):
-    """Returns how many of `n_trainings` end stuck at each point of the unit square."""
-
-    def __call__(self, points: Array, n_trainings: int, seed: int, first: int = 0) -> Array:
-        """Trains.
-
-        Args:
-            points: (n, 2) scaled (init_sigma, learning_rate).
-            n_trainings: Trainings at each point.
-            seed: The seed of the design's trainings.
-            first: The index of the first point in its design.
-        """
-
-
+@dataclass(frozen=True)
 class Problem:
-    """A problem to train, and for each point of a fine grid the side of one half that its stuck rate is on."""
+    """A problem to train, and the stuck rate at each point of a fine grid."""
 
-    def __init__(self, train: Train, points: Array, share: Array) -> None:
-        self.train = train
-        self._points, self._stuck = points, share > 0.5
-        self.stuck_share = float(self._stuck.mean())
-        self.unclear_share = float(np.mean(np.abs(share - 0.5) < 0.09))
+    train: Train
+    points: Array
+    share: Array
 
     def error(self, points: Array, n_stuck: Array) -> float:
         """The share of the grid that a surface of these trials puts on the wrong side."""
         counts = Counts(points, n_stuck, np.full(len(points), float(N_REPLICATES)))
-        mean, _ = StuckSurface.fit(counts).logit(self._points)
-        return float(np.mean((mean > 0) != self._stuck))
+        mean, _ = StuckSurface.fit(counts).logit(self.points)
+        return float(np.mean((mean > 0) != (self.share > 0.5)))
 
 
-def measured(problem: Problem, budgets: Sequence[int], repeats: range) -> dict[str, Any]:
+def _measured(problem: Problem, budgets: Sequence[int], seeds: range) -> dict[str, Any]:
     """The errors of each design after each budget."""
-    found: dict[str, Any] = {"stuck_share": problem.stuck_share, "unclear_share": problem.unclear_share}
+    unclear = np.abs(problem.share - 0.5) < 0.09
+    found: dict[str, Any] = {"stuck_share": float(np.mean(problem.share > 0.5)), "unclear_share": float(unclear.mean())}
     for design in (boundary, random, grid):
-        errors = design(problem, budgets, repeats)
-        mean = {budget: float(np.mean(each)) for budget, each in errors.items()}
+        errors = np.array([design(problem, budgets, seed) for seed in seeds])
+        mean, spread = errors.mean(0), errors.std(0, ddof=1) / len(errors) ** 0.5 if len(errors) > 1 else None
+        stays = np.maximum.accumulate(mean[::-1])[::-1]
+        reached = {target: np.flatnonzero(stays <= target) for target in TARGETS}
         found[design.__name__] = {
-            "error": {str(budget): round(each, 4) for budget, each in mean.items()},
-            "standard_error": {
-                str(budget): round(float(np.std(each, ddof=1) / len(each) ** 0.5), 4) if len(each) > 1 else None
-                for budget, each in errors.items()
-            },
-            "trials_to_reach": {
-                str(target): next(
-                    (b for b in budgets if all(mean[more] <= target for more in budgets if more >= b)), None
-                )
-                for target in TARGETS
-            },
+            "error": {budget: round(float(each), 4) for budget, each in zip(budgets, mean, strict=True)},
+            "standard_error": None if spread is None else dict(zip(budgets, spread.round(4).tolist(), strict=True)),
+            "trials_to_reach": {target: budgets[at[0]] if len(at) else None for target, at in reached.items()},
         }
     return found
 
 
-def boundary(problem: Problem, budgets: Sequence[int], repeats: range) -> dict[int, list[float]]:
-    """The errors of sweeps that ask the sampler, after each budget."""
-    found: dict[int, list[float]] = {budget: [] for budget in budgets}
-    for seed in repeats:
-        points, n_stuck = _asked(problem, max(budgets), seed)
-        for budget in budgets:
-            found[budget].append(problem.error(points[:budget], n_stuck[:budget]))
-    return found
-
-
-def random(problem: Problem, budgets: Sequence[int], repeats: range) -> dict[int, list[float]]:
-    """The errors of independent draws; a smaller budget is the first part of a larger one."""
-    found: dict[int, list[float]] = {budget: [] for budget in budgets}
-    for seed in repeats:
-        points = np.random.default_rng(seed).random((max(budgets), 2))
-        n_stuck = problem.train(points, N_REPLICATES, seed)
-        for budget in budgets:
-            found[budget].append(problem.error(points[:budget], n_stuck[:budget]))
-    return found
-
-
-def grid(problem: Problem, budgets: Sequence[int], repeats: range) -> dict[int, list[float]]:
-    """The errors of square grids, ends included."""
-    return {
-        budget: [problem.error(points, problem.train(points, N_REPLICATES, seed)) for seed in repeats]
-        for budget in budgets
-        for points in [_lattice(round(budget**0.5))]
-    }
-
-
-def _asked(problem: Problem, n_trials: int, seed: int) -> tuple[Array, Array]:
-    space = {**FIXED, "init_sigma": _axis(SIGMA), "learning_rate": _axis(RATE)}
-    spec = Sweep(
-        name="boundary",
-        workload="category_pairs",
-        space=space,
-        sampler="boundary",
-        trials=n_trials,
-        replicates=N_REPLICATES,
-        seed=seed,
-    )
+def boundary(problem: Problem, budgets: Sequence[int], seed: int) -> list[float]:
+    """The errors of a sweep that asks the sampler, after each budget."""
+    drawn = {name: Float(low=low, high=high, log=True) for name, (low, high) in ENDS.items()}
+    course: dict[str, Any] = {"sampler": "boundary", "trials": max(budgets), "replicates": N_REPLICATES, "seed": seed}
+    spec = Sweep(name="boundary", workload="category_pairs", space={**FIXED, **drawn}, **course)
     points, n_stuck = np.zeros((0, 2)), np.zeros(0)
     with tempfile.TemporaryDirectory() as place:
         study = Study(SweepDirectory.create(Path(place) / "s", spec, {}))
         while study.n_left:
             asked = [study.ask() for _ in range(min(BATCH, study.n_left))]
-            batch = np.array([_point(each.values["init_sigma"], each.values["learning_rate"]) for each in asked])
-            ended = problem.train(batch, N_REPLICATES, seed, first=asked[0].trial)
+            batch = np.array([_point(each.values) for each in asked])
+            ended = problem.train(batch, N_REPLICATES, seed, asked[0].trial)
             for configuration, k in zip(asked, ended, strict=True):
                 study.tell(configuration.trial, k / N_REPLICATES, N_REPLICATES)
             points, n_stuck = np.concatenate([points, batch]), np.concatenate([n_stuck, ended])
-    return points, n_stuck
+    return [problem.error(points[:budget], n_stuck[:budget]) for budget in budgets]
 
 
-def train(points: Array, n_trainings: int, seed: int, first: int = 0) -> Array:
+def random(problem: Problem, budgets: Sequence[int], seed: int) -> list[float]:
+    """The errors of independent draws; a smaller budget is the first part of a larger one."""
+    points = np.random.default_rng(seed).random((max(budgets), 2))
+    n_stuck = problem.train(points, N_REPLICATES, seed, 0)
+    return [problem.error(points[:budget], n_stuck[:budget]) for budget in budgets]
+
+
+def grid(problem: Problem, budgets: Sequence[int], seed: int) -> list[float]:
+    """The errors of square grids, ends included."""
+    grids = [_lattice(round(budget**0.5)) for budget in budgets]
+    return [problem.error(points, problem.train(points, N_REPLICATES, seed, 0)) for points in grids]
+
+
+def train(points: Array, n_trainings: int, seed: int, first: int) -> Array:
     """`Train` of system P."""
     workload = CategoryPairs()
-    tasks = [
-        Task(
-            trial,
-            replicate,
-            Training(
-                defaults(workload, **FIXED, init_sigma=_value(SIGMA, point[0]), learning_rate=_value(RATE, point[1])),
-                training_seed(seed, trial, replicate),
-            ),
-        )
+    trainings = [
+        Training(defaults(workload, **FIXED, **_values(point)), training_seed(seed, trial, replicate))
         for trial, point in enumerate(points, start=first)
         for replicate in range(n_trainings)
     ]
     stuck: list[bool] = []
-    for start in range(0, len(tasks), PACK):
-        lanes = tasks[start : start + PACK]
-        pack = Pack(workload, [task.training for task in lanes])
+    for start in range(0, len(trainings), PACK):
+        pack = Pack(workload, trainings[start : start + PACK])
         while not pack.advance(1000):
             pass
-        result, context = pack.result(), PackContext("b", "p", "cpu", "here")
-        verdicts = judged(workload, lanes[0].training.parameters, result.evidence)
-        rows = trained_rows(workload, lanes, result, verdicts, [None] * len(lanes), context)
-        stuck += rows["stuck"].to_pylist()
+        result = pack.result()
+        outcome = result.at_last_probe(judged(workload, trainings[0].parameters, result.evidence).outcome)
+        stuck += (np.isin(outcome, STUCK_OUTCOMES) & (result.diverged_step < 0)).tolist()
     n_stuck: Array = np.array(stuck, dtype=np.float64).reshape(len(points), n_trainings).sum(axis=1)
     return n_stuck
 
 
-def draw(chance: Callable[[Array], Array], points: Array, n_trainings: int, seed: int, first: int = 0) -> Array:
+def draw(chance: Callable[[Array], Array], points: Array, n_trainings: int, seed: int, first: int) -> Array:
     """`Train` of a surface whose rates are known."""
     return np.random.default_rng([seed, first]).binomial(n_trainings, chance(points)).astype(np.float64)
 
@@ -238,17 +168,13 @@ def island(points: Array) -> Array:
     return np.asarray(special.expit(20 * (0.22 - np.hypot(points[:, 0] - 0.7, points[:, 1] - 0.3))))
 
 
-def _axis(ends: tuple[float, float]) -> Float:
-    return Float(low=ends[0], high=ends[1], log=True)
+def _values(point: Array) -> dict[str, float]:
+    shares = zip(ENDS.items(), point, strict=True)
+    return {name: float(np.clip(low * (high / low) ** share, low, high)) for (name, (low, high)), share in shares}
 
 
-def _value(ends: tuple[float, float], share: float) -> float:
-    return float(np.clip(ends[0] * (ends[1] / ends[0]) ** share, *ends))
-
-
-def _point(init_sigma: Any, learning_rate: Any) -> tuple[float, ...]:
-    pairs = ((init_sigma, SIGMA), (learning_rate, RATE))
-    return tuple(float(np.log(value / low) / np.log(high / low)) for value, (low, high) in pairs)
+def _point(values: Any) -> tuple[float, ...]:
+    return tuple(float(np.log(values[name] / low) / np.log(high / low)) for name, (low, high) in ENDS.items())
 
 
 def _lattice(n_axis: int) -> Array:
@@ -257,4 +183,4 @@ def _lattice(n_axis: int) -> Array:
 
 
 if __name__ == "__main__":
-    main()
+    main(measure)

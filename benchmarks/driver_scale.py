@@ -1,9 +1,9 @@
 """How much work the driver of a sweep can do: a pool that trains nothing, everything else real.
 
-    python benchmarks/driver_scale.py [--parts ray throughput ...] [--out benchmarks/driver_scale.json]
+    python benchmarks/driver_scale.py [--parts ray throughput ...] [--share 1] [--out benchmarks/driver_scale.json]
 
-The pool hands back the rows of one real pack with the keys of the ordered trainings. Study, ledger, progress display
-and MLflow are those of a sweep. Each measurement runs in a process of its own. Times are CPU seconds of the driver's
+The pool hands back the rows of real packs with the keys of the ordered trainings. Study, ledger, progress display and
+MLflow are those of a sweep. Each measurement runs in a process of its own. Times are CPU seconds of the driver's
 process, without what the pool spends on making rows, so that other work on the machine hardly matters. Where time
 passes for the trainers too, it is simulated: the driver's CPU seconds, and what it would have waited.
 
@@ -12,21 +12,17 @@ passes for the trainers too, it is simulated: the driver's CPU seconds, and what
 - `first_report`: CPU seconds from the start until the loop takes its first report: 1,000 trainers, packs of 512.
 - `busy`: share of the time that 4,000 trainers train, 30 s a pack. Each report costs the driver what Ray costs.
 - `memory`: peak memory after 20,000 and 200,000 trainings.
+
+`--share 0.05` takes that share of the trainings and trainers, only to see that it runs.
 """
 
-import argparse
-import json
-import os
 import resource
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness import apart, chosen, main
 from shared.stub_pool import Clock, RowsOfPacks, StubPool
 
 if TYPE_CHECKING:
@@ -54,67 +50,23 @@ CASES: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def main() -> None:
-    """Measures and prints one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", choices=list(CASES), default=list(CASES))
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--case", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.case is not None:
-        print(json.dumps(_measure(**json.loads(options.case))))
-        return
-    report = {"benchmark": "driver_scale", "cpus": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
-    report |= {part: [case | _in_a_process(part, case) for case in CASES[part]] for part in options.parts}
-    text = json.dumps(report, indent=2)
-    if options.out is not None:
-        options.out.write_text(text + "\n")
-    print(text)
-
-
-def _in_a_process(part: str, case: dict[str, Any]) -> dict[str, Any]:
-    command = [sys.executable, str(Path(__file__).resolve()), "--case", json.dumps({"part": part, **case})]
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(command, check=True, cwd=folder, stdout=subprocess.PIPE, text=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    print(json.dumps({"part": part, **case, **found}), file=sys.stderr)
+def measure(*, parts: tuple[str, ...] = tuple(CASES), share: float = 1.0) -> dict[str, Any]:
+    """Measures the parts."""
+    found: dict[str, Any] = {}
+    for part in chosen(CASES, parts):
+        found[part] = []
+        for case in CASES[part]:
+            smaller = {
+                name: max(1, int(case[name] * share)) for name in ("calls", "trainings", "trainers") if name in case
+            }
+            case = case | smaller
+            figures, spent = apart(ray_costs, **case) if part == "ray" else apart(drive, part=part, **case)
+            peak = {"peak_mebibytes": round(spent.peak_mebibytes, 1)} if part == "memory" else {}
+            found[part].append(case | figures | peak)
     return found
 
 
-def _spec(n_trials: int, replicates: int, sampler: Any) -> "Sweep":
-    from attnsweep.search_spaces import Float, Sweep
-
-    return Sweep(
-        name="scale",
-        workload="category_pairs",
-        space={
-            "n_steps": 200,
-            "n_categories": 4,
-            "n_positions": 6,
-            "stop_when_solved": False,
-            "init_sigma": Float(1e-4, 1.0, log=True),
-            "learning_rate": Float(1e-4, 5e-2, log=True),
-        },
-        sampler=sampler,
-        trials=n_trials,
-        replicates=replicates,
-    )
-
-
-@dataclass(frozen=True)
-class Course:
-    """How a sweep went: the driver's clock at its start and end, its pool, and its files."""
-
-    clock: Clock
-    pool: StubPool
-    cpu_seconds: float
-    mlflow_seconds: float
-    simulated_seconds: float
-    n_files: int
-    n_trainings: int
-
-
-def _ray_costs(calls: int) -> dict[str, float]:
+def ray_costs(calls: int) -> dict[str, float]:
     """CPU seconds of the driver for `ray.wait` on pending calls, for each of them, and for one report and next call."""
     import ray
 
@@ -147,49 +99,45 @@ def _ray_costs(calls: int) -> dict[str, float]:
     }
 
 
-def _measure(part: str, **case: Any) -> dict[str, Any]:
-    return _ray_costs(**case) if part == "ray" else _measure_course(part, **case)
+def drive(
+    part: str, trainings: int, replicates: int, sampler: Any = "random", mlflow: bool = False, **pool: Any
+) -> dict[str, Any]:
+    """Runs a sweep of system P in this process; returns the figures of the part."""
+    from attnsweep.orchestrator.training.trainer import slice_seconds
+    from attnsweep.search_spaces import Float, Sweep
+
+    space: dict[str, Any] = {"n_steps": 200, "n_categories": 4, "n_positions": 6, "stop_when_solved": False}
+    space |= {"init_sigma": Float(1e-4, 1.0, log=True), "learning_rate": Float(1e-4, 5e-2, log=True)}
+    course = {"sampler": sampler, "trials": trainings // replicates, "replicates": replicates}
+    spec = Sweep(name="scale", workload="category_pairs", space=space, **course)
+    pool["slice_seconds"] = slice_seconds(pool["trainers"]) if part == "busy" else None
+    stub, cpu_seconds, mlflow_seconds = driven(spec, Path("sweep"), mlflow, part == "first_report", **pool)
+    if part == "first_report":
+        return {"first_report_seconds": round(stub.first_report or 0.0, 2)}
+    return {
+        "files": sum(path.is_file() for path in Path("sweep").rglob("*")),
+        "cpu_seconds": round(cpu_seconds, 2),
+        "trainings_per_cpu_second": round(trainings / cpu_seconds),
+        **({"busy": round(stub.busy, 3)} if part == "busy" else {}),
+        **({"mlflow_seconds": round(mlflow_seconds, 2)} if mlflow else {}),
+    }
 
 
-def _measure_course(part: str, trainings: int, replicates: int, sampler: str = "random", **case: Any) -> dict[str, Any]:
-    """One measurement, in this process."""
-    course = _drive(_spec(trainings // replicates, replicates, sampler), part, **case)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    common = {"files": course.n_files, "cpu_seconds": round(course.cpu_seconds, 2)}
-    match part:
-        case "first_report":
-            assert course.pool.first_report is not None
-            return {"first_report_seconds": round(course.pool.first_report, 2)}
-        case "busy":
-            return {
-                "busy": round(course.pool.busy, 3),
-                "simulated_seconds": round(course.simulated_seconds, 1),
-                **common,
-            }
-        case "memory":
-            return {"peak_mebibytes": round(peak, 1), **common}
-    found = {"trainings_per_cpu_second": round(course.n_trainings / course.cpu_seconds), **common}
-    return found | ({"mlflow_seconds": round(course.mlflow_seconds, 2)} if course.mlflow_seconds else {})
-
-
-def _drive(
+def driven(
     spec: "Sweep",
-    part: str,
-    *,
-    trainers: int,
-    pack_size: int = 64,
-    seconds: float = 0.0,
+    path: Path,
     mlflow: bool = False,
-) -> Course:
-    """Runs a sweep as a session does, on a stub pool."""
-    from contextlib import closing
-
+    until_first_report: bool = False,
+    pack_size: int = 64,
+    **pool: Any,
+) -> tuple[StubPool, float, float]:
+    """Runs a sweep as a session does, on a `StubPool`: that, and CPU seconds of the driver and of MLflow."""
     from rich.console import Console
 
     from attnsweep.orchestrator.ledger.reader import Ledger
     from attnsweep.orchestrator.ledger.schema import schemas_of
     from attnsweep.orchestrator.ledger.writer import LedgerWriter
-    from attnsweep.orchestrator.running.loop import Follower, SweepLoop
+    from attnsweep.orchestrator.running.loop import SweepLoop
     from attnsweep.orchestrator.running.progress import ProgressDisplay
     from attnsweep.orchestrator.running.session import _SHOW_SECONDS_PER_TRAINER, _show_progress
     from attnsweep.orchestrator.running.study import Study
@@ -197,59 +145,40 @@ def _drive(
     from attnsweep.orchestrator.storage.whereabouts import Beacon
     from attnsweep.orchestrator.tracking.processes import end_idle_processes
     from attnsweep.orchestrator.tracking.projection import Projection
-    from attnsweep.search_spaces.replication import most_wanted
     from attnsweep.workloads.registry import load_workload
 
     workload = load_workload(spec.workload)
     declared = workload.parameters.declared()
     defaults = {name: each.default for name, each in declared.items() if name not in spec.space}
-    directory = SweepDirectory.create(Path("sweep"), spec, defaults)
-    rows = RowsOfPacks(spec, min(pack_size, 64))
-    clock = Clock()
-    pool = StubPool(clock, rows, trainers, seconds, _slice_seconds(trainers) if part == "busy" else None)
+    directory, clock = SweepDirectory.create(path, spec, defaults), Clock()
+    stub = StubPool(clock, RowsOfPacks(spec.name, workload), **pool)
     with closing(LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256)) as writer:
-        study = Study(directory)
+        study, beacon = Study(directory), Beacon(directory.place)
         earlier = Ledger(directory.place).trainings()
         display = ProgressDisplay(Console(stderr=True, quiet=True), spec, earlier)
         projection = Projection(directory) if mlflow else None
-        followers: Sequence[Follower] = [display, *([projection] if projection else [])]
-        beacon = Beacon(directory.place)
-        loop = SweepLoop(directory, workload, study, writer, pool, pack_size=pack_size, followers=tuple(followers))
+        followers = (display, projection) if projection else (display,)
+        loop = SweepLoop(directory, workload, study, writer, stub, pack_size=pack_size, followers=followers)
         loop.resume(earlier)
         clock.outside = time.process_time()
         shown = 0.0
 
         def should_stop() -> bool:
             nonlocal shown
-            if clock.now - shown > _SHOW_SECONDS_PER_TRAINER * trainers:
-                _show_progress(display, beacon, pool, loop, "")
+            if clock.now - shown > _SHOW_SECONDS_PER_TRAINER * stub.n_trainers:
+                _show_progress(display, beacon, stub, loop, "")
                 shown = clock.now
-            return part == "first_report" and pool.first_report is not None
+            return until_first_report and stub.first_report is not None
 
         loop.run(should_stop)
         study.save()
-        cpu_seconds, simulated_seconds = clock.spent, clock.now
+        cpu_seconds = clock.spent
         if projection is not None:
             projection.close()
             end_idle_processes()
         of_children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        mlflow_seconds = clock.spent - cpu_seconds + of_children.ru_utime + of_children.ru_stime
-    return Course(
-        clock,
-        pool,
-        cpu_seconds,
-        mlflow_seconds if mlflow else 0.0,
-        simulated_seconds,
-        sum(path.is_file() for path in Path("sweep").rglob("*")),
-        spec.trials * most_wanted(spec.replicates),
-    )
-
-
-def _slice_seconds(n_trainers: int) -> float:
-    from attnsweep.orchestrator.training import trainer
-
-    return float(trainer.slice_seconds(n_trainers))
+    return stub, cpu_seconds, clock.spent - cpu_seconds + of_children.ru_utime + of_children.ru_stime
 
 
 if __name__ == "__main__":
-    main()
+    main(measure)

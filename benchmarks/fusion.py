@@ -1,93 +1,51 @@
-"""Training steps per second: packs against one training alone, for the reduced category-pairs systems.
+"""Training steps per second: packs against one training alone in a plain PyTorch loop.
 
-    python benchmarks/fusion.py [--device cpu|cuda] [--sizes 1 16 64 256 1024] [--out benchmarks/fusion.json]
+    python benchmarks/fusion.py [--device cpu|cuda] [--shapes "system P" addition ...] [--sizes 1 16 64 256 1024]
+        [--rounds 3] [--out benchmarks/fusion.json]
 
-One thread on the CPU, as in a trainer. The peer, in the same run, is a plain PyTorch loop over one training with
-`torch.optim.SGD`. Needs torch, numpy and pyarrow only.
+`--shapes` takes the beginnings of names: systems P and C of `category_pairs`, and a causal block of four heads (d = 24,
+AdamW, float32) that adds modulo 17, some of the 289 pairs or all of them in a step. The vmapped engine and the loop
+take turns; one thread and CPU seconds on the CPU. Needs torch, numpy and pyarrow only.
 """
 
-import argparse
-import json
 import platform
-import time
-from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import torch
+from harness import chosen, main, step_seconds
+from shared.shapes import SHAPES, clock_of, plain_loop
 
-from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.testing import defaults
-
-WORKLOAD = CategoryPairs()
-SECONDS = 3.0
-"""How long each rate is measured."""
+NAMES = ("system P, float64", "system C, float64", *(name for name in SHAPES if name.startswith("addition")))
 
 
-def main() -> None:
-    """Measures all sizes and prints one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 16, 64, 256, 1024])
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+def measure(
+    *,
+    device: str = "cpu",
+    shapes: tuple[str, ...] = NAMES,
+    sizes: tuple[int, ...] = (1, 16, 64, 256, 1024),
+    rounds: int = 3,
+) -> dict[str, Any]:
+    """Measures all shapes."""
     torch.set_num_threads(1)
-    rows = [measure(variant, options.device, options.sizes) for variant in ("positions_only", "categories_only")]
-    name = torch.cuda.get_device_name() if options.device == "cuda" else platform.machine()
-    text = json.dumps({"benchmark": "fusion", "device": options.device, "name": name, "rows": rows}, indent=2)
-    if options.out is not None:
-        options.out.write_text(text + "\n")
-    print(text)
+    name = torch.cuda.get_device_name() if device == "cuda" else platform.machine()
+    return {"device": name, "rows": [_row(each, device, sizes, rounds) for each in chosen(NAMES, shapes)]}
 
 
-def measure(variant: str, device: str, sizes: list[int]) -> dict[str, object]:
-    """Steps per second of the plain loop, and lane-steps per second of packs by size. Wants one thread on the CPU."""
-    peer = _rate(_plain_loop(variant, device), 1, device)
-    packs = {size: _rate(_pack(variant, device, size), size, device) for size in sizes}
+def _row(name: str, device: str, sizes: tuple[int, ...], rounds: int) -> dict[str, Any]:
+    """Steps of the plain loop, and lane-steps of packs by size."""
+    shape = SHAPES[name]
+    advances = {size: shape.pack(size, device).advance for size in sizes}
+    seconds = step_seconds({0: plain_loop(shape, device), **advances}, rounds, clock=clock_of(device))
+    plain = seconds.pop(0)
     return {
-        "variant": variant,
-        "plain_pytorch_steps_per_second": round(peer),
-        "packs": {
-            size: {"lane_steps_per_second": round(rate), "times_plain": round(rate / peer, 1)}
-            for size, rate in packs.items()
-        },
+        "shape": name,
+        "plain_steps_per_second": round(1 / plain),
+        "lane_steps_per_second": {size: round(size / each) for size, each in seconds.items()},
+        "milliseconds": {"plain": round(1e3 * plain, 3)}
+        | {str(size): round(1e3 * each / size, 3) for size, each in seconds.items()},
+        "times_plain": {size: round(size * plain / each, 1) for size, each in seconds.items()},
     }
 
 
-def _rate(advance: Callable[[int], object], n_lanes: int, device: str) -> float:
-    """Lane-steps per second of a function that takes a number of steps."""
-    advance(20)
-    chunk, n_steps, started = 10, 0, time.perf_counter()
-    while time.perf_counter() - started < SECONDS:
-        advance(chunk)
-        n_steps += chunk
-        if device == "cuda":
-            torch.cuda.synchronize()
-    return n_lanes * n_steps / (time.perf_counter() - started)
-
-
-def _pack(variant: str, device: str, size: int) -> Callable[[int], object]:
-    parameters = defaults(
-        WORKLOAD, variant=variant, learning_rate=1e-3, init_sigma=0.05, n_steps=10**7, stop_when_solved=False
-    )
-    return Pack(WORKLOAD, [Training(parameters, seed) for seed in range(size)], device).advance
-
-
-def _plain_loop(variant: str, device: str) -> Callable[[int], object]:
-    module = WORKLOAD.build(defaults(WORKLOAD, variant=variant)).double().to(device)
-    for value in (*module.parameters(), *module.buffers()):
-        value.data.normal_(std=0.05)
-    optimizer = torch.optim.SGD(module.parameters(), lr=1e-3)
-
-    def advance(n_steps: int) -> None:
-        for _ in range(n_steps):
-            optimizer.zero_grad()
-            WORKLOAD.loss(module, {}).backward()
-            optimizer.step()
-
-    return advance
-
-
 if __name__ == "__main__":
-    main()
+    main(measure)

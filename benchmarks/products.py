@@ -1,92 +1,90 @@
-"""What the matrix products of a translator's step take alone: the most that merging everything else can gain.
+"""What the matrix products of a lane's step take alone: the most that merging everything else can gain.
 
-    python benchmarks/products.py [--sizes 16 64] [--rounds 5] [--out FILE.json]
+    python benchmarks/products.py [--shapes translation FIRST] [--sizes 16 64] [--rounds 5] [--out FILE.json]
 
 One thread, as in a trainer, the vmapped engine. The products of some steps are noted, and then computed again without
 anything between them, on other numbers of the same shapes and strides. Steps and products take turns, and CPU seconds
 are counted, so that other programs disturb little. `times_at_most` is the time of a step over that of its products;
-`times_at_full_rate` is it if the products ran at the rate of a large one. Needs torch, numpy and pyarrow.
+`times_at_full_rate` is it if the products ran at the rate of a large one, and `share_of_full_rate` the rate at which
+the whole step computes them. From packs of two sizes follows what a step costs whatever its lanes, and each lane's own.
+Needs torch, numpy and pyarrow.
 """
 
-import argparse
-import json
-import os
-import statistics
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import torch
+from harness import chosen, in_turns, main
+from shared.shapes import SHAPES, Shape
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation
 
 STEPS = 12
 """Steps of a round: batches of most lengths."""
 LARGE = 2048
+CASES = {
+    "translation": Shape(Translation(), [{"n_steps": 10**7}]),
+    "FIRST, lengths 10 to 300": SHAPES["FIRST, lengths 10 to 300"],
+}
 Layout: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 """Shape and strides of a batch of matrices."""
 
 
-def main() -> None:
-    """Measures packs of all sizes and prints one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[16, 64])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    report = {
-        "benchmark": "products",
-        "load": round(os.getloadavg()[0], 1),
-        "rows": [training_settings()(measure)(size, options.rounds) for size in options.sizes],
-    }
-    text = json.dumps(report, indent=2)
-    if options.out is not None:
-        options.out.write_text(text + "\n")
-    print(text)
+def measure(
+    *, shapes: tuple[str, ...] = ("translation",), sizes: tuple[int, ...] = (16, 64), rounds: int = 5
+) -> dict[str, Any]:
+    """Measures packs of all sizes."""
+    with training_settings():
+        rows = [_row(name, size, rounds) for name in chosen(CASES, shapes) for size in sizes]
+    for few, many in pairwise(rows):
+        if few["shape"] == many["shape"]:
+            of_pack = {row["lanes"]: row["step_us"] * row["lanes"] for row in (few, many)}
+            of_lane = (of_pack[many["lanes"]] - of_pack[few["lanes"]]) / (many["lanes"] - few["lanes"])
+            many["us_of_each_lane"] = round(of_lane, 1)
+            many["us_whatever_the_lanes"] = round(of_pack[few["lanes"]] - few["lanes"] * of_lane, 1)
+    return {"rows": rows}
 
 
-def measure(size: int, rounds: int) -> dict[str, object]:
-    """Milliseconds of CPU that a lane's step and its products take, in a pack of so many translators."""
-    translation = Translation()
-    pack = Pack(translation, [Training(defaults(translation), seed) for seed in range(size)])
+def _row(name: str, size: int, rounds: int) -> dict[str, Any]:
+    """Microseconds of CPU that a lane's step and its products take, in a pack of so many."""
+    pack = CASES[name].pack(size)
     pack.advance(3)
     with Products() as products:
         pack.advance(STEPS)
     again = products.again()
     large = torch.randn(LARGE, LARGE)
-    timed: dict[str, Callable[[], object]] = {
-        "step": lambda: pack.advance(STEPS),
-        "products": lambda: _multiply(again),
-        "large": lambda: large @ large,
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in timed}
-    for _ in range(1 + rounds):
-        for name, function in timed.items():
-            seconds[name].append(_cpu_seconds(function))
-    step, product, of_large = (statistics.median(seconds[name][1:]) for name in timed)
+    seconds = in_turns(
+        {
+            "step": lambda: pack.advance(STEPS),
+            "products": lambda: _multiply(again),
+            "large": lambda: large @ large,
+        },
+        rounds,
+    )
+    step, product = seconds["step"], seconds["products"]
     operations = sum(2 * times * a.numel() * b.shape[2] for a, b, times in again)
-    full_rate = 2 * LARGE**3 / of_large
+    full_rate = 2 * LARGE**3 / seconds["large"]
     return {
-        "size": size,
-        "step_ms": round(1e3 * step / STEPS / size, 2),
-        "products_ms": round(1e3 * product / STEPS / size, 2),
+        "shape": name,
+        "lanes": size,
+        "step_us": round(1e6 * step / STEPS / size, 2),
+        "products_us": round(1e6 * product / STEPS / size, 2),
+        "operations_of_products": round(operations / STEPS / size),
         "products_gflops": round(operations / product / 1e9),
         "large_product_gflops": round(full_rate / 1e9),
         "times_at_most": round(step / product, 2),
         "times_at_full_rate": round(step * full_rate / operations, 2),
+        "share_of_full_rate": round(operations / step / full_rate, 3),
     }
 
 
 class Products(TorchDispatchMode):
-    """Notes the batched products of matrices that are computed."""
+    """Notes the products of matrices that are computed."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -115,11 +113,5 @@ def _drawn(layout: Layout) -> Tensor:
     return torch.randn(extent).as_strided(shape, strides)
 
 
-def _cpu_seconds(function: Callable[[], object]) -> float:
-    started = time.process_time()
-    function()
-    return time.process_time() - started
-
-
 if __name__ == "__main__":
-    main()
+    main(measure)

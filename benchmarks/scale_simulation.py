@@ -2,19 +2,22 @@
 
     python benchmarks/scale_simulation.py [--trainers 250 1000 4000 16000] [--drivers 1] [--pack-size 64]
         [--pack-seconds 30] [--driver-seconds 0.0002] [--commit-seconds 0.05] [--report-seconds 0.00022]
+        [--out FILE.json]
 
 Trainers take packs, report at intervals, and wait for the driver when they have none. The driver is one server: it
-takes all reports that are there, commits the packs among them at once, then hands out new ones. Defaults are the costs
-of `driver_scale.py`: `--driver-seconds` for each training (to ask, queue, commit and tell), `--commit-seconds` for each
-commit, `--report-seconds` for each report through Ray. Time is simulated; the trainings are not run.
+takes all reports that are there, commits the packs among them at once, then hands out new ones. The trainers are shared
+out evenly among `--drivers`. Defaults are the costs of `driver_scale.py`: `--driver-seconds` for each training (to ask,
+queue, commit and tell), `--commit-seconds` for each commit, `--report-seconds` for each report through Ray. Time is
+simulated; the trainings are not run.
 """
 
-import argparse
 import heapq
-import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+from harness import main
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,42 +89,42 @@ def limit(cluster: Cluster) -> float:
     return min(1.0, cluster.pack_seconds / (cluster.n_trainers * cluster.seconds_per_pack))
 
 
-def main() -> None:
-    """Simulates each number of trainers and prints one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trainers", type=int, nargs="+", default=[250, 1000, 4000, 16000])
-    parser.add_argument("--drivers", type=int, default=1, help="the trainers are shared out evenly")
-    parser.add_argument("--pack-size", type=int, default=64)
-    parser.add_argument("--pack-seconds", type=float, default=30.0)
-    parser.add_argument("--driver-seconds", type=float, default=2e-4)
-    parser.add_argument("--commit-seconds", type=float, default=0.05)
-    parser.add_argument("--report-seconds", type=float, default=2.2e-4)
-    options = parser.parse_args()
+def measure(
+    *,
+    trainers: tuple[int, ...] = (250, 1000, 4000, 16000),
+    drivers: int = 1,
+    pack_size: int = 64,
+    pack_seconds: float = 30.0,
+    driver_seconds: float = 2e-4,
+    commit_seconds: float = 0.05,
+    report_seconds: float = 2.2e-4,
+) -> dict[str, Any]:
+    """Simulates each number of trainers."""
     rows = []
-    for n_trainers in options.trainers:
-        n_each = -(-n_trainers // options.drivers)
+    for n_trainers in trainers:
+        n_each = -(-n_trainers // drivers)
         cluster = Cluster(
             n_trainers=n_each,
-            pack_size=options.pack_size,
-            pack_seconds=options.pack_seconds,
-            driver_seconds=options.driver_seconds,
-            commit_seconds=options.commit_seconds,
-            report_seconds=options.report_seconds,
+            pack_size=pack_size,
+            pack_seconds=pack_seconds,
+            driver_seconds=driver_seconds,
+            commit_seconds=commit_seconds,
+            report_seconds=report_seconds,
             slice_seconds=max(1.0, n_each / 1000),
         )
         share = busy_share(cluster, 20 * n_each)
-        rate = share * n_trainers * cluster.pack_size / cluster.pack_seconds
+        rate = share * n_trainers * pack_size / pack_seconds
         rows.append(
             {
                 "trainers": n_trainers,
-                "drivers": options.drivers,
+                "drivers": drivers,
                 "busy": round(share, 3),
                 "trainings_per_second": round(rate),
                 "hours_for_10_million": round(1e7 / rate / 3600, 1),
             }
         )
-    print(json.dumps({"benchmark": "scale_simulation", "pack_seconds": options.pack_seconds, "rows": rows}, indent=2))
+    return {"pack_seconds": pack_seconds, "rows": rows}
 
 
 if __name__ == "__main__":
-    main()
+    main(measure)

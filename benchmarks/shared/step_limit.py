@@ -7,7 +7,6 @@ multiplication. A program that is faster leaves out operations of the trace, suc
 import ctypes
 import subprocess
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Mapping
 from functools import cache
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from harness import timed
 from torch import Tensor, fx
 
 from attnsweep.workloads.engine.traces import multiplications_of, operations_of
@@ -80,12 +80,6 @@ def _rates(dtype: torch.dtype) -> Mapping[str, float]:
             run.argtypes = [ctypes.c_long, ctypes.c_double if words["type"] == "double" else ctypes.c_float]
             run.restype = run.argtypes[1]
             rounds = _ROUNDS if kind == "multiplications" else _ROUNDS // 8
-            seconds = min(_seconds(run, rounds) for _ in range(3))
+            seconds = min(timed(lambda run=run, rounds=rounds: run(rounds, 1.0)) for _ in range(3))  # type: ignore[misc]
             found[kind] = rounds * 8 * n * n_operations / seconds
     return found
-
-
-def _seconds(run: Any, rounds: int) -> float:
-    started = time.process_time()
-    run(rounds, 1.0)
-    return time.process_time() - started

@@ -1,13 +1,13 @@
-"""A pool that trains nothing, on a simulated clock: it returns the rows of one real pack with other keys."""
+"""A pool that trains nothing, on a simulated clock: its packs end as one real pack did, with other keys."""
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attnsweep.orchestrator.training.messages import PackOrder, Reports, Rows
-    from attnsweep.search_spaces import Sweep
+    from attnsweep.workloads.engine.contract import Workload
 
 RAY_WAIT_SECONDS_PER_TRAINER = 3e-7
 RAY_REPORT_SECONDS = 2.2e-4
@@ -37,7 +37,7 @@ class StubPool:
     Args:
         clock: Moves on where the driver would wait.
         rows: Those of a pack.
-        n_trainers: How many.
+        trainers: How many.
         seconds: What a pack takes.
         slice_seconds: Between two reports of a pack; `None` for no report before its end.
 
@@ -45,11 +45,17 @@ class StubPool:
         first_report: When the loop took the first report.
     """
 
+    waiting_for, accelerator = "", "cpu"
+
     def __init__(
-        self, clock: Clock, rows: "RowsOfPacks", n_trainers: int, seconds: float, slice_seconds: float | None
+        self,
+        clock: Clock,
+        rows: "RowsOfPacks",
+        trainers: int,
+        seconds: float = 0.0,
+        slice_seconds: float | None = None,
     ) -> None:
-        self.n_trainers = self.n_placed = n_trainers
-        self.accelerator = "cpu"
+        self.n_trainers = self.n_placed = trainers
         self.first_report: float | None = None
         self._starts: list[float] = []
         self._all_busy: float | None = None
@@ -66,11 +72,6 @@ class StubPool:
     def running(self) -> "list[PackOrder]":
         """The packs under way."""
         return [order for _, order in self._running.values()]
-
-    @property
-    def waiting_for(self) -> str:
-        """All trainers are up."""
-        return ""
 
     def notices(self) -> list[str]:
         """Nothing happens to these trainers."""
@@ -113,8 +114,7 @@ class StubPool:
             # What their other slices have cost since the last look: reports that the loop would have taken meanwhile.
             elapsed = 0.0 if self._looked is None else now - self._looked
             self._looked = now
-            cost = (len(ended) + len(self._running) * elapsed / self._slice) * RAY_REPORT_SECONDS
-            waited += cost
+            waited += (len(ended) + len(self._running) * elapsed / self._slice) * RAY_REPORT_SECONDS
         if ended and self.first_report is None:
             self.first_report = now
         found: Reports = []
@@ -135,60 +135,34 @@ class StubPool:
 
 
 class RowsOfPacks:
-    """The rows of one real pack, as those of any other."""
+    """The rows of the first pack of each size, which is trained, as those of any other."""
 
-    def __init__(self, spec: "Sweep", pack_size: int) -> None:
-        from attnsweep.orchestrator.training.identity import Task
-        from attnsweep.orchestrator.training.messages import PackOrder, Progress, RunContext, Trained
-        from attnsweep.orchestrator.training.trainer import Trainer
-        from attnsweep.workloads.engine.contract import Training
-        from attnsweep.workloads.registry import load_workload
-
-        self._workload = workload = load_workload(spec.workload)
-        fixed = workload.parameters.resolve(spec.fixed())
-        tasks = [Task(0, lane, Training(fixed, lane)) for lane in range(pack_size)]
-        trainer = Trainer(workload, RunContext("s"), "cpu")
-        report = trainer.start(PackOrder("p", tasks))
-        while isinstance(report, Progress):
-            report = trainer.proceed()
-        assert isinstance(report, Trained), report
-        self._trainings, self._curves = report.rows.trainings, report.rows.curves
+    def __init__(self, sweep: str, workload: "Workload[Any]") -> None:
+        self._sweep, self._workload = sweep, workload
+        self._ends: dict[int, tuple[Any, Any]] = {}
 
     def of(self, order: "PackOrder") -> "Rows":
-        """The rows of an ordered pack; a larger one repeats the template."""
-        import numpy as np
-        import pyarrow as pa
-
-        from attnsweep.orchestrator.training.identity import training_id
+        """The rows of an ordered pack."""
         from attnsweep.orchestrator.training.messages import Rows
+        from attnsweep.orchestrator.training.rows import PackContext, curve_rows, head_rows, trained_rows
 
-        n_lanes, n_template = len(order.tasks), self._trainings.num_rows
-        trainings = self._trainings.take(np.arange(n_lanes) % n_template)
-        ids = [training_id(self._workload.name, each.training.parameters, each.training.seed) for each in order.tasks]
-        trials = np.array([task.trial for task in order.tasks], np.int32)
-        replicates = np.array([task.replicate for task in order.tasks], np.int32)
-        changed = {
-            "trial": trials,
-            "replicate": replicates,
-            "training_id": ids,
-            "seed": [task.training.seed for task in order.tasks],
-            "pack": [order.pack] * n_lanes,
-            "lane": list(range(n_lanes)),
-        }
-        for name in ("init_sigma", "learning_rate"):
-            changed[f"param_{name}"] = [getattr(task.training.parameters, name) for task in order.tasks]
-        for name, values in changed.items():
-            place = trainings.schema.get_field_index(name)
-            field = trainings.schema.field(place)
-            trainings = trainings.set_column(place, field, pa.array(values, field.type))
-        per_lane = self._curves.num_rows // n_template
-        curves = pa.concat_tables([self._curves] * -(-n_lanes // n_template)).slice(0, per_lane * n_lanes)
-        lanes = np.repeat(np.arange(n_lanes, dtype=np.int32), per_lane)
-        keys = {
-            "training_id": pa.DictionaryArray.from_arrays(lanes, pa.array(ids)),
-            "trial": pa.array(trials[lanes]),
-            "replicate": pa.array(replicates[lanes]),
-        }
-        for name, array in keys.items():
-            curves = curves.set_column(curves.schema.get_field_index(name), curves.schema.field(name), array)
-        return Rows(trainings, curves, None)
+        workload, tasks, size = self._workload, order.tasks, len(order.tasks)
+        if size not in self._ends:
+            self._ends[size] = self._ended(order)
+        (result, verdicts), context = self._ends[size], PackContext(self._sweep, order.pack, "cpu", "here")
+        trainings = trained_rows(workload, tasks, result, verdicts, [None] * size, context)
+        return Rows(trainings, curve_rows(workload, tasks, result), head_rows(workload, tasks, result))
+
+    def _ended(self, order: "PackOrder") -> tuple[Any, Any]:
+        from attnsweep.workloads.engine.judging import judged
+        from attnsweep.workloads.engine.pack import Pack
+        from attnsweep.workloads.engine.process import training_settings
+
+        trainings = [task.training for task in order.tasks]
+        # In one thread: others would not be told from the driver's.
+        with training_settings():
+            pack = Pack(self._workload, trainings)
+            while not pack.advance(1000):
+                pass
+        result = pack.result()
+        return result, judged(self._workload, trainings[0].parameters, result.evidence)

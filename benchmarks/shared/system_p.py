@@ -1,8 +1,18 @@
-"""The sweep of system P whose trainings Ray Tune gets too."""
+"""System P for other tools: the sweep whose trainings they get too, and these trainings in plain PyTorch.
 
-from typing import Any
+Light to import, as imports are a part of the time that benchmarks measure. Syne Tune runs this file once per trial.
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 N_CATEGORIES, N_POSITIONS = 10, 20
+_WORST = 1e12
 
 
 def sweep_of_system_p(n_steps: int, ranges: dict[str, tuple[float, float]], **course: Any) -> Any:
@@ -13,7 +23,6 @@ def sweep_of_system_p(n_steps: int, ranges: dict[str, tuple[float, float]], **co
         ranges: From where to where each other parameter is drawn, on a logarithmic scale.
         course: The other fields of `Sweep`: sampler, trials, replicates, ...
     """
-    # Not at the top: imports are a part of the time that a benchmark measures.
     from attnsweep.search_spaces import Float, Sweep
 
     return Sweep(
@@ -28,3 +37,83 @@ def sweep_of_system_p(n_steps: int, ranges: dict[str, tuple[float, float]], **co
         },
         **course,
     )
+
+
+class PlainTrainings:
+    """Some seeds of system P in one batch of plain PyTorch: gradient descent on the population loss."""
+
+    def __init__(self, n_seeds: int, init_sigma: float, learning_rate: float) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        shapes = [(n_seeds, size, size) for size in (N_POSITIONS, N_CATEGORIES)]
+        self._q, self._v = ((init_sigma * torch.randn(shape, dtype=torch.float64)).requires_grad_() for shape in shapes)
+        self._optimizer = torch.optim.SGD([self._q, self._v], lr=learning_rate)
+
+    def advance(self, n_steps: int) -> None:
+        """Takes all seeds on by some steps."""
+        for _ in range(n_steps):
+            self._optimizer.zero_grad()
+            self._losses().sum().backward()
+            self._optimizer.step()
+
+    def levels(self) -> list[float]:
+        """The loss per position of each seed, from the lowest; that of a diverged one is high and finite."""
+        levels = self._losses().detach() / (N_POSITIONS - 1)
+        found: list[float] = levels.nan_to_num(nan=_WORST, posinf=_WORST).clamp(max=_WORST).sort().values.tolist()
+        return found
+
+    def _losses(self) -> "Tensor":
+        N, v, columns = N_CATEGORIES, self._v, self._q[:, :, 1:]
+        p, s, n = columns.diagonal(dim1=1, dim2=2), columns.sum(1), columns.square().sum(1)
+        b = v.sum((1, 2))[:, None] / N
+        a = v.diagonal(dim1=1, dim2=2).sum(1)[:, None] - b
+        B = v.sum(2).square().sum(1)[:, None] / N
+        A = v.square().sum((1, 2))[:, None] - B
+        losses: Tensor = (1 + (-2 * a * p - 2 * b * s + A * n + B * s.square()) / N).sum(1)
+        return losses
+
+
+def level_after(init_sigma: float, learning_rate: float, n_steps: int) -> float:
+    """The level that one training ends at."""
+    training = PlainTrainings(1, init_sigma, learning_rate)
+    training.advance(n_steps)
+    return training.levels()[0]
+
+
+def run_tune(train_one: Callable[[dict[str, Any]], None], space: dict[str, Any], callback: Any, **config: Any) -> Any:
+    """The results of Ray Tune on this machine's Ray; `config` as `TuneConfig` takes it."""
+    from ray import tune
+
+    # Otherwise each trial starts a process and imports torch, which is many times slower.
+    tune_config = tune.TuneConfig(reuse_actors=True, **config)
+    place = str(Path("tune").resolve())
+    run_config = tune.RunConfig(name="bench", storage_path=place, verbose=0, callbacks=[callback])
+    results = tune.Tuner(train_one, param_space=space, tune_config=tune_config, run_config=run_config).fit()
+    assert not results.errors
+    return results
+
+
+def start_ray(**named: Any) -> None:
+    """A Ray of our own, without words."""
+    import logging
+    import warnings
+
+    warnings.simplefilter("ignore")
+    import ray
+
+    ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, **named)
+
+
+def _report_to_syne_tune() -> None:
+    from syne_tune import Reporter
+
+    parser = argparse.ArgumentParser()
+    for name, kind in (("init_sigma", float), ("learning_rate", float), ("n_steps", int)):
+        parser.add_argument(f"--{name}", type=kind)
+    options, _ = parser.parse_known_args()
+    Reporter()(level=level_after(options.init_sigma, options.learning_rate, options.n_steps))
+
+
+if __name__ == "__main__":
+    _report_to_syne_tune()

@@ -31,7 +31,7 @@ from tests.workloads.device_watch import COPY_TO_HOST, NUMBER_READ, SHAPE_FROM_D
 from tests.workloads.pretend_device import pretend_device
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-from shared.gpu_shapes import unprobed
+from shared.shapes import unprobed
 
 N_STEPS, FIRST_STEPS, LAST_STEPS = 70, 2, 2
 """Steps of a training, and those at its ends that are not watched: they are probed."""

@@ -1,9 +1,7 @@
 """A step that was captured once trains on rightly when it is replayed: with new batches, rates and counters."""
 
-import sys
 import weakref
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,10 +20,6 @@ from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation
 from tests.workloads.engine.recorded_graph import RecordedGraph
 from tests.workloads.translation.small_translation import SMALL
-
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
-from shared.gpu_compiled import compared
-from shared.gpu_shapes import SHAPES
 
 PAIRS: dict[str, Value] = {"n_categories": 3, "n_positions": 5, "batch_size": 6, "n_steps": 40}
 CHANGING: dict[str, Value] = {
@@ -211,9 +205,3 @@ def test_a_trainer_on_a_gpu_has_graphs_and_merges_steps_if_told() -> None:
         "merged": merged,
     }
     assert step_programs("cpu", "merged") is None
-
-
-def test_the_benchmark_measures_the_merged_step_that_sweeps_take() -> None:
-    found = compared(SHAPES["system P, float64"], 3, "cpu", lambda graph, _: graph)
-    assert found.differ == 0
-    found.take()
