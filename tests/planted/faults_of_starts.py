@@ -76,8 +76,8 @@ FAULTS_OF_STARTS = (
     Fault(
         "a tied weight twice",
         "workloads/engine/initialization.py",
-        "for name, _ in module.named_parameters()}\n    if built",
-        "for name, _ in module.named_parameters(remove_duplicate=False)}\n    if built",
+        "for name, value in module.named_parameters()\n        if value",
+        "for name, value in module.named_parameters(remove_duplicate=False)\n        if value",
         (f"{_CONSTRUCTION}::test_a_tied_weight_is_drawn_once_and_stays_tied",),
     ),
     Fault(
@@ -174,8 +174,8 @@ FAULTS_OF_STARTS = (
     Fault(
         "a sweep begins whose modules differ",
         "orchestrator/running/session.py",
-        "    check_charges(spec, workload)\n    check_starts(spec, workload)\n",
-        "    check_charges(spec, workload)\n",
+        "    check_charges(sample)\n    check_starts(sample)\n",
+        "    check_charges(sample)\n",
         (f"{_STARTS}::test_nothing_is_written",),
     ),
     Fault(

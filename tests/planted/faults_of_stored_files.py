@@ -44,7 +44,7 @@ FAULTS_OF_STORED_FILES = (
     Fault(
         "folders that cannot be listed are passed over",
         "orchestrator/storage/local.py",
-        "os.walk(self.path, onerror=_raise_unless_gone)",
+        "os.walk(self.path, onerror=failed)",
         "os.walk(self.path)",
         ("tests/orchestrator/ledger/test_passing_faults.py",),
     ),

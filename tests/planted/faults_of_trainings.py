@@ -114,8 +114,8 @@ FAULTS_OF_TRAININGS = (
     Fault(
         "rows of the layout packed without gaps",
         "workloads/engine/layout.py",
-        "flat = [parameters[name].reshape(-1, size)",
-        "flat = [parameters[name].reshape(-1, size).flip(1)",
+        "flat = [parameters[name].reshape(len(parameters[name]), size)",
+        "flat = [parameters[name].reshape(len(parameters[name]), size).flip(1)",
         (f"{_ENGINE}/test_layout.py",),
     ),
     Fault(
