@@ -137,9 +137,15 @@ def test_what_stays_the_same_may_be_kept_and_numbers_may_be_rounded() -> None:
 class Words(AnyModule):
     """Predicts each word from itself."""
 
+    def batch(self, lanes: Any, step: int) -> dict[str, Tensor]:
+        del step
+        return {"words": WORDS.expand(len(lanes.trainings), -1, -1)}
+
+    def eval_batch(self, lanes: Any) -> dict[str, Tensor]:
+        return self.batch(lanes, 0)
+
     def loss(self, module: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-        del batch
-        return cross_entropy(module(WORDS).flatten(0, 1), WORDS.flatten())
+        return cross_entropy(module(batch["words"]).flatten(0, 1), batch["words"].flatten())
 
 
 @pytest.mark.slow
