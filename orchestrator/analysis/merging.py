@@ -13,7 +13,9 @@ from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.grouping import dimension_of, values_of
 from attnsweep.orchestrator.ledger.compaction import sorted_batches
 from attnsweep.orchestrator.ledger.fragments import TABLES, Snapshot, Stamp, clashing, open_snapshot, publish
+from attnsweep.orchestrator.ledger.verification import refuse_doubles
 from attnsweep.orchestrator.storage.annotation import Annotation
+from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.location import Location, as_argument, locate
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.sources import (
@@ -61,6 +63,8 @@ def merge_sweeps(out: Location, where: Sequence[Location]) -> SweepDirectory:
     _check_outside(locate(out, "OUT"), data.directories)
     snapshots = [open_snapshot(each.place) for each in data.directories]
     _check_columns(data.directories, snapshots)
+    for each, snapshot in zip(data.directories, snapshots, strict=True):
+        refuse_doubles(each.place, snapshot)
     with data.reading() as connection:
         spec = _merged_spec(data, connection)
     sources = tuple(
@@ -101,6 +105,8 @@ def _begun(out: Location) -> SweepDirectory | None:
         SweepDirectory.open(out)
     except CutShortError:
         return SweepDirectory.open_begun(out)
+    except StoreError:
+        raise
     except UserError:
         pass
     SweepDirectory.check_new(out, "OUT")

@@ -30,8 +30,8 @@ from attnsweep.orchestrator.ledger.fragments import (
 )
 from attnsweep.orchestrator.ledger.schema import SORT_KEYS, in_order
 from attnsweep.orchestrator.ledger.thinning import thinned
-from attnsweep.orchestrator.ledger.verification import n_doubled, naming_damage
-from attnsweep.orchestrator.storage.location import Location, as_argument, locate
+from attnsweep.orchestrator.ledger.verification import naming_damage, refuse_doubles
+from attnsweep.orchestrator.storage.location import Location, locate
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.workloads.errors import UserError
 
@@ -117,13 +117,7 @@ def merge(place: Place, names: Collection[str], thin: int = 1) -> str:
         UserError: If they belong to different sweeps, share trainings, or one cannot be read.
     """
     chosen = open_snapshot(place).only(names)
-    if n := n_doubled(place, chosen):
-        raise UserError(
-            f"{place}/trainings",
-            given=f"{n} trainings that are recorded more than once",
-            expected="each one once, before its files are merged",
-            fix=f"attnsweep resume {as_argument(place)}, which sets the files that repeat them aside",
-        )
+    refuse_doubles(place, chosen)
     (held,) = chosen.by_thinning()
     stamp = Stamp(spec_sha256=_one_spec(place, chosen), replaces=tuple(sorted(names)), curves_every=held * thin)
     contents = {

@@ -25,6 +25,7 @@ from attnsweep.orchestrator.ledger.fragments import (
     reason,
     require_ledger,
 )
+from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.place import ASIDE, Place, digest
 from attnsweep.orchestrator.storage.reading import unreadable
 from attnsweep.workloads.errors import UserError
@@ -188,7 +189,7 @@ def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
         A message for each, by name.
     """
     said: dict[str, str] = {}
-    if not n_doubled(place, snapshot):
+    if not _n_doubled(place, snapshot):
         return said
     held: set[tuple[int, int]] = set()
     rows = snapshot.rows()
@@ -204,7 +205,22 @@ def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
     return said
 
 
-def n_doubled(place: Place, snapshot: Snapshot) -> int:
+def refuse_doubles(place: Place, snapshot: Snapshot) -> None:
+    """Checks that no training is there twice, before fragments become one.
+
+    Raises:
+        UserError: If one is.
+    """
+    if n := _n_doubled(place, snapshot):
+        raise UserError(
+            f"{place}/trainings",
+            given=f"{n} trainings that are recorded more than once",
+            expected="each one once, before its files are merged",
+            fix=f"attnsweep resume {as_argument(place)}, which sets the files that repeat them aside",
+        )
+
+
+def _n_doubled(place: Place, snapshot: Snapshot) -> int:
     """The number of rows of `trainings` beyond one for each training."""
     trainings = _trainings(place, snapshot)
     n_once: int = trainings.group_by(trainings.column_names).aggregate([]).num_rows

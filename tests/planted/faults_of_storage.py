@@ -87,9 +87,16 @@ FAULTS_OF_STORAGE = (
     Fault(
         "trainings that are there twice are merged into one file",
         "orchestrator/ledger/compaction.py",
-        "if n := n_doubled(place, chosen):",
-        "if n := 0:",
+        "    refuse_doubles(place, chosen)\n",
+        "",
         (f"{_LEDGER}/test_ledger_verification.py",),
+    ),
+    Fault(
+        "a merged directory takes over trainings that are there twice",
+        "orchestrator/analysis/merging.py",
+        "        refuse_doubles(each.place, snapshot)\n",
+        "        pass\n",
+        ("tests/orchestrator/analysis/test_merging.py",),
     ),
     Fault(
         "a disk that does not answer is the user's mistake",

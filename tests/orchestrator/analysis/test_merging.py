@@ -20,7 +20,7 @@ from attnsweep.orchestrator.tracking.sync import sync
 from attnsweep.search_spaces import Categorical, Float, Sequential
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.user_code import UserCode
-from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small_sweep, sweep_on_disk, trial_rows
 
 ENDS = (["solved"] * 4, ["marginal", "solved", "marginal", "failed"], ["marginal"] * 4)
 
@@ -231,3 +231,15 @@ def test_a_merge_that_was_cut_short_is_continued_by_the_same_merge_alone(
     assert merge_sweeps(tmp_path / "all", places).sweep == directory.sweep
     assert open_sweep(tmp_path / "all").trainings().to_pylist() == rows
     assert audit(tmp_path / "all").problems == []
+
+
+def test_a_sweep_with_trainings_that_are_there_twice_is_not_merged(
+    sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
+) -> None:
+    wide, narrow = sources
+    again = trial_rows(0, ENDS[0], sweep=wide.sweep, param_init_sigma=1e-3, param_learning_rate=0.01)
+    with open_writer(wide) as writer:
+        commit(writer, again)
+    with pytest.raises(UserError, match=rf"{wide.place}/trainings: got '4 trainings that are recorded more than once'"):
+        merge_sweeps(tmp_path / "all", [wide.place, narrow.place])
+    assert not (tmp_path / "all").exists()
