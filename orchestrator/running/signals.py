@@ -21,7 +21,6 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
     Whatever error a block ends with after a Ctrl-C or SIGTERM, it ends with KeyboardInterrupt: DuckDB and Arrow, or an
     import that was cut off, raise errors of their own in its place.
     """
-    _interrupted.clear()
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, _interrupt)}
     # One that is ignored, as below `nohup`, stays so.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -34,6 +33,7 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        _interrupted.clear()
 
 
 def refuse_if_interrupted() -> None:
