@@ -12,7 +12,6 @@ from rich.console import Console
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.report.screen.summary import Summary, how_to_continue, summarize
 from attnsweep.orchestrator.running.charges import check_charges
 from attnsweep.orchestrator.running.engine_choice import Ahead, EngineChoice, engine_for
 from attnsweep.orchestrator.running.entry import Entry, as_it_ended, going_on
@@ -24,6 +23,7 @@ from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.signals import StopOnSignal
 from attnsweep.orchestrator.running.starts import check_starts
 from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.running.summary import Summary, how_to_continue, summarize
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError

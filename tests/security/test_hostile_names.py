@@ -20,15 +20,15 @@ from mlflow import MlflowClient
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis import open_sweep
 from attnsweep.orchestrator.analysis.merging import merge_sweeps
+from attnsweep.orchestrator.cli.screen.comparison import compare_directories
+from attnsweep.orchestrator.cli.screen.status import print_status
 from attnsweep.orchestrator.ledger.query import query_all, render
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import write_report
-from attnsweep.orchestrator.report.screen.comparison import compare_directories
-from attnsweep.orchestrator.report.screen.status import print_status
-from attnsweep.orchestrator.report.screen.summary import summarize
 from attnsweep.orchestrator.report.script import page_script
 from attnsweep.orchestrator.report.serving import serve_report
 from attnsweep.orchestrator.running.progress import ProgressDisplay
+from attnsweep.orchestrator.running.summary import summarize
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory

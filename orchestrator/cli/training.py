@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from attnsweep.orchestrator.tools import resource_options as on
-from attnsweep.orchestrator.tools.arguments import SweepDir, TrackingUri
-from attnsweep.orchestrator.tools.commands import AsJson
-from attnsweep.orchestrator.tools.trusting import Trust, code_for, trust_code_of
+from attnsweep.orchestrator.cli import resource_options as on
+from attnsweep.orchestrator.cli.arguments import SweepDir, TrackingUri
+from attnsweep.orchestrator.cli.author import AsJson
+from attnsweep.orchestrator.cli.trusting import Trust, code_for, trust_code_of
 
 EXIT_FAULT = 1
 
@@ -58,9 +58,9 @@ def why(
     as_json: AsJson = False,
 ) -> None:
     """Say why a training stands where it ended: the words of its gradients, which cancel and which are missing."""
+    from attnsweep.orchestrator.cli.screen.why import print_page
     from attnsweep.orchestrator.inspection.why import why as why_training
     from attnsweep.orchestrator.inspection.why_page import page_of
-    from attnsweep.orchestrator.inspection.why_screen import print_page
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
     from attnsweep.orchestrator.terminal import PlainConsole
 
@@ -88,9 +88,9 @@ def heads(
     as_json: AsJson = False,
 ) -> None:
     """Draw what each attention head of a training looks at where it ended, with its role and nearest structure."""
+    from attnsweep.orchestrator.cli.screen.heads import print_heads
     from attnsweep.orchestrator.inspection.heads import heads_of
     from attnsweep.orchestrator.inspection.heads_figure import check_format, save_figure
-    from attnsweep.orchestrator.inspection.heads_screen import print_heads
     from attnsweep.orchestrator.storage.output_file import check_output, writing_file
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 

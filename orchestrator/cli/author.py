@@ -158,7 +158,7 @@ def specs(
     as_yaml: Annotated[bool, typer.Option("--yaml", help="Show it as YAML, without what has its default.")] = False,
 ) -> None:
     """List the shipped sweeps, or show one as JSON or YAML."""
-    from attnsweep.orchestrator.tools.listings import print_sweeps
+    from attnsweep.orchestrator.cli.screen.sweeps import print_sweeps
     from attnsweep.search_spaces.loading import load_sweep
 
     if name is None:
@@ -183,7 +183,7 @@ def workloads(
     ] = None,
 ) -> None:
     """List the installed workloads, or show one: its parameters, and the engine that trains it."""
-    from attnsweep.orchestrator.tools.workload_listings import print_workload, print_workloads
+    from attnsweep.orchestrator.cli.screen.workloads import print_workload, print_workloads
     from attnsweep.search_spaces.loading import assignment
 
     if name is None:

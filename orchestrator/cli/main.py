@@ -18,16 +18,8 @@ import typer
 from typer.core import TyperGroup, TyperOption
 from typer.exceptions import TyperException
 
-from attnsweep.orchestrator.checking_commands import EXIT_FAULT, audit, check_gradients, forecast, heads, replay, why
-from attnsweep.orchestrator.importing import importing
-from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
-from attnsweep.orchestrator.running_commands import EXIT_INTERRUPTED, mlflow_sync, resume, run
-from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.errors import PoolError, StoreError, StoreMistakeError, SweepError
-from attnsweep.orchestrator.storage.location import as_argument, local_path
-from attnsweep.orchestrator.storage.ray_session import new_directory
-from attnsweep.orchestrator.tools.arguments import SweepDir, check_texts
-from attnsweep.orchestrator.tools.commands import (
+from attnsweep.orchestrator.cli.arguments import SweepDir, check_texts
+from attnsweep.orchestrator.cli.author import (
     AsJson,
     doctor,
     new_workload,
@@ -36,7 +28,15 @@ from attnsweep.orchestrator.tools.commands import (
     specs,
     workloads,
 )
-from attnsweep.orchestrator.tools.trusting import Trust, trust_code_of
+from attnsweep.orchestrator.cli.run import EXIT_INTERRUPTED, mlflow_sync, resume, run
+from attnsweep.orchestrator.cli.training import EXIT_FAULT, audit, check_gradients, forecast, heads, replay, why
+from attnsweep.orchestrator.cli.trusting import Trust, trust_code_of
+from attnsweep.orchestrator.importing import importing
+from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
+from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.errors import PoolError, StoreError, StoreMistakeError, SweepError
+from attnsweep.orchestrator.storage.location import as_argument, local_path
+from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def status(
 ) -> None:
     """Show the progress of a sweep."""
     with importing(without=("pandas",)):
-        from attnsweep.orchestrator.report.screen.status import follow_status, print_status
+        from attnsweep.orchestrator.cli.screen.status import follow_status, print_status
 
     (follow_status if follow else print_status)(directory)
 
@@ -129,7 +129,7 @@ def list_sweeps(
 ) -> None:
     """List all sweeps below a folder: state, rates, size, tags."""
     with importing(without=("pandas",)):
-        from attnsweep.orchestrator.report.screen.listing import print_list
+        from attnsweep.orchestrator.cli.screen.listing import print_list
 
     print_list(directories or ["sweeps"], as_json=as_json)
 
@@ -184,7 +184,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare the stuck rates, or those of one outcome, of two sweeps."""
-    from attnsweep.orchestrator.report.screen.comparison import compare_directories, to_json
+    from attnsweep.orchestrator.cli.screen.comparison import compare_directories, to_json
 
     comparison = compare_directories(a, b, by, _stderr(), outcome, detail)
     if as_json:
@@ -229,7 +229,7 @@ def gc(
     as_json: AsJson = False,
 ) -> None:
     """Show what a sweep directory no longer needs, and free it."""
-    from attnsweep.orchestrator.report.screen.garbage import collect_garbage
+    from attnsweep.orchestrator.cli.screen.garbage import collect_garbage
 
     collect_garbage(directories, delete=delete, thin=thin_curves, as_json=as_json)
 
@@ -307,7 +307,7 @@ def reproduce(
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a figure or table of the literature, or of the documentation."""
-    from attnsweep.orchestrator.reproductions import find_reproduction, load_reproductions, with_options
+    from attnsweep.orchestrator.cli.reproductions import find_reproduction, load_reproductions, with_options
 
     reproductions, errors = load_reproductions()
     for error in errors:

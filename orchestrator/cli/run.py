@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attnsweep.orchestrator.cli import hooks
+from attnsweep.orchestrator.cli import resource_options as on
+from attnsweep.orchestrator.cli.arguments import SweepDir, TrackingUri
+from attnsweep.orchestrator.cli.author import AsJson, sweep_names
+from attnsweep.orchestrator.cli.trusting import Trust, code_for, trust_code_of
 from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.storage.location import as_argument, locate
 from attnsweep.orchestrator.storage.ray_session import new_directory
-from attnsweep.orchestrator.tools import hooks
-from attnsweep.orchestrator.tools import resource_options as on
-from attnsweep.orchestrator.tools.arguments import SweepDir, TrackingUri
-from attnsweep.orchestrator.tools.commands import AsJson, sweep_names
-from attnsweep.orchestrator.tools.trusting import Trust, code_for, trust_code_of
 from attnsweep.orchestrator.tracking import processes
 from attnsweep.orchestrator.training.resources import Resources, starting_meanwhile
 from attnsweep.workloads.errors import UserError
@@ -24,7 +24,7 @@ from attnsweep.workloads.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from attnsweep.orchestrator.report.screen.summary import Summary
+    from attnsweep.orchestrator.running.summary import Summary
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 EXIT_FAULT, EXIT_SOME_FAILED, EXIT_INTERRUPTED = 1, 3, 130
