@@ -1,32 +1,19 @@
-"""Commands that need no sweep. Light to import: each loads its libraries when it runs."""
+"""Commands for authors of workloads, and for their own text. Light to import: each loads its libraries when it runs."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
+from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, say
+from attnsweep.orchestrator.cli.arguments import AsJson
+from attnsweep.orchestrator.cli.resource_options import Engine
 from attnsweep.workloads.errors import UserError
 
 _LONGEST = 24
 """Words of a sentence of a pair."""
-
-
-class Unit(StrEnum):
-    """The tokens of a text."""
-
-    characters = "characters"
-    words = "words"
-
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
-
-
-def sweep_names() -> list[str]:
-    """The shipped sweeps, for a shell's completion."""
-    from attnsweep.search_spaces.loading import shipped_names
-
-    return shipped_names()
+Unit: TypeAlias = Literal["characters", "words"]
+"""The tokens of a text."""
 
 
 def workload_names() -> list[str]:
@@ -36,39 +23,70 @@ def workload_names() -> list[str]:
     return registered_names()
 
 
-def score_heads(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE.npy", help="Attention matrices, an array of shape (n_heads, n, n).")
+def new_workload(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Its name, such as copy_task: lower case and underscores.")
     ],
-    window: Annotated[int | None, typer.Option(help="Rows of a block; default: the value that fits best.")] = None,
-    num_pos: Annotated[int | None, typer.Option(help="Number of blocks; default: the value that fits best.")] = None,
-    free_entries: Annotated[
-        int | None,
-        typer.Option(metavar="M", help="Also measure distances to each family plus at most M entries anywhere."),
+) -> None:
+    """Write NAME.py, a small workload with attention and its sweep, to be changed; print what to do next."""
+    from attnsweep.orchestrator.tools.new_workload.writing import next_commands, write_workload
+
+    typer.echo(f"{write_workload(name, Path())}: a workload and its sweep, which run as they are. Change them; next:")
+    commands = next_commands(name)
+    width = max(len(command) for command, _ in commands)
+    for command, purpose in commands:
+        typer.echo(f"  {command:{width}}  {purpose}")
+
+
+def workloads(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="A workload's name, or FILE.py:CLASS: show its parameters, and which engine trains it.",
+            autocompletion=workload_names,
+        ),
     ] = None,
-    any_row_sum: Annotated[
-        bool,
-        typer.Option("--any-row-sum", help="Accept rows that do not sum to 1: matrices captured with dropout on."),
-    ] = False,
+    fixed: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PARAMETER=VALUE", help="Set a parameter of that workload; may be repeated."),
+    ] = None,
+) -> None:
+    """List the installed workloads, or show one: its parameters, and the engine that trains it."""
+    from attnsweep.orchestrator.cli.screen.workloads import print_workload, print_workloads
+    from attnsweep.search_spaces.loading import assignments
+
+    if name is None:
+        print_workloads()
+    else:
+        print_workload(name, assignments(fixed))
+
+
+def check_gradients(
+    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="A workload's name, or FILE.py:CLASS.")],
+    fixed: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PARAMETER=VALUE", help="Set a parameter of the workload; may be repeated."),
+    ] = None,
+    engine: Annotated[
+        Engine, typer.Option(help="With blocks, check the compiled blocks too: up to a minute to compile.")
+    ] = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Score attention matrices: the roles that need no tokens, and the exact distance to each structure."""
-    from attnsweep.orchestrator.tools import score_heads as head_scores
-    from attnsweep.workloads.diagnostics.matrices import score_matrices
+    """Check the gradients of a workload in float64, one row per check; exit code 1 if one fails."""
+    from attnsweep.orchestrator.inspection.bases import find_base
+    from attnsweep.orchestrator.inspection.gradients import check_workload
+    from attnsweep.search_spaces.loading import assignments
+    from attnsweep.workloads.registry import load_workload
 
-    matrices = head_scores.load_matrices(file)
-    found = score_matrices(
-        matrices,
-        window=window,
-        num_pos=num_pos,
-        free_entries=free_entries,
-        any_row_sum=any_row_sum,
-        subject="FILE.npy",
-    )
-    if as_json:
-        typer.echo(head_scores.as_json(found, file))
-    else:
-        head_scores.print_table(found)
+    loaded = load_workload(workload)
+    values = assignments(fixed)
+    if (base := find_base(loaded, values)) is not None:
+        values[loaded.parameters.base_field] = base.name
+    report = check_workload(loaded, values, say, compiles=engine == "blocks")
+    answer(report.print, report.to_json, as_json=as_json)
+    if report.failed:
+        raise typer.Exit(EXIT_FAULT)
 
 
 def prepare_corpus(
@@ -114,8 +132,7 @@ def prepare_corpus(
     as_json: AsJson = False,
 ) -> None:
     """Make a corpus: for `translation` from parallel text, or with --unit for `gpt` from one column of text."""
-    from attnsweep.orchestrator.terminal import PlainConsole
-    from attnsweep.orchestrator.tools.prepare_corpus.command import Preparation, prepare_file
+    from attnsweep.orchestrator.tools.prepare_corpus.pairs import Preparation, prepare_file
     from attnsweep.orchestrator.tools.prepare_corpus.preparation import PreparationSettings
     from attnsweep.orchestrator.tools.prepare_corpus.text import PreparedText, TextSettings, prepare_text
 
@@ -123,7 +140,7 @@ def prepare_corpus(
     preparation: Preparation | PreparedText
     if unit is not None:
         of_text = TextSettings(
-            unit=unit.value,
+            unit=unit,
             min_frequency=min_frequency,
             longest=longest,
             held_out=held_out,
@@ -140,9 +157,7 @@ def prepare_corpus(
             seed=seed,
         )
         preparation = prepare_file(file, out, source, target, settings)
-    preparation.print(PlainConsole(stderr=True))
-    if as_json:
-        typer.echo(preparation.to_json())
+    answer(preparation.print, preparation.to_json, as_json=as_json, on_stderr=True)
 
 
 def _refuse_misplaced(options: dict[str, str | None], unit: Unit | None) -> None:
@@ -151,79 +166,3 @@ def _refuse_misplaced(options: dict[str, str | None], unit: Unit | None) -> None
             given = "with --unit" if unit is not None else "without --unit"
             fix = "give --column in its place" if unit is not None else "give --source and --target, or add --unit"
             raise UserError(flag, given=value, expected=f"nothing {given}", fix=fix)
-
-
-def specs(
-    name: Annotated[str | None, typer.Argument(help="The sweep to show.", autocompletion=sweep_names)] = None,
-    as_yaml: Annotated[bool, typer.Option("--yaml", help="Show it as YAML, without what has its default.")] = False,
-) -> None:
-    """List the shipped sweeps, or show one as JSON or YAML."""
-    from attnsweep.orchestrator.cli.screen.sweeps import print_sweeps
-    from attnsweep.search_spaces.loading import load_sweep
-
-    if name is None:
-        print_sweeps()
-    else:
-        sweep = load_sweep(name)
-        typer.echo(sweep.to_yaml().rstrip() if as_yaml else sweep.to_json())
-
-
-def workloads(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME",
-            help="A workload's name, or FILE.py:CLASS: show its parameters, and which engine trains it.",
-            autocompletion=workload_names,
-        ),
-    ] = None,
-    fixed: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PARAMETER=VALUE", help="Set a parameter of that workload; may be repeated."),
-    ] = None,
-) -> None:
-    """List the installed workloads, or show one: its parameters, and the engine that trains it."""
-    from attnsweep.orchestrator.cli.screen.workloads import print_workload, print_workloads
-    from attnsweep.search_spaces.loading import assignment
-
-    if name is None:
-        print_workloads()
-    else:
-        print_workload(name, dict(assignment(text) for text in fixed or []))
-
-
-def new_workload(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Its name, such as copy_task: lower case and underscores.")
-    ],
-) -> None:
-    """Write NAME.py, a small workload with attention and its sweep, to be changed; print what to do next."""
-    from attnsweep.orchestrator.tools.new_workload.writing import next_commands, write_workload
-
-    typer.echo(f"{write_workload(name, Path())}: a workload and its sweep, which run as they are. Change them; next:")
-    commands = next_commands(name)
-    width = max(len(command) for command, _ in commands)
-    for command, purpose in commands:
-        typer.echo(f"  {command:{width}}  {purpose}")
-
-
-def doctor(
-    address: Annotated[
-        str | None, typer.Option(help="Check every node of this Ray cluster; default: only this machine, without Ray.")
-    ] = None,
-    directory: Annotated[
-        str | None, typer.Option("--dir", help="Also check that this directory, or s3://BUCKET/PREFIX, can be written.")
-    ] = None,
-) -> None:
-    """Check what sweeps need: versions, token, GPUs, clocks, MLflow, storage; exit code 1 if something fails."""
-    from attnsweep.orchestrator.storage.location import locate
-    from attnsweep.orchestrator.terminal import PlainConsole
-    from attnsweep.orchestrator.tools.doctor.command import examine
-
-    place = None if directory is None else locate(directory, "--dir")
-    console, n_failed = PlainConsole(soft_wrap=True), 0
-    for finding in examine(address, place):
-        console.print(str(finding))
-        n_failed += bool(finding.fix)
-    if n_failed:
-        raise typer.Exit(1)

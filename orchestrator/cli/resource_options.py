@@ -1,53 +1,61 @@
-"""Options of `run` and `resume` that say what to train on. Light to import."""
+"""Options of `run` and `resume` that say what to train on."""
 
 import re
-from enum import StrEnum
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
+from attnsweep.orchestrator.training.shares import Device
 from attnsweep.workloads.errors import UserError
 
+Engine: TypeAlias = Literal["auto", "blocks", "merged", "vmapped"]
 
-class Device(StrEnum):
-    """What to train on."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
+_option = partial(typer.Option, rich_help_panel="Resources")
 
 
-class Engine(StrEnum):
-    """What takes the steps of trainings."""
-
-    auto = "auto"
-    blocks = "blocks"
-    merged = "merged"
-    vmapped = "vmapped"
-
-
-Address = Annotated[str | None, typer.Option(help="A running Ray cluster: auto, HOST:PORT or ray://HOST:PORT.")]
-Local = Annotated[bool, typer.Option("--local", help="Train in this process, without Ray; the rows are the same.")]
+Address = Annotated[
+    str | None,
+    _option(
+        help="A running Ray cluster: auto, HOST:PORT or ray://HOST:PORT.",
+    ),
+]
+Local = Annotated[bool, _option("--local", help="Train in this process, without Ray; the rows are the same.")]
 Trainers = Annotated[
     str | None,
-    typer.Option(
+    _option(
         metavar="N|MIN..MAX",
         help="Number of trainers; default: one per GPU, and one per core on machines without a GPU.",
     ),
 ]
-WaitNodes = Annotated[int, typer.Option(min=0, help="Begin when the cluster has this many nodes.")]
-OnDevice = Annotated[Device, typer.Option(help="What to train on; auto: GPUs on machines that have some, else cores.")]
+WaitNodes = Annotated[
+    int,
+    _option(
+        min=0,
+        help="Begin when the cluster has this many nodes.",
+    ),
+]
+OnDevice = Annotated[
+    Device,
+    _option(help="What to train on; auto: GPUs on machines that have some, else cores."),
+]
 Priority = Annotated[
-    int, typer.Option(help="Sweeps of lower priority on the same cluster give their cores to this one.")
+    int,
+    _option(
+        help="Sweeps of lower priority on the same cluster give their cores to this one.",
+    ),
 ]
 ByEngine = Annotated[
     Engine,
-    typer.Option(help="auto: on CPUs compiled blocks for a long sweep, else vmapped; merged: compiled for GPUs."),
+    _option(
+        help="auto: on CPUs compiled blocks for a long sweep, else vmapped; merged: compiled for GPUs.",
+    ),
 ]
 PackSize = Annotated[
-    int | None, typer.Option(min=1, help="Trainings fused into one program; default: tuned for speed.")
+    int | None,
+    _option(min=1, help="Trainings fused into one program; default: tuned for speed."),
 ]
-MaxFailures = Annotated[int | None, typer.Option(min=0, help="Stop the run when more trainings than this have failed.")]
+MaxFailures = Annotated[int | None, _option(min=0, help="Stop the run when more trainings than this have failed.")]
 
 
 def parse_more(text: str | None, option: str, what: str) -> int:

@@ -1,1 +1,1 @@
-"""The output on a terminal: a sweep's status, a run's summary, a comparison. Also as JSON for scripts."""
+"""What commands print for a reader, where the result does not print itself."""

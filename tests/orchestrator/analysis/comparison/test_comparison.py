@@ -17,7 +17,7 @@ from attnsweep.orchestrator.analysis.comparison.difference import (
     paired_differences,
 )
 from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate, pooled_rate
-from attnsweep.orchestrator.cli.main import EXIT_CHANGED
+from attnsweep.orchestrator.cli.answers import EXIT_CHANGED
 from attnsweep.search_spaces import Sequential
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.drawn import intervals, tick_labels, unreadable
