@@ -3,6 +3,7 @@
 import importlib
 import json
 import pkgutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,16 @@ def load_sweep(reference: str) -> Sweep:
     )
 
 
-def assignment(text: str) -> tuple[str, Any]:
-    """Splits `name=value` of the command line. The value is read as JSON if possible, else as text.
+def assignments(texts: Iterable[str] | None) -> dict[str, Any]:
+    """Splits each `name=value` of the command line. The value is read as JSON if possible, else as text.
 
     Raises:
-        SpecError: If it is no assignment.
+        SpecError: If one is no assignment.
     """
+    return dict(_assignment(text) for text in texts or ())
+
+
+def _assignment(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise SpecError("--set", given=text, expected="NAME=VALUE", fix="for example --set init_sigma=0.1")

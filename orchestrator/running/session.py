@@ -13,7 +13,6 @@ from attnsweep.orchestrator.ledger.fragments import DamagedFileError
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.report.screen.summary import Summary, how_to_continue, summarize
 from attnsweep.orchestrator.running.entry import Entry, as_it_ended, going_on
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.preflight.charges import check_charges
@@ -26,6 +25,7 @@ from attnsweep.orchestrator.running.resolution import check_same, pinned, resolv
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.signals import StopOnSignal
 from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.running.summary import Summary, how_to_continue, summarize
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError

@@ -40,7 +40,7 @@ from attnsweep.reproduction.studies import (
 )
 from attnsweep.reproduction.swept import swept
 from attnsweep.reproduction.threads import one_thread
-from attnsweep.search_spaces.loading import assignment, load_sweep
+from attnsweep.search_spaces.loading import assignments, load_sweep
 from attnsweep.workloads.errors import UserError
 
 Numbers = Mapping[str, tuple[float, float, float]]
@@ -80,7 +80,7 @@ def measure(source: str, run: Run) -> Numbers:
 
 def measure_sweep(trained: Trained, run: Run) -> Rate:
     """The rate that a sweep of its own measures."""
-    sweep = load_sweep(trained.sweep).fix(dict(assignment(text) for text in trained.fixed)).but(seed=run.seed)
+    sweep = load_sweep(trained.sweep).fix(assignments(trained.fixed)).but(seed=run.seed)
     if trained.trials is not None:
         sweep = sweep.but(trials=trained.trials)
     if trained.replicates is not None:

@@ -25,7 +25,7 @@ from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, head_rows, trained_rows
-from attnsweep.search_spaces.loading import assignment, load_sweep
+from attnsweep.search_spaces.loading import assignments, load_sweep
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training
@@ -138,7 +138,7 @@ def test_the_settings_of_a_documented_run_fit_its_workload(name: str, written: P
         if command == "run" and "--set" in words:
             settings = [after for word, after in pairwise(words) if word == "--set"]
             settings = [each for each in settings if not each.startswith(SET_BY_A_READER)]
-            sweep = load_sweep(words[0]).fix(dict(map(assignment, settings)))
+            sweep = load_sweep(words[0]).fix(assignments(settings))
             if "--trials" in words:
                 sweep = sweep.but(trials=int(words[words.index("--trials") + 1]))
             check_sweep(sweep, load_workload(sweep.workload).parameters)

@@ -18,10 +18,10 @@ from rich.console import Console
 
 from attnsweep.orchestrator.cli import main
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.screen.summary import Summary
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.running.study import Asked, Study
+from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Categorical, Float, Sequential, Sweep

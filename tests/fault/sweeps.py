@@ -7,10 +7,10 @@ from typing import Any
 from rich.console import Console
 
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.screen.summary import Summary
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import HandedBack, PackOrder, Progress, Report, TrainerLost

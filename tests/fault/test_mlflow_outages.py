@@ -17,9 +17,9 @@ import sqlalchemy
 from mlflow import MlflowClient
 from rich.console import Console
 
-from attnsweep.orchestrator.report.screen.summary import Summary
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import run_sweep
+from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import projection
 from attnsweep.orchestrator.tracking.projection import Projection

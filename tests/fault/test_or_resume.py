@@ -17,9 +17,9 @@ from rich.console import Console
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.audit.audit import audit
-from attnsweep.orchestrator.report.screen.summary import Summary
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import run_or_resume
+from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.lease import LEASE_FILE
 from attnsweep.orchestrator.storage.local import LocalFolder

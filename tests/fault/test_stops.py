@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.report.screen.status import print_status
+from attnsweep.orchestrator.cli.screen.status import print_status
 from attnsweep.orchestrator.running.loop import HAND_BACK_SECONDS, SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.signals import STOP_SECONDS

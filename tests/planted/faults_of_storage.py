@@ -121,7 +121,7 @@ FAULTS_OF_STORAGE = (
     ),
     Fault(
         "a user without a name or a home",
-        "orchestrator/cli.py",
+        "orchestrator/cli/main.py",
         "    name_unknown_user()\n",
         "",
         ("tests/orchestrator/storage/test_unknown_user.py",),

@@ -17,7 +17,7 @@ from attnsweep.reproduction.claims.sources import SOURCES, Run, numbers_of
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.studies import positions
 from attnsweep.reproduction.threads import one_thread
-from attnsweep.search_spaces.loading import assignment, load_sweep
+from attnsweep.search_spaces.loading import assignments, load_sweep
 from attnsweep.workloads.errors import UserError
 from tests.across.documents import DOCUMENTS, ROOT
 
@@ -66,7 +66,7 @@ def test_what_measures_a_claim_exists() -> None:
         if each.claim.twin is not None:
             assert f"{each.group.name}: {each.claim.twin}" in BY_NAME
         if each.claim.trained is not None:
-            load_sweep(each.claim.trained.sweep).fix(dict(assignment(text) for text in each.claim.trained.fixed))
+            load_sweep(each.claim.trained.sweep).fix(assignments(each.claim.trained.fixed))
 
 
 def test_the_page_of_the_claims_says_what_was_recorded() -> None:

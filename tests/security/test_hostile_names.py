@@ -18,17 +18,17 @@ import pytest
 from mlflow import MlflowClient
 
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep.orchestrator.analysis import compare, open_sweep
 from attnsweep.orchestrator.analysis.merging import merge_sweeps
+from attnsweep.orchestrator.cli.screen.comparison import print_comparison
+from attnsweep.orchestrator.cli.screen.status import print_status
 from attnsweep.orchestrator.ledger.query import query_all, render
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import write_report
-from attnsweep.orchestrator.report.screen.comparison import compare_directories
-from attnsweep.orchestrator.report.screen.status import print_status
-from attnsweep.orchestrator.report.screen.summary import summarize
 from attnsweep.orchestrator.report.script import page_script
 from attnsweep.orchestrator.report.serving import serve_report
 from attnsweep.orchestrator.running.progress import ProgressDisplay
+from attnsweep.orchestrator.running.summary import summarize
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -174,7 +174,7 @@ def test_the_terminal_is_not_steered(hostile: SweepDirectory, capsys: pytest.Cap
     assert MARKUP in text.getvalue()
     with ProgressDisplay(console, spec, Ledger(hostile.place).trainings()) as display:
         display.rows_committed(Ledger(hostile.place).trainings())
-    compare_directories(str(hostile.place), str(hostile.place), "variant", console)
+    print_comparison(compare(hostile.place, hostile.place, by="variant"), console)
     _assert_harmless(text.getvalue())
 
     print_status(hostile.place)

@@ -10,9 +10,9 @@ import pytest
 from attnsweep.orchestrator.analysis import open_sweep
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
+from attnsweep.orchestrator.cli.screen.status import print_status
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
-from attnsweep.orchestrator.report.screen.status import print_status
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.content import trial_values
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows

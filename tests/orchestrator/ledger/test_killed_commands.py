@@ -12,11 +12,11 @@ import pytest
 from attnsweep.orchestrator.analysis import open_sweep
 from attnsweep.orchestrator.analysis.merging import merge_sweeps
 from attnsweep.orchestrator.audit.audit import audit
+from attnsweep.orchestrator.cli.screen.status import print_status
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.garbage import collect
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.verification import verify
-from attnsweep.orchestrator.report.screen.status import print_status
 from attnsweep.orchestrator.storage.sources import CutShortError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from tests.orchestrator.ledger.kills import crashes

@@ -13,8 +13,8 @@ from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import write_report
-from attnsweep.orchestrator.report.screen.summary import summarize
 from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.running.summary import summarize
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int
 from attnsweep.search_spaces.dimensions import Dimension

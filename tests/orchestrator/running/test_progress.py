@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from attnsweep.orchestrator.report.screen.status import follow_status, print_status
+from attnsweep.orchestrator.cli.screen.status import follow_status, print_status
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import Place
@@ -224,7 +224,7 @@ def test_status_says_how_long_and_what_failed_last(tmp_path: Path, capsys: pytes
 
 
 def test_status_is_followed_until_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnsweep.orchestrator.report.screen.status._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("attnsweep.orchestrator.cli.screen.status._LOOK_SECONDS", 0.0)
     sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
     beacon = Beacon(sweep.place)
     beacon.show("training", 2, ())

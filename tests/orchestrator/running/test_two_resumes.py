@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.screen.summary import Summary
 from attnsweep.orchestrator.running import session
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_or_resume
 from attnsweep.orchestrator.running.study import read_trials
+from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.sweep_directory import COURSE, STUDY_FILE, SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from attnsweep.orchestrator.report.screen.summary import Summary, summarize
+from attnsweep.orchestrator.running.summary import Summary, summarize
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.extension import Extension
 from attnsweep.orchestrator.storage.promise import PROMISE, Promise, promise_of, remember_promise, take_promise

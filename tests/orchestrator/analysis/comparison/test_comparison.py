@@ -17,6 +17,7 @@ from attnsweep.orchestrator.analysis.comparison.difference import (
     paired_differences,
 )
 from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate, pooled_rate
+from attnsweep.orchestrator.cli.answers import EXIT_CHANGED
 from attnsweep.search_spaces import Sequential
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.drawn import intervals, tick_labels, unreadable
@@ -88,7 +89,7 @@ def test_the_rate_of_one_outcome(
     arguments = [*map(str, pair), "--outcome", "marginal", "--json", "--at-most"]
     assert _run([*arguments, "0"], monkeypatch) == 0
     assert json.loads(capsys.readouterr().out)["rate_of"] == {"outcome": "marginal", "detail": None}
-    assert _run([*map(str, pair), "--outcome", "solved", "--at-most", "0"], monkeypatch) == cli.EXIT_CHANGED
+    assert _run([*map(str, pair), "--outcome", "solved", "--at-most", "0"], monkeypatch) == EXIT_CHANGED
     with pytest.raises(UserError, match=r"outcome: got 'solvd', .*; did you mean solved\?"):
         compare(*pair, outcome="solvd")
 

@@ -22,7 +22,7 @@ from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.report.screen.summary import Summary
+from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.report import add_report
 from attnsweep.orchestrator.tracking.sync import sync

@@ -11,9 +11,9 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from attnsweep.orchestrator.cli.screen.status import print_status
 from attnsweep.orchestrator.inspection.replay import replay
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.screen.status import print_status
 from attnsweep.orchestrator.running.preflight.engine_choice import engine_for, engine_of_shape, steps_of_a_shape
 from attnsweep.orchestrator.storage.environment import Environment, versions
 from attnsweep.orchestrator.storage.errors import PoolError

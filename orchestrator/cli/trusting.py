@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attnsweep.orchestrator.cli.answers import say
+
 if TYPE_CHECKING:
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
     from attnsweep.search_spaces.sweep import Sweep
     from attnsweep.workloads.user_code import UserCode
 
@@ -14,8 +17,8 @@ Trust = Annotated[
 ]
 
 
-def trust_code_of(directory: str) -> None:
-    """Trusts a sweep's code from now on, and lists its files.
+def opened(directory: str, *, trusted: bool) -> "SweepDirectory":
+    """Opens a sweep. With `--trust`, its code is trusted from now on, and its files are listed.
 
     Raises:
         UserError: If there is no sweep, or a stored file is not the one that the sweep recorded.
@@ -23,7 +26,10 @@ def trust_code_of(directory: str) -> None:
     from attnsweep.orchestrator.storage.stored_code import code_of, trust_code
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
-    trust_code(code_of(SweepDirectory.open(directory)), _say)
+    found = SweepDirectory.open(directory)
+    if trusted:
+        trust_code(code_of(found), say)
+    return found
 
 
 def code_for(reference: str, sweep: "Sweep", *, trusted: bool) -> "UserCode | None":
@@ -45,12 +51,6 @@ def code_for(reference: str, sweep: "Sweep", *, trusted: bool) -> "UserCode | No
         offer_bases(SweepDirectory.open(path.parent))
     code = code_of_json(path, sweep)
     if trusted:
-        trust_code(code, _say)
+        trust_code(code, say)
     check_trusted(code, reference)
     return code
-
-
-def _say(line: str) -> None:
-    from attnsweep.orchestrator.terminal import plain
-
-    typer.echo(plain(line), err=True)

@@ -8,9 +8,14 @@ import typer
 from attnsweep.workloads.errors import UserError
 
 SweepDir = Annotated[str, typer.Argument(metavar="DIR", help="A sweep directory, or s3://BUCKET/PREFIX.")]
+SweepDirs = Annotated[list[str], typer.Argument(metavar="DIR...", help="One sweep directory or several.")]
+TrainingId = Annotated[
+    str, typer.Argument(metavar="TRAINING_ID", help="A training_id or its beginning, or TRIAL/REPLICATE, such as 12/3.")
+]
 TrackingUri = Annotated[
     str | None, typer.Option(help="MLflow store; default: MLFLOW_TRACKING_URI, or sqlite:///sweeps/mlflow.db.")
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 
 def check_texts(arguments: Sequence[str]) -> None:

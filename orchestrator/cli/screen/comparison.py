@@ -7,23 +7,9 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from attnsweep.orchestrator.analysis import compare
 from attnsweep.orchestrator.analysis.comparison.comparison import SweepComparison, change_label
 from attnsweep.orchestrator.analysis.comparison.difference import RateDifference, difference_label
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
-
-
-def compare_directories(
-    a: str, b: str, by: str | None, console: Console, outcome: str = "stuck", detail: str | None = None
-) -> SweepComparison:
-    """Compares two sweeps and prints the comparison.
-
-    Raises:
-        UserError: See `attnsweep.orchestrator.analysis.compare`.
-    """
-    comparison = compare(a, b, by=by, outcome=outcome, detail=detail)
-    print_comparison(comparison, console)
-    return comparison
 
 
 def to_json(comparison: SweepComparison) -> str:

@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 from attnsweep import Sweep
 from attnsweep.orchestrator.cli import app
+from attnsweep.orchestrator.cli.hooks import telling_faults
+from attnsweep.orchestrator.cli.screen.listing import print_list
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.screen.listing import print_list
 from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags
 from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tools.hooks import telling_faults
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.trained_sweep import trained_sweep

@@ -8,20 +8,31 @@ from typing import Annotated
 
 import typer
 
+from attnsweep.orchestrator.cli.answers import say
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 
+AT_THE_END = "At the end"
+"""A panel of the help."""
 _MOST_SECONDS = 60
 _STDERR = 2
 """What the command prints is no part of our own answer on stdout."""
 
 OnFinish = Annotated[
     str | None,
-    typer.Option(metavar="COMMAND", help="Shell command to call when the sweep is finished: its summary is on stdin."),
+    typer.Option(
+        metavar="COMMAND",
+        rich_help_panel=AT_THE_END,
+        help="Shell command to call when the sweep is finished: its summary is on stdin.",
+    ),
 ]
 OnFailure = Annotated[
     str | None,
-    typer.Option(metavar="COMMAND", help="Shell command to call when a fault ends the run: JSON with it on stdin."),
+    typer.Option(
+        metavar="COMMAND",
+        rich_help_panel=AT_THE_END,
+        help="Shell command to call when a fault ends the run: JSON with it on stdin.",
+    ),
 ]
 
 
@@ -32,11 +43,11 @@ def call(command: str, content: str) -> None:
             command, shell=True, input=content + "\n", text=True, stdout=_STDERR, timeout=_MOST_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        typer.echo(f"attnsweep: gave up on {without_credentials(command)!r} after {_MOST_SECONDS} s", err=True)
+        say(f"attnsweep: gave up on {without_credentials(command)!r} after {_MOST_SECONDS} s")
     else:
         if done.returncode:
             said = without_credentials(command)
-            typer.echo(f"attnsweep: {said!r} ended with exit code {done.returncode}", err=True)
+            say(f"attnsweep: {said!r} ended with exit code {done.returncode}")
 
 
 @contextmanager

@@ -2,11 +2,11 @@
 
 import sys
 
+from rich.console import Console
 from rich.table import Table
 
 from attnsweep.orchestrator.inspection.head import Head
 from attnsweep.orchestrator.inspection.heads import Heads
-from attnsweep.orchestrator.terminal import PlainConsole
 
 _SHOWN = (
     "positional_share",
@@ -29,10 +29,11 @@ that the map is nearest to in z, its distance in standard deviations of shuffled
 D/n: the exact distance to it per token."""
 
 
-def print_heads(found: Heads, *, stderr: bool) -> None:
+def print_heads(found: Heads, console: Console) -> None:
     """Prints a row for each head."""
-    # A pipe has no width that the table must fit.
-    console = PlainConsole(stderr=stderr, width=None if sys.stdout.isatty() else 200)
+    if not sys.stdout.isatty():
+        # A pipe has no width that the table must fit.
+        console.width = 200
     row = found.row
     detail = f" ({row['outcome_detail']})" if row["outcome_detail"] else ""
     lines = [

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.checking_commands import EXIT_FAULT
+from attnsweep.orchestrator.cli.answers import EXIT_FAULT
 from attnsweep.reproduction.catalog import REPRODUCTIONS
 from attnsweep.workloads.errors import UserError
 from tests.across.documents import ROOT

@@ -16,7 +16,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import rate_label
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.analysis.roles.results import RoleResults, step_label
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.screen.promised import Promised, read_promised
+from attnsweep.orchestrator.running.promised import Promised, read_promised
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.replays import LIKELY_CAUSES, Replays
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory

@@ -1,0 +1,75 @@
+"""All commands, in the panels of the help."""
+
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup, TyperOption
+
+from attnsweep.orchestrator.cli.author import check_gradients, new_workload, prepare_corpus, workloads
+from attnsweep.orchestrator.cli.care import audit, compact, doctor, gc, merge, mlflow_sync
+from attnsweep.orchestrator.cli.literature import reproduce, score_heads
+from attnsweep.orchestrator.cli.read import compare, list_, query, report, serve, status
+from attnsweep.orchestrator.cli.run import forecast, resume, run, specs
+from attnsweep.orchestrator.cli.training import heads, replay, why
+
+_PANELS = {
+    "Run": (run, resume, forecast, specs),
+    "Read": (status, list_, query, compare, report, serve),
+    "One training": (replay, why, heads),
+    "Care": (audit, gc, compact, merge, mlflow_sync, doctor),
+    "Author": (new_workload, workloads, check_gradients, prepare_corpus),
+    "Literature": (reproduce, score_heads),
+}
+
+
+class _Group(TyperGroup):
+    """The commands. A switch takes no value, so that the help shows none."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            _show_no_values(command.get_params(ctx))
+        return command
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)
+        _show_no_values(params)
+        return params
+
+
+def _show_no_values(params: Iterable[object]) -> None:
+    for param in params:
+        if isinstance(param, TyperOption) and param.is_flag:
+            param.metavar = ""
+
+
+app = typer.Typer(
+    name="attnsweep",
+    cls=_Group,
+    help="Run sweeps of small attention models, and measure how often their trainings get stuck.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+for panel, commands in _PANELS.items():
+    for command in commands:
+        app.command(command.__name__.strip("_").replace("_", "-"), rich_help_panel=panel)(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"attnsweep {version('attnsweep')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the program itself."""
+    del show_version

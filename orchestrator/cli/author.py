@@ -1,0 +1,168 @@
+"""Commands for authors of workloads, and for their own text. Light to import: each loads its libraries when it runs."""
+
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+import typer
+
+from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, say
+from attnsweep.orchestrator.cli.arguments import AsJson
+from attnsweep.orchestrator.cli.resource_options import Engine
+from attnsweep.workloads.errors import UserError
+
+_LONGEST = 24
+"""Words of a sentence of a pair."""
+Unit: TypeAlias = Literal["characters", "words"]
+"""The tokens of a text."""
+
+
+def workload_names() -> list[str]:
+    """The installed workloads, for a shell's completion."""
+    from attnsweep.workloads.registry import registered_names
+
+    return registered_names()
+
+
+def new_workload(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Its name, such as copy_task: lower case and underscores.")
+    ],
+) -> None:
+    """Write NAME.py, a small workload with attention and its sweep, to be changed; print what to do next."""
+    from attnsweep.orchestrator.tools.new_workload.writing import next_commands, write_workload
+
+    typer.echo(f"{write_workload(name, Path())}: a workload and its sweep, which run as they are. Change them; next:")
+    commands = next_commands(name)
+    width = max(len(command) for command, _ in commands)
+    for command, purpose in commands:
+        typer.echo(f"  {command:{width}}  {purpose}")
+
+
+def workloads(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="A workload's name, or FILE.py:CLASS: show its parameters, and which engine trains it.",
+            autocompletion=workload_names,
+        ),
+    ] = None,
+    fixed: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PARAMETER=VALUE", help="Set a parameter of that workload; may be repeated."),
+    ] = None,
+) -> None:
+    """List the installed workloads, or show one: its parameters, and the engine that trains it."""
+    from attnsweep.orchestrator.cli.screen.workloads import print_workload, print_workloads
+    from attnsweep.search_spaces.loading import assignments
+
+    if name is None:
+        print_workloads()
+    else:
+        print_workload(name, assignments(fixed))
+
+
+def check_gradients(
+    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="A workload's name, or FILE.py:CLASS.")],
+    fixed: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PARAMETER=VALUE", help="Set a parameter of the workload; may be repeated."),
+    ] = None,
+    engine: Annotated[
+        Engine, typer.Option(help="With blocks, check the compiled blocks too: up to a minute to compile.")
+    ] = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Check the gradients of a workload in float64, one row per check; exit code 1 if one fails."""
+    from attnsweep.orchestrator.inspection.bases import find_base
+    from attnsweep.orchestrator.inspection.gradients import check_workload
+    from attnsweep.search_spaces.loading import assignments
+    from attnsweep.workloads.registry import load_workload
+
+    loaded = load_workload(workload)
+    values = assignments(fixed)
+    if (base := find_base(loaded, values)) is not None:
+        values[loaded.parameters.base_field] = base.name
+    report = check_workload(loaded, values, say, compiles=engine == "blocks")
+    answer(report.print, report.to_json, as_json=as_json)
+    if report.failed:
+        raise typer.Exit(EXIT_FAULT)
+
+
+def prepare_corpus(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Parallel sentences, as TSV, TSV.gz or Parquet; with --unit also a plain text."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="CORPUS.parquet", help="The file to write.")],
+    unit: Annotated[
+        Unit | None,
+        typer.Option(help="Make a text of one column for the workload `gpt`, whose tokens are these."),
+    ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="With --unit: the column; default: the first, or the lines of a plain text."
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of source sentences; default: the first column of text."),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of target sentences; default: the second column of text."),
+    ] = None,
+    min_frequency: Annotated[
+        int, typer.Option(min=1, help="Words that are rarer than this in the training part become unknown words.")
+    ] = 2,
+    longest: Annotated[
+        int | None,
+        typer.Option(min=1, help="Drop rows with more words or characters than this; default: 24 words for pairs."),
+    ] = None,
+    held_out: Annotated[
+        float, typer.Option(help="Share of the rows held out; of pairs half for validation, half for test.")
+    ] = 0.1,
+    lowercase: Annotated[
+        bool, typer.Option("--lowercase/--no-lowercase", help="Whether to lowercase all text.")
+    ] = True,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of held-out rows.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Make a corpus: for `translation` from parallel text, or with --unit for `gpt` from one column of text."""
+    from attnsweep.orchestrator.tools.prepare_corpus.pairs import Preparation, prepare_file
+    from attnsweep.orchestrator.tools.prepare_corpus.preparation import PreparationSettings
+    from attnsweep.orchestrator.tools.prepare_corpus.text import PreparedText, TextSettings, prepare_text
+
+    _refuse_misplaced({"--column": column} if unit is None else {"--source": source, "--target": target}, unit)
+    preparation: Preparation | PreparedText
+    if unit is not None:
+        of_text = TextSettings(
+            unit=unit,
+            min_frequency=min_frequency,
+            longest=longest,
+            held_out=held_out,
+            lowercase=lowercase,
+            seed=seed,
+        )
+        preparation = prepare_text(file, out, column, of_text)
+    else:
+        settings = PreparationSettings(
+            min_frequency=min_frequency,
+            longest=_LONGEST if longest is None else longest,
+            held_out=held_out,
+            lowercase=lowercase,
+            seed=seed,
+        )
+        preparation = prepare_file(file, out, source, target, settings)
+    answer(preparation.print, preparation.to_json, as_json=as_json, on_stderr=True)
+
+
+def _refuse_misplaced(options: dict[str, str | None], unit: Unit | None) -> None:
+    for flag, value in options.items():
+        if value is not None:
+            given = "with --unit" if unit is not None else "without --unit"
+            fix = "give --column in its place" if unit is not None else "give --source and --target, or add --unit"
+            raise UserError(flag, given=value, expected=f"nothing {given}", fix=fix)

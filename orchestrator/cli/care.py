@@ -1,0 +1,105 @@
+"""Commands that check and tidy sweeps, and the machines. Light to import: each loads its libraries when it runs."""
+
+from typing import Annotated
+
+import typer
+
+from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, console, say
+from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs, TrackingUri
+from attnsweep.orchestrator.cli.ending import drawing
+from attnsweep.orchestrator.cli.trusting import Trust, opened
+
+
+def audit(
+    directory: SweepDir,
+    tracking_uri: TrackingUri = None,
+    gradients: Annotated[
+        bool,
+        typer.Option("--gradients", help="Also train one training of each outcome again, and check its gradients."),
+    ] = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check that trials, trainings, files and MLflow agree; list all faults; exit code 1 if there are any."""
+    from attnsweep.orchestrator.audit.audit import audit as audit_sweep
+
+    if trust:
+        opened(directory, trusted=True)
+    found = audit_sweep(directory, tracking_uri, say if gradients else None)
+    answer(found.print, found.to_json, as_json=as_json)
+    if found.problems:
+        raise typer.Exit(EXIT_FAULT)
+
+
+def gc(
+    directories: SweepDirs,
+    delete: Annotated[bool, typer.Option("--delete", help="Remove it; without this flag it is only shown.")] = False,
+    thin_curves: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            min=2,
+            help="Also thin the curves of finished sweeps: every K-th probe stays, with the first and the last.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a sweep directory no longer needs, and free it."""
+    from attnsweep.orchestrator.cli.screen.garbage import collect_garbage
+
+    collect_garbage(directories, delete=delete, thin=thin_curves, as_json=as_json)
+
+
+def compact(directory: SweepDir) -> None:
+    """Merge the small files of a ledger into one file per table."""
+    from attnsweep.orchestrator.ledger.compaction import compact as compact_ledger
+
+    compact_ledger(directory)
+
+
+def merge(
+    out: Annotated[str, typer.Argument(metavar="OUT", help="New directory, or s3://BUCKET/PREFIX.")],
+    directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="Finished sweeps of one workload.")],
+) -> None:
+    """Merge several sweeps of one workload into a new directory, for analysis."""
+    from attnsweep.orchestrator.analysis.merging import merge_sweeps
+
+    merged = merge_sweeps(out, directories)
+    n_trainings = sum(each.n_trainings for each in merged.sources)
+    typer.echo(f"{merged.place}: {n_trainings:,} trainings of {len(merged.sources)} sweeps")
+
+
+def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
+    """Log to MLflow the trials and the report that it lacks."""
+    from attnsweep.orchestrator.running.progress import logging_progress
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+    from attnsweep.orchestrator.tracking.report import add_report
+    from attnsweep.orchestrator.tracking.sync import sync
+
+    sweep = SweepDirectory.open(directory)
+    done = sync(sweep, tracking_uri, logging_progress(console(stderr=True)))
+    say(f"{done.n_logged} trials logged, {done.n_present} already there")
+    with drawing():
+        add_report(sweep, tracking_uri)
+
+
+def doctor(
+    address: Annotated[
+        str | None, typer.Option(help="Check every node of this Ray cluster; default: only this machine, without Ray.")
+    ] = None,
+    directory: Annotated[
+        str | None, typer.Option("--dir", help="Also check that this directory, or s3://BUCKET/PREFIX, can be written.")
+    ] = None,
+) -> None:
+    """Check what sweeps need: versions, token, GPUs, clocks, MLflow, storage; exit code 1 if something fails."""
+    from attnsweep.orchestrator.storage.location import locate
+    from attnsweep.orchestrator.terminal import PlainConsole
+    from attnsweep.orchestrator.tools.doctor.examination import examine
+
+    place = None if directory is None else locate(directory, "--dir")
+    console, n_failed = PlainConsole(soft_wrap=True), 0
+    for finding in examine(address, place):
+        console.print(str(finding))
+        n_failed += bool(finding.fix)
+    if n_failed:
+        raise typer.Exit(EXIT_FAULT)

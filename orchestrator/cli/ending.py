@@ -1,0 +1,91 @@
+"""What follows a run: its summary, the user's commands, kept weights, the report; and the exit code."""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import typer
+
+from attnsweep.orchestrator.cli import hooks
+from attnsweep.orchestrator.cli.answers import (
+    EXIT_FAULT,
+    EXIT_INTERRUPTED,
+    EXIT_SOME_FAILED,
+    answer,
+    console,
+    say,
+)
+from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.errors import SweepError
+from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from attnsweep.orchestrator.running.summary import Summary
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
+
+def conclude(
+    summary: "Summary",
+    keep_weights: Collection[int],
+    on_finish: str | None,
+    on_failure: str | None,
+    *,
+    report: bool,
+    as_json: bool,
+) -> None:
+    """Says how the run ended; then what is no part of the sweep, so that its failure takes nothing from it."""
+    answer(partial(summary.print, report=report), summary.to_json, as_json=as_json, on_stderr=True)
+    if not summary.finished:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    place = str(summary.directory.place)
+    if summary.fault is not None:
+        hooks.tell_fault(on_failure, place, summary.fault)
+    elif on_finish is not None:
+        hooks.call(on_finish, summary.to_json())
+    unkept = _keep_weights(summary.directory, keep_weights)
+    if unkept is not None:
+        say(f"attnsweep: {unkept}")
+        hooks.tell_fault(on_failure, place, unkept)
+    if report:
+        _draw_report(summary)
+    if summary.fault is not None or unkept is not None:
+        raise typer.Exit(EXIT_FAULT)
+    if summary.n_failed or summary.refused:
+        raise typer.Exit(EXIT_SOME_FAILED)
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Around drawing the report. It takes seconds, so it comes last, and Ctrl-C skips it."""
+    with suppress(KeyboardInterrupt), console(stderr=True).status("drawing the report; Ctrl-C skips it"):
+        yield
+
+
+def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | None:
+    """Keeps the final weights of some trials of a finished sweep; returns what failed. Idempotent."""
+    if not trials:
+        return None
+    from attnsweep.orchestrator.inspection.kept_weights import keep_weights
+    from attnsweep.orchestrator.terminal import plain
+
+    try:
+        keep_weights(sweep, trials, say)
+    except Exception as error:  # noqa: BLE001  # Whatever it is, the sweep has finished, and its rows are there.
+        place = as_argument(sweep.place)
+        again = f"attnsweep resume {place}" if {*trials} <= {*sweep.keep_weights} else "the same command"
+        kind = "" if isinstance(error, UserError | SweepError) else f"{type(error).__name__}: "
+        said = plain(without_credentials(f"{kind}{error}"))
+        return f"the sweep has finished, but weights in {place}/weights are missing ({said}); to try again: {again}"
+    return None
+
+
+def _draw_report(summary: "Summary") -> None:
+    """Draws the report where it is missing or has become old."""
+    from attnsweep.orchestrator.tracking.projection import have_report_drawn
+
+    keep = summary.has_trained or not summary.has_report
+    if keep or summary.in_mlflow:
+        with drawing():
+            have_report_drawn(summary.directory, keep=keep, in_mlflow=summary.in_mlflow)

@@ -1,0 +1,101 @@
+"""The console script's work: runs a command, and ends with its exit code. A mistake is one line, no traceback."""
+
+import atexit
+import errno
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import typer
+from typer.exceptions import TyperException
+
+from attnsweep.orchestrator.cli.answers import EXIT_FAULT, EXIT_INTERRUPTED, EXIT_MISTAKE
+from attnsweep.orchestrator.cli.app import app
+from attnsweep.orchestrator.cli.arguments import check_texts
+from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
+from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.errors import PoolError, SweepError, is_machines_fault
+from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.user_state import name_unknown_user
+from attnsweep.workloads.errors import UserError
+
+_TYPED_CHARACTERS = 400
+"""The length at which Typer's messages are cut, because they repeat what the user typed."""
+
+
+def main() -> None:
+    """The console script. A user's mistake is one line on stderr and exit code 2."""
+    # Before all others, so that it is called after them.
+    atexit.register(_hide_leaks)
+    if sys.stdout is None:
+        # Closed: the next file that is opened would be taken for it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.stdout = os.fdopen(1, "w")
+    name_unknown_user()
+    # It warns where a home cannot be written, and goes on without a cache.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    try:
+        with sigterm_as_ctrl_c():
+            check_texts(sys.argv[1:])
+            code = app(standalone_mode=False)
+            _flush()
+            if code == EXIT_INTERRUPTED:
+                raise KeyboardInterrupt
+            sys.exit(code)
+    except UserError as error:
+        _complain(str(error))
+        sys.exit(EXIT_FAULT if is_machines_fault(error) else EXIT_MISTAKE)
+    except SweepError as fault:
+        _complain(f"{fault}\nonce the cause is fixed, continue with: attnsweep resume {as_argument(fault.path)}")
+        sys.exit(EXIT_FAULT)
+    except PoolError as fault:
+        _complain(str(fault))
+        sys.exit(EXIT_FAULT)
+    except TyperException as mistake:
+        # The message is empty if there were no arguments: Typer has then printed the help.
+        if message := mistake.format_message().rstrip("."):
+            _complain(f"{message[:_TYPED_CHARACTERS]}; see attnsweep --help")
+        sys.exit(EXIT_MISTAKE)
+    except (KeyboardInterrupt, typer.Abort):
+        # A further one, while Python ends, would be a traceback; now it ends the process, with this code to a shell.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        sys.exit(EXIT_INTERRUPTED)
+    except OSError as fault:
+        # What writes a file names it; stdout has no name.
+        if fault.errno != errno.ENOSPC or fault.filename is not None:
+            raise
+        # The unwritten rest would fail again at the end.
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+        _complain(f"cannot write the output: {fault.strerror}")
+        sys.exit(EXIT_FAULT)
+
+
+_LEAKS = r"^(nanobind: (leaked|this is likely)| - (leaked|\.\.\. skipped)|See https://nanobind)"
+"""With PyTorch loaded, DuckDB may list objects of its own as leaks at the very end."""
+
+
+def _hide_leaks() -> None:
+    """Takes the lines `_LEAKS` from what is still written to stderr; everything else stays."""
+    _flush()
+    grep = shutil.which("grep")
+    if not {"duckdb", "torch"} <= sys.modules.keys() or grep is None:
+        return
+    filtering = subprocess.Popen([grep, "--line-buffered", "-vE", _LEAKS], stdin=subprocess.PIPE, stdout=2)
+    assert filtering.stdin is not None
+    os.dup2(filtering.stdin.fileno(), 2)
+
+
+def _flush() -> None:
+    """Writes what is buffered of stdout, unless it is closed."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _complain(text: str) -> None:
+    """Prints a message on stderr, without credentials or control characters."""
+    from attnsweep.orchestrator.terminal import plain
+
+    typer.echo(f"attnsweep: {plain(without_credentials(text))}", err=True)

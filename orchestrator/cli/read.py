@@ -1,0 +1,147 @@
+"""Commands that read sweeps. Light to import: each loads its libraries when it runs."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+import typer
+
+from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer
+from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs
+from attnsweep.orchestrator.cli.trusting import Trust, opened
+from attnsweep.orchestrator.importing import importing
+from attnsweep.workloads.errors import UserError
+
+Format: TypeAlias = Literal["table", "csv", "json", "parquet"]
+
+
+def status(
+    directory: SweepDir,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Show it again every two seconds, until the run ends.")
+    ] = False,
+) -> None:
+    """Show the progress of a sweep."""
+    with importing(without=("pandas",)):
+        from attnsweep.orchestrator.cli.screen.status import follow_status, print_status
+
+    (follow_status if follow else print_status)(directory)
+
+
+def list_(
+    directories: Annotated[
+        list[str] | None, typer.Argument(metavar="[DIR...]", help="Folders, or s3://BUCKET/PREFIX; default: ./sweeps.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List all sweeps below a folder: state, rates, size, tags."""
+    with importing(without=("pandas",)):
+        from attnsweep.orchestrator.cli.screen.listing import print_list
+
+    print_list(directories or ["sweeps"], as_json=as_json)
+
+
+def query(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DIR... SQL",
+            help="One sweep directory or several, queried as one; and a query on the views trainings, curves, heads "
+            "and trials.",
+        ),
+    ],
+    format_: Annotated[Format, typer.Option("--format", help="Format of the result.")] = "table",
+    out: Annotated[Path | None, typer.Option(help="File to write instead of stdout.")] = None,
+) -> None:
+    """Query the ledger of one or several sweeps in SQL (DuckDB)."""
+    with importing(without=("pandas",)):
+        from attnsweep.orchestrator.ledger.query import query_all, render
+        from attnsweep.orchestrator.ledger.reader import Ledger
+        from attnsweep.orchestrator.storage.output_file import check_output
+
+    *directories, sql = words
+    if not directories:
+        raise UserError(
+            "SQL", given=None, expected="a query after the directory", fix=f'attnsweep query {sql} "FROM trials"'
+        )
+    if out is not None:
+        check_output(out)
+    render(query_all([Ledger(each) for each in directories], sql), format_, out)
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A sweep directory, or s3://BUCKET/PREFIX.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another sweep of the same workload.")],
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="PARAM[,PARAM]", help="Also compare in the bins of a parameter, or the cells of two."),
+    ] = None,
+    outcome: Annotated[
+        str, typer.Option(help="Compare the rate of this outcome; stuck: all that count as stuck.")
+    ] = "stuck",
+    detail: Annotated[str | None, typer.Option(help="Of this outcome, only trainings with this detail.")] = None,
+    at_most: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="Exit with code 4 if the 95% interval of the change lies entirely beyond this."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the stuck rates, or those of one outcome, of two sweeps."""
+    from attnsweep.orchestrator.analysis import compare as compare_sweeps
+    from attnsweep.orchestrator.cli.screen.comparison import print_comparison, to_json
+
+    comparison = compare_sweeps(a, b, by=by, outcome=outcome, detail=detail)
+    answer(partial(print_comparison, comparison), partial(to_json, comparison), as_json=as_json, on_stderr=True)
+    if at_most is not None and comparison.rate.exceeds(at_most):
+        raise typer.Exit(EXIT_CHANGED)
+
+
+def report(
+    directories: SweepDirs,
+    out: Annotated[Path | None, typer.Option(help="HTML file to write; default: DIR/report/report.html.")] = None,
+    why: Annotated[
+        bool, typer.Option("--why", help="Also train up to three stuck trainings again, and say why they are stuck.")
+    ] = False,
+    heads: Annotated[
+        int | None,
+        typer.Option("--heads", metavar="N", min=1, help="Also train up to N trainings again, for attention maps."),
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Write it again whenever a ledger has changed, until the run ends.")
+    ] = False,
+    trust: Trust = False,
+) -> None:
+    """Write one HTML file with figures, and print its path."""
+    from attnsweep.orchestrator.report.page import write_report
+    from attnsweep.orchestrator.report.watching import watch_report
+
+    for flag, given in (("--why", why), ("--heads", heads)):
+        if watch and given:
+            raise UserError(flag, given=f"{flag} --watch", expected="one of them", fix="leave --watch out")
+    if watch:
+        watch_report(directories, out, typer.echo)
+        return
+    for each in directories if trust else ():
+        opened(each, trusted=True)
+    asks = maps = None
+    if why:
+        from attnsweep.orchestrator.inspection.why_page import pages_of
+
+        asks = pages_of
+    if heads is not None:
+        from attnsweep.orchestrator.inspection.shown_heads import maps_of
+
+        maps = partial(maps_of, most=heads)
+    typer.echo(write_report(directories, out, asks, maps))
+
+
+def serve(
+    directories: SweepDirs,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = 0,
+) -> None:
+    """Show the report in a browser on this machine, made again while the sweeps run."""
+    from attnsweep.orchestrator.report.serving import serve_report
+
+    serve_report(directories, port, typer.echo)

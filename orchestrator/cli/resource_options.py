@@ -1,0 +1,97 @@
+"""Options of `run` and `resume` that say what to train on. Each has a default in the environment."""
+
+import re
+from functools import partial
+from typing import Annotated, Any, Literal, TypeAlias
+
+import typer
+
+from attnsweep.orchestrator.training.shares import Device
+from attnsweep.workloads.errors import UserError
+
+Engine: TypeAlias = Literal["auto", "blocks", "merged", "vmapped"]
+
+
+def _unless_local(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
+    """Leaves out what the environment says of a cluster, if the command line says `--local`."""
+    source = context.get_parameter_source(option.name or "")
+    if context.params.get("local") and source is not None and source.name == "ENVIRONMENT":
+        return option.default
+    return value
+
+
+_option = partial(typer.Option, rich_help_panel="Resources")
+_of_cluster = partial(_option, callback=_unless_local)
+
+Address = Annotated[
+    str | None,
+    _of_cluster(envvar="ATTNSWEEP_ADDRESS", help="A running Ray cluster: auto, HOST:PORT or ray://HOST:PORT."),
+]
+Local = Annotated[bool, _option("--local", help="Train in this process, without Ray; the rows are the same.")]
+Trainers = Annotated[
+    str | None,
+    _of_cluster(
+        envvar="ATTNSWEEP_TRAINERS",
+        metavar="N|MIN..MAX",
+        help="Number of trainers; default: one per GPU, and one per core on machines without a GPU.",
+    ),
+]
+WaitNodes = Annotated[
+    int, _of_cluster(envvar="ATTNSWEEP_WAIT_NODES", min=0, help="Begin when the cluster has this many nodes.")
+]
+OnDevice = Annotated[
+    Device,
+    _option(envvar="ATTNSWEEP_DEVICE", help="What to train on; auto: GPUs on machines that have some, else cores."),
+]
+Priority = Annotated[
+    int,
+    _of_cluster(
+        envvar="ATTNSWEEP_PRIORITY",
+        help="Sweeps of lower priority on the same cluster give their cores to this one.",
+    ),
+]
+ByEngine = Annotated[
+    Engine,
+    _option(
+        envvar="ATTNSWEEP_ENGINE",
+        help="auto: on CPUs compiled blocks for a long sweep, else vmapped; merged: compiled for GPUs.",
+    ),
+]
+PackSize = Annotated[
+    int | None,
+    _option(envvar="ATTNSWEEP_PACK_SIZE", min=1, help="Trainings fused into one program; default: tuned for speed."),
+]
+MaxFailures = Annotated[int | None, _option(min=0, help="Stop the run when more trainings than this have failed.")]
+
+
+def parse_more(text: str | None, option: str, what: str) -> int:
+    """How many trials or replicates `resume` adds.
+
+    Raises:
+        UserError: If the text is not +N.
+    """
+    if text is None:
+        return 0
+    if not re.fullmatch(r"\+[1-9][0-9]{0,8}", text):
+        raise UserError(option, given=text, expected=f"+N, the {what} to add", fix=f"for example {option} +8")
+    return int(text)
+
+
+def parse_trainers(text: str | None) -> int | tuple[int, int] | None:
+    """The number of trainers, or the least and the most.
+
+    Raises:
+        UserError: If the text is neither.
+    """
+    if text is None:
+        return None
+    least, dots, most = text.partition("..")
+    try:
+        found = int(least), int(most if dots else least)
+    except ValueError:
+        found = 0, 0
+    if not 1 <= found[0] <= found[1]:
+        raise UserError(
+            "--trainers", given=text, expected="N or MIN..MAX, from 1 on", fix="for example --trainers 2..8"
+        )
+    return found if dots else found[0]

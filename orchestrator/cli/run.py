@@ -1,0 +1,235 @@
+"""Commands that run sweeps, and look ahead at them. Light to import: each loads its libraries when it runs."""
+
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attnsweep.orchestrator.cli import hooks
+from attnsweep.orchestrator.cli import resource_options as on
+from attnsweep.orchestrator.cli.answers import answer, console, say
+from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir
+from attnsweep.orchestrator.cli.ending import conclude
+from attnsweep.orchestrator.cli.trusting import Trust, code_for, opened
+from attnsweep.orchestrator.importing import importing
+from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags
+from attnsweep.orchestrator.storage.location import locate
+from attnsweep.orchestrator.storage.ray_session import new_directory
+from attnsweep.orchestrator.tracking import processes
+from attnsweep.orchestrator.training.resources import Resources, starting_meanwhile
+from attnsweep.workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from attnsweep.search_spaces.sweep import Sweep
+
+_what = partial(typer.Option, rich_help_panel="What")
+_where = partial(typer.Option, rich_help_panel="Where")
+_note = partial(typer.Option, rich_help_panel="Notes")
+_at_the_end = partial(typer.Option, rich_help_panel=hooks.AT_THE_END)
+
+Fixed = Annotated[
+    list[str] | None, _what("--set", metavar="NAME=VALUE", help="Fix a parameter to one value; may be repeated.")
+]
+Trials = Annotated[int | None, _what(help="Number of configurations to train.")]
+NoReport = Annotated[bool, _at_the_end("--no-report", help="Draw no report when the sweep is finished.")]
+
+
+def sweep_names() -> list[str]:
+    """The shipped sweeps, for a shell's completion."""
+    from attnsweep.search_spaces.loading import shipped_names
+
+    return shipped_names()
+
+
+def run(
+    spec: Annotated[
+        str,
+        typer.Argument(
+            metavar="SPEC",
+            help="The name of a shipped sweep, a Python or YAML file, or a sweep.json.",
+            autocompletion=sweep_names,
+        ),
+    ],
+    trials: Trials = None,
+    replicates: Annotated[
+        int | None, _what(help="Number of trainings of each configuration, each with its own seed.")
+    ] = None,
+    seed: Annotated[int | None, _what(help="Seed of the sampler and of all trainings.")] = None,
+    fixed: Fixed = None,
+    prune_anyway: Annotated[
+        bool,
+        _what("--prune-anyway", help="Use the sweep's pruner although it biases the objective, a stuck rate."),
+    ] = False,
+    directory: Annotated[
+        str | None,
+        _where("--dir", help="New sweep directory, or s3://BUCKET/PREFIX; default: ./sweeps/<name>-<time>."),
+    ] = None,
+    or_resume: Annotated[
+        bool, _where("--or-resume", help="Continue the sweep if --dir holds it; for schedulers, which repeat.")
+    ] = False,
+    address: on.Address = None,
+    local: on.Local = False,
+    trainers: on.Trainers = None,
+    wait_nodes: on.WaitNodes = 0,
+    device: on.OnDevice = "auto",
+    priority: on.Priority = 0,
+    engine: on.ByEngine = "auto",
+    pack_size: on.PackSize = None,
+    max_failures: on.MaxFailures = None,
+    note: Annotated[str, _note(help="A note, stored with the sweep.")] = "",
+    tags: Annotated[
+        list[str] | None,
+        _note("--tag", metavar="NAME=VALUE", help="A tag, stored with the sweep; may be repeated."),
+    ] = None,
+    keep_weights: Annotated[
+        list[int] | None,
+        _at_the_end("--keep-weights", metavar="TRIAL", help="Keep the final weights of this trial; may be repeated."),
+    ] = None,
+    on_finish: hooks.OnFinish = None,
+    on_failure: hooks.OnFailure = None,
+    no_report: NoReport = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a sweep."""
+    processes.start_ahead()
+    sweep = _sweep(spec, fixed, trials=trials, replicates=replicates, seed=seed, prune_anyway=prune_anyway or None)
+    if or_resume and directory is None:
+        raise UserError(
+            "--or-resume", given="no --dir", expected="a directory that a repetition finds", fix="add --dir DIR"
+        )
+    for trial in keep_weights or []:
+        if not 0 <= trial < sweep.trials:
+            raise UserError(
+                "--keep-weights",
+                given=trial,
+                expected=f"the number of a trial, 0..{sweep.trials - 1}",
+                fix="choose another, or raise --trials",
+            )
+    annotation = Annotation(note, parse_tags(tags or []), tuple(sorted({*(keep_weights or ())})))
+    place = locate(new_directory(sweep.name, directory), "--dir")
+
+    resources = Resources(
+        address=address,
+        local=local,
+        n_trainers=on.parse_trainers(trainers),
+        n_nodes=wait_nodes,
+        device=device,
+        priority=priority,
+        engine=engine,
+        pack_size=pack_size,
+        max_failures=max_failures,
+    )
+    code = code_for(spec, sweep, trusted=trust)
+    # A repetition may find that nothing is left to do.
+    with nullcontext() if or_resume else starting_meanwhile(resources):
+        with importing(without=("pandas",)):
+            from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
+
+        start = run_or_resume if or_resume else run_sweep
+        with hooks.telling_faults(on_failure):
+            summary = start(sweep, place, resources, console(stderr=True), code, annotation)
+    # A repetition of `--or-resume` may name further trials.
+    kept = {*annotation.keep_weights, *summary.directory.keep_weights}
+    conclude(summary, kept, on_finish, on_failure, report=not no_report, as_json=as_json)
+
+
+def resume(
+    directory: SweepDir,
+    address: on.Address = None,
+    local: on.Local = False,
+    trainers: on.Trainers = None,
+    wait_nodes: on.WaitNodes = 0,
+    device: on.OnDevice = "auto",
+    priority: on.Priority = 0,
+    pack_size: on.PackSize = None,
+    max_failures: on.MaxFailures = None,
+    trials: Annotated[
+        str | None, typer.Option(metavar="+N", help="Add this many trials to the sweep, finished or not.")
+    ] = None,
+    replicates: Annotated[
+        str | None, typer.Option(metavar="+N", help="Add this many trainings to each trial, with seeds of their own.")
+    ] = None,
+    accept_drift: Annotated[
+        bool, typer.Option("--accept-drift", help="Resume although versions or code have changed.")
+    ] = False,
+    on_finish: hooks.OnFinish = None,
+    on_failure: hooks.OnFailure = None,
+    no_report: NoReport = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Resume an interrupted sweep."""
+    processes.start_ahead()
+    resources = Resources(
+        address=address,
+        local=local,
+        n_trainers=on.parse_trainers(trainers),
+        n_nodes=wait_nodes,
+        device=device,
+        priority=priority,
+        pack_size=pack_size,
+        max_failures=max_failures,
+    )
+    more_trials = on.parse_more(trials, "--trials", "trials")
+    more_replicates = on.parse_more(replicates, "--replicates", "replicates")
+    # Before seconds are spent on starting Ray.
+    opened(directory, trusted=trust)
+    with starting_meanwhile(resources):
+        with importing(without=("pandas",)):
+            from attnsweep.orchestrator.running.session import resume_sweep
+
+        with hooks.telling_faults(on_failure):
+            summary = resume_sweep(
+                directory,
+                resources,
+                console(stderr=True),
+                accept_drift=accept_drift,
+                more_trials=more_trials,
+                more_replicates=more_replicates,
+            )
+    conclude(summary, summary.directory.keep_weights, on_finish, on_failure, report=not no_report, as_json=as_json)
+
+
+def forecast(
+    spec: Annotated[
+        str, typer.Argument(metavar="SPEC", help="The name of a shipped sweep, a Python file, or a sweep.json.")
+    ],
+    fixed: Fixed = None,
+    trials: Trials = None,
+    replicates: Annotated[int | None, _what(help="Number of trainings of each configuration.")] = None,
+    seeds: Annotated[int, typer.Option(min=8, max=4096, help="Trainings of a pilot, for each init_sigma.")] = 256,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Forecast a sweep: the steps in which trainings leave their start, the share that does in time, and the price."""
+    from attnsweep.orchestrator.tools.forecast.forecast import forecast as forecast_sweep
+
+    sweep = _sweep(spec, fixed, trials=trials, replicates=replicates)
+    code = code_for(spec, sweep, trusted=trust)
+    found = forecast_sweep(sweep, code, seeds, console(stderr=True), say)
+    answer(found.print, found.to_json, as_json=as_json)
+
+
+def specs(
+    name: Annotated[str | None, typer.Argument(help="The sweep to show.", autocompletion=sweep_names)] = None,
+    as_yaml: Annotated[bool, typer.Option("--yaml", help="Show it as YAML, without what has its default.")] = False,
+) -> None:
+    """List the shipped sweeps, or show one as JSON or YAML."""
+    from attnsweep.orchestrator.cli.screen.sweeps import print_sweeps
+    from attnsweep.search_spaces.loading import load_sweep
+
+    if name is None:
+        print_sweeps()
+    else:
+        sweep = load_sweep(name)
+        typer.echo(sweep.to_yaml().rstrip() if as_yaml else sweep.to_json())
+
+
+def _sweep(spec: str, fixed: list[str] | None, **budget: int | None) -> "Sweep":
+    """The sweep of a file or name, with what the command line says otherwise."""
+    from attnsweep.search_spaces.loading import assignments, load_sweep
+
+    sweep = load_sweep(spec).fix(assignments(fixed))
+    return sweep.but(**{name: value for name, value in budget.items() if value is not None})

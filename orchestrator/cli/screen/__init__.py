@@ -1,0 +1,1 @@
+"""What commands print for a reader, where the result does not print itself."""

@@ -1,0 +1,75 @@
+"""Commands that look again at one training. Light to import: each loads its libraries when it runs."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, say
+from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, TrainingId
+from attnsweep.orchestrator.cli.trusting import Trust, opened
+
+
+def replay(
+    directory: SweepDir,
+    training_id: TrainingId,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Also measure at every step, and write ./trace-TRAINING_ID/curves.parquet.")
+    ] = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train one training again, alone, and compare it with the ledger; exit code 1 if they differ."""
+    from attnsweep.orchestrator.inspection.replay import replay as replay_training
+
+    folder = Path(f"trace-{training_id.replace('/', '-')}") if trace else None
+    found = replay_training(opened(directory, trusted=trust), training_id, folder)
+    answer(found.print, found.to_json, as_json=as_json)
+    if folder is not None:
+        say(f"trace in {folder}")
+    if not found.deviation.agrees:
+        raise typer.Exit(EXIT_FAULT)
+
+
+def why(
+    directory: SweepDir,
+    training_id: TrainingId,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say why a training stands where it ended: the words of its gradients, which cancel and which are missing."""
+    from attnsweep.orchestrator.cli.screen.why import print_page
+    from attnsweep.orchestrator.inspection.why import why as why_training
+    from attnsweep.orchestrator.inspection.why_page import page_of
+
+    found = why_training(opened(directory, trusted=trust), training_id, str(directory))
+    answer(partial(print_page, page_of(found)), found.to_json, as_json=as_json)
+
+
+def heads(
+    directory: SweepDir,
+    training_id: TrainingId,
+    sentence: Annotated[
+        int | None, typer.Option(min=0, help="Number of the held-out sentence; default: one of median length.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="PNG or SVG to write; default: ./heads-TRAINING_ID.png.")
+    ] = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Draw what each attention head of a training looks at where it ended, with its role and nearest structure."""
+    from attnsweep.orchestrator.cli.screen.heads import print_heads
+    from attnsweep.orchestrator.inspection.heads import heads_of
+    from attnsweep.orchestrator.inspection.heads_figure import check_format, save_figure
+    from attnsweep.orchestrator.storage.output_file import check_output, writing_file
+
+    file = out or Path(f"heads-{training_id.replace('/', '-')}.png")
+    check_format(file)
+    check_output(file)
+    found = heads_of(opened(directory, trusted=trust), training_id, sentence)
+    with writing_file(file) as path:
+        save_figure(found.plot(), path, file.suffix)
+    answer(partial(print_heads, found), found.to_json, as_json=as_json)
+    say(f"maps in {file}")
