@@ -206,7 +206,7 @@ def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
 
 
 def refuse_doubles(place: Place, snapshot: Snapshot) -> None:
-    """Checks that no training is there twice, before fragments become one.
+    """Checks that no training is in two fragments, before they become one.
 
     Raises:
         UserError: If one is.
@@ -221,15 +221,18 @@ def refuse_doubles(place: Place, snapshot: Snapshot) -> None:
 
 
 def _n_doubled(place: Place, snapshot: Snapshot) -> int:
-    """The number of rows of `trainings` beyond one for each training."""
-    trainings = _trainings(place, snapshot)
-    n_once: int = trainings.group_by(trainings.column_names).aggregate([]).num_rows
-    return int(trainings.num_rows) - n_once
+    """In how many fragments too many trainings are."""
+    parts = [_trainings(place, snapshot.only([name])) for name in snapshot.rows()]
+    return sum(part.num_rows for part in parts) - _once(pa.concat_tables(parts)).num_rows if parts else 0
 
 
 def _trainings(place: Place, snapshot: Snapshot) -> pa.Table:
     with naming_damage([place]), place.answering():
-        return snapshot.dataset("trainings").to_table(columns=["trial", "replicate"])
+        return _once(snapshot.dataset("trainings").to_table(columns=["trial", "replicate"]))
+
+
+def _once(trainings: pa.Table) -> pa.Table:
+    return trainings.group_by(trainings.column_names).aggregate([])
 
 
 def _check(place: Place, table: str, name: str, attested: str | None) -> OpenFile | DamagedFileError:

@@ -174,6 +174,15 @@ def test_a_fragment_that_repeats_trainings_of_others_is_set_aside(root: Path) ->
     assert_holds(root, _keys(0, 1, 2))
 
 
+def test_a_fragment_that_repeats_its_own_trainings_stays_for_the_audit(root: Path) -> None:
+    with open_writer(root) as writer:
+        writer.commit("q", *pack_rows("q", [(3, 0), (3, 0)]))
+    with open_writer(root) as writer:
+        assert writer.set_aside == {}
+    compact(root)
+    assert committed_keys(root) == {*_keys(0, 1, 2), (3, 0)}
+
+
 def test_a_file_that_was_not_found_once_is_not_set_aside(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened, wanted = pa.OSFile, []
 
