@@ -214,7 +214,7 @@ REPRODUCTIONS = (
         title="the gradient of an encoder as readable words, beside autograd's; how many there are",
         source="Cyclic 4-tensor rotations underly the training of a GPT-style encoder (anonymous note)",
         cost="5 s",
-        function="attnsweep.reproduction.cyclic_words:reproduce",
+        function="attnsweep.reproduction.cyclic.note:reproduce",
     ),
     Reproduction(
         name="zeros-positions",

@@ -12,9 +12,9 @@ from rich.console import Console
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from attnsweep.reproduction.boue.cache import Kept, next_logits
 from attnsweep.reproduction.boue.drawn import random_model
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
-from attnsweep.workloads.gpt.cache import Kept, next_logits
 from attnsweep.workloads.gpt.identities import identities_of
 from attnsweep.workloads.gpt.model import GPT, GPTShape, freeze_base
 from attnsweep.workloads.gpt.parameters import GPTParameters

@@ -7,11 +7,11 @@ from pathlib import Path
 from rich.console import Console
 
 from attnsweep.reproduction.chiang.exact import answers
+from attnsweep.reproduction.chiang.exact_encoders import with_extra_layer
+from attnsweep.reproduction.chiang.exact_first import exact_first
+from attnsweep.reproduction.chiang.exact_parity import exact_parity
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.workloads.formal_languages.encoder import Encoder
-from attnsweep.workloads.formal_languages.exact import with_extra_layer
-from attnsweep.workloads.formal_languages.exact_first import exact_first
-from attnsweep.workloads.formal_languages.exact_parity import exact_parity
 
 WANTED_BITS = (0.1, 1e-3, 1e-6)
 LENGTHS = {"first": (1, 10, 100, 1000, 10_000, 100_000), "parity": (1, 10, 100, 300)}

@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from attnsweep.reproduction.chiang.exact import Answers, answers
+from attnsweep.reproduction.chiang.exact_encoders import with_layer_norm
+from attnsweep.reproduction.chiang.exact_first import exact_first
+from attnsweep.reproduction.chiang.exact_parity import exact_parity
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
 from attnsweep.workloads.formal_languages.encoder import Encoder
-from attnsweep.workloads.formal_languages.exact import with_layer_norm
-from attnsweep.workloads.formal_languages.exact_first import exact_first
-from attnsweep.workloads.formal_languages.exact_parity import exact_parity
 
 LENGTHS = {
     "first": (*range(1, 11), *(round(10 ** (1 + step / 15)) for step in range(1, 31))),

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from attnsweep.reproduction.chiang.exact import Answers, answers
+from attnsweep.reproduction.chiang.exact_encoders import with_layer_norm
+from attnsweep.reproduction.chiang.exact_parity import exact_parity
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
 from attnsweep.reproduction.rows import share_row
 from attnsweep.workloads.formal_languages.encoder import Encoder
-from attnsweep.workloads.formal_languages.exact import with_layer_norm
-from attnsweep.workloads.formal_languages.exact_parity import exact_parity
 
 LENGTH = 100
 N_STRINGS = 100

@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from attnsweep.reproduction.chiang.exact import answers, logits
+from attnsweep.reproduction.chiang.exact_first import flawed_first
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
 from attnsweep.reproduction.rows import share_row
 from attnsweep.workloads.formal_languages.encoder import Encoder
-from attnsweep.workloads.formal_languages.exact_first import flawed_first
 
 LIMITS = (10.5, 100.5)
 """e^c of the strengths c: a string of this length is the longest that must be right."""

@@ -13,8 +13,8 @@ from rich.console import Console
 from torch import Tensor
 
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
+from attnsweep.reproduction.shin.solutions import SOLUTIONS, shift
 from attnsweep.workloads.category_pairs.attention import attend_by_token, one_hot_texts
-from attnsweep.workloads.category_pairs.handmade import SOLUTIONS, shift
 
 SMALL_SIZES = ((2, 2), (2, 5), (3, 4), (4, 3), (5, 2))
 """(N, M) whose texts are all answered."""

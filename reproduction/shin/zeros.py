@@ -9,6 +9,9 @@ from rich.console import Console
 
 from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
+from attnsweep.reproduction.shin.equations import EquationCheck
+from attnsweep.reproduction.shin.equations_of_categories import checks_of_categories
+from attnsweep.reproduction.shin.equations_of_positions import checks_of_positions
 from attnsweep.reproduction.shin.zeros_figures import stationary_points_figure, valley_figure
 from attnsweep.reproduction.shin.zeros_search import (
     FAMILIES,
@@ -19,9 +22,6 @@ from attnsweep.reproduction.shin.zeros_search import (
     find_points,
 )
 from attnsweep.reproduction.threads import one_thread
-from attnsweep.workloads.category_pairs.equations import EquationCheck
-from attnsweep.workloads.category_pairs.equations_of_categories import checks_of_categories
-from attnsweep.workloads.category_pairs.equations_of_positions import checks_of_positions
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
@@ -80,7 +80,7 @@ def compare(
             "iterations, or norms above 1000.",
             "zero_row_sums and zero_diagonal have the same predictors: with row sums 0 a column of q may be shifted, "
             "with a zero diagonal the d_i are free. Their level is E Y^2 less a stationary value of a closed form G of "
-            "the ratio o/p (workloads/category_pairs/row_sum_families.py), at every point found at (3, 4).",
+            "the ratio o/p (reproduction/shin/row_sum_families.py), at every point found at (3, 4).",
         ],
     )
 

@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
+from attnsweep.reproduction.shin.equations import objective_of
+from attnsweep.reproduction.shin.equations_of_positions import centred_shift_level, valley_level
 from attnsweep.reproduction.shin.zeros_search import FAMILIES, SIZES, Family, FoundPoints
-from attnsweep.workloads.category_pairs.equations import objective_of
-from attnsweep.workloads.category_pairs.equations_of_positions import centred_shift_level, valley_level
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.engine.streams import Streams
 

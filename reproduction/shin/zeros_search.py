@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnsweep.reproduction.shin.equations import searched
+from attnsweep.reproduction.shin.stationary_families import family_of_categories_only, family_of_positions_only
 from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
-from attnsweep.workloads.category_pairs.equations import searched
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
-from attnsweep.workloads.category_pairs.stationary_families import family_of_categories_only, family_of_positions_only
 
 SIZES = ((2, 3), (3, 4), (4, 3), (4, 5))
 """(N, M) of the searches; small, because the full Hessian is computed."""

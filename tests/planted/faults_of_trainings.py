@@ -127,7 +127,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "flat directions counted as negative curvature",
-        "workloads/diagnostics/stationary.py",
+        "reproduction/shin/stationary.py",
         "curvature < -_FLAT * scale",
         "curvature < _FLAT * scale",
         ("tests/workloads/diagnostics/test_stationary.py",),

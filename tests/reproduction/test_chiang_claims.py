@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep.reproduction.chiang import confidence, flawed_first
-from attnsweep.workloads.formal_languages.exact_first import exact_first
+from attnsweep.reproduction.chiang.exact_first import exact_first
 
 
 @pytest.mark.slow

@@ -10,10 +10,10 @@ import pytest
 from attnsweep.reproduction.chiang import fig2 as chiang_fig2
 from attnsweep.reproduction.chiang import fig3 as chiang_fig3
 from attnsweep.reproduction.chiang.exact import answers
+from attnsweep.reproduction.chiang.exact_first import exact_first, flawed_first
+from attnsweep.reproduction.chiang.exact_parity import exact_parity
 from attnsweep.reproduction.chiang.fig3 import count_turns
 from attnsweep.reproduction.comparison import Comparison
-from attnsweep.workloads.formal_languages.exact_first import exact_first, flawed_first
-from attnsweep.workloads.formal_languages.exact_parity import exact_parity
 
 LENGTHS = {"first": (1, 10, 300), "parity": (2, 9, 40)}
 

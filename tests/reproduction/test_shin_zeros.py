@@ -10,9 +10,9 @@ from rich.console import Console
 
 from attnsweep.reproduction.comparison import Comparison, save_figure
 from attnsweep.reproduction.shin import zeros as shin_zeros
+from attnsweep.reproduction.shin.equations import EquationCheck
 from attnsweep.reproduction.shin.zeros_figures import stationary_points_figure, valley_figure
 from attnsweep.reproduction.shin.zeros_search import FAMILIES, FoundPoints, find_points
-from attnsweep.workloads.category_pairs.equations import EquationCheck
 
 pytestmark = pytest.mark.slow
 

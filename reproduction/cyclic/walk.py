@@ -7,7 +7,7 @@ gradient C by the present expression, and at each letter it has become that lett
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from attnsweep.workloads.words.expression import (
+from attnsweep.reproduction.cyclic.expression import (
     Expression,
     Letter,
     Product,

@@ -6,10 +6,10 @@ import math
 import pytest
 import torch
 
-from attnsweep.workloads.category_pairs import equations_of_categories as categories
-from attnsweep.workloads.category_pairs import equations_of_positions as positions
-from attnsweep.workloads.category_pairs.equations import EquationCheck, largest_error
-from attnsweep.workloads.category_pairs.row_sum_families import gain, stationary_gains
+from attnsweep.reproduction.shin import equations_of_categories as categories
+from attnsweep.reproduction.shin import equations_of_positions as positions
+from attnsweep.reproduction.shin.equations import EquationCheck, largest_error
+from attnsweep.reproduction.shin.row_sum_families import gain, stationary_gains
 
 
 def _check(printed: float | None, right: float) -> EquationCheck:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.words.expression import (
+from attnsweep.reproduction.cyclic.expression import (
     Expression,
     Letter,
     Product,

@@ -5,8 +5,8 @@ is unused and makes the width divisible by two heads.
 Source: Chiang & Cholak 2022, section 3.1.
 """
 
+from attnsweep.reproduction.chiang.exact_encoders import blank_encoder, set_attention, set_feed_forward
 from attnsweep.workloads.formal_languages.encoder import Encoder
-from attnsweep.workloads.formal_languages.exact import blank_encoder, set_attention, set_feed_forward
 
 _ZERO, _ONE, _CLS, _POSITION, _COSINE, _ONES, _UNIT, _IS_COUNT, _ANSWER = range(9)
 

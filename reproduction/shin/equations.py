@@ -12,10 +12,10 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
+from attnsweep.reproduction.shin.stationary import StationaryPoints, find_stationary_points
 from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.diagnostics.objective import Objective
-from attnsweep.workloads.diagnostics.stationary import StationaryPoints, find_stationary_points
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams

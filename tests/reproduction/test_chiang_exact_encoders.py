@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from attnsweep.reproduction.chiang.exact_encoders import with_extra_layer, with_layer_norm
+from attnsweep.reproduction.chiang.exact_first import exact_first, flawed_first
+from attnsweep.reproduction.chiang.exact_parity import exact_parity
 from attnsweep.workloads.formal_languages.encoder import Encoder
-from attnsweep.workloads.formal_languages.exact import with_extra_layer, with_layer_norm
-from attnsweep.workloads.formal_languages.exact_first import exact_first, flawed_first
-from attnsweep.workloads.formal_languages.exact_parity import exact_parity
 from tests.workloads.formal_languages.strings import every_string, members, random_strings, tokens
 
 EXACT: dict[str, Callable[..., Encoder]] = {"first": exact_first, "parity": exact_parity}

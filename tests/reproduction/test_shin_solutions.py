@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from attnsweep.workloads.category_pairs.handmade import SOLUTIONS, shift
+from attnsweep.reproduction.shin.solutions import SOLUTIONS, shift
 
 
 def _pairs(target: torch.Tensor, text: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,7 @@ Axes of its letters: n tokens, d channels. X (n, d), s (n, n), Q, K, V, W (d, d)
 
 from typing import Literal
 
-from attnsweep.workloads.words.expression import (
+from attnsweep.reproduction.cyclic.expression import (
     Expression,
     Letter,
     Rectified,

@@ -12,14 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
-from attnsweep.workloads.category_pairs.closed_forms_of_categories import (
-    Task,
-    closed_loss,
-    half_by_attention,
-    half_by_values,
-)
-from attnsweep.workloads.category_pairs.equations import (
+from attnsweep.reproduction.shin.equations import (
     EquationCheck,
     distance_to_levels,
     every_text,
@@ -29,9 +22,16 @@ from attnsweep.workloads.category_pairs.equations import (
     largest_error,
     searched,
 )
-from attnsweep.workloads.category_pairs.row_sum_families import stationary_gains
-from attnsweep.workloads.category_pairs.stationary_families import family_of_categories_only
-from attnsweep.workloads.diagnostics.stationary import StationaryPoints
+from attnsweep.reproduction.shin.row_sum_families import stationary_gains
+from attnsweep.reproduction.shin.stationary import StationaryPoints
+from attnsweep.reproduction.shin.stationary_families import family_of_categories_only
+from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
+from attnsweep.workloads.category_pairs.closed_forms_of_categories import (
+    Task,
+    closed_loss,
+    half_by_attention,
+    half_by_values,
+)
 
 SIZES = ((2, 3), (3, 4), (4, 3))
 """(N, M) of the checks: all texts are enumerated."""

@@ -4,8 +4,8 @@ Dimensions: 0, 1, 2 the symbol (0, 1, CLS), 3 I[i = 1], 4 I[i = 1 and w_1 = 1], 
 Source: Chiang & Cholak 2022, sections 3.2 and 5.2.
 """
 
+from attnsweep.reproduction.chiang.exact_encoders import blank_encoder, set_attention, set_feed_forward
 from attnsweep.workloads.formal_languages.encoder import Encoder
-from attnsweep.workloads.formal_languages.exact import blank_encoder, set_attention, set_feed_forward
 
 _ZERO, _ONE, _CLS, _FIRST, _FIRST_IS_ONE, _ANSWER = range(6)
 _POSITION = (_FIRST,)

@@ -14,19 +14,19 @@ from rich.console import Console
 from torch import Tensor
 
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
-from attnsweep.workloads.words import (
-    Evaluation,
+from attnsweep.reproduction.cyclic.encoder import level
+from attnsweep.reproduction.cyclic.evaluation import Evaluation
+from attnsweep.reproduction.cyclic.expression import (
     Expression,
     Letter,
     Softmax,
     SoftmaxBack,
     Sum,
-    level,
     product,
     text_of,
     transposed,
-    words_of,
 )
+from attnsweep.reproduction.cyclic.walk import words_of
 
 EXACT = 1e-14
 """What counts as equal, in units of the largest entry of the gradients."""

@@ -13,14 +13,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, jacrev
 
-from attnsweep.workloads.category_pairs.closed_forms_of_positions import (
-    by_attention,
-    by_values,
-    components,
-    mean,
-    shift,
-)
-from attnsweep.workloads.category_pairs.equations import (
+from attnsweep.reproduction.shin.equations import (
     EquationCheck,
     distance_to_levels,
     every_text,
@@ -30,6 +23,13 @@ from attnsweep.workloads.category_pairs.equations import (
     largest_error,
     objective_of,
     searched,
+)
+from attnsweep.workloads.category_pairs.closed_forms_of_positions import (
+    by_attention,
+    by_values,
+    components,
+    mean,
+    shift,
 )
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.engine.lbfgs import unflattened

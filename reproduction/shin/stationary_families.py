@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnsweep.workloads.diagnostics.stationary import StationaryPoints, nearest_level
+from attnsweep.reproduction.shin.stationary import StationaryPoints, nearest_level
 
 _ZERO = 1e-4
 """Where two families cross, the gradient is of second order in the distance: 1e-10 allows a distance of 1e-5."""
