@@ -3,6 +3,7 @@
 Axes: n tokens, d channels.
 """
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -14,19 +15,20 @@ from rich.console import Console
 from torch import Tensor
 
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
-from attnsweep.reproduction.cyclic.encoder import level
-from attnsweep.reproduction.cyclic.evaluation import Evaluation
-from attnsweep.reproduction.cyclic.expression import (
+from attnsweep.reproduction.cyclic.words import (
+    Evaluation,
     Expression,
     Letter,
     Softmax,
     SoftmaxBack,
     Sum,
+    level,
     product,
     text_of,
     transposed,
+    words_of,
 )
-from attnsweep.reproduction.cyclic.walk import words_of
+from attnsweep.reproduction.rows import value_row
 
 EXACT = 1e-14
 """What counts as equal, in units of the largest entry of the gradients."""
@@ -106,27 +108,17 @@ def _sums() -> Iterator[ComparedValue]:
     )
     for name, n_levels, attention, has_skip in cases:
         errors, n_products = largest_errors(n_levels, attention, has_skip=has_skip)
-        worst = max(errors.values())
-        yield ComparedValue(
-            name=f"words less autograd, {name} ({n_products} products)",
-            published="equal",
-            ours=worst,
-            agrees=worst < EXACT,
-        )
+        name, worst = f"words less autograd, {name} ({n_products} products)", max(errors.values())
+        yield value_row(name, worst, "equal", agrees=worst < EXACT)
 
 
 def _counts() -> Iterator[ComparedValue]:
-    for has_skip, base in ((False, 3), (True, 4)):
-        for n_levels in (1, 2, 3):
-            words = Counter(
-                word.letter for word in words_of(_model(n_levels, "softmax", has_skip=has_skip), Letter("E"))
-            )
-            yield ComparedValue(
-                name=f"words of Q of the first of {n_levels} levels{' with skips' * has_skip}",
-                published=1 if n_levels == 1 else f"1; formula: {base}^{n_levels - 1}",
-                ours=words["Q1"],
-                agrees=words["Q1"] == base ** (n_levels - 1),
-            )
+    for (has_skip, base), n_levels in itertools.product(((False, 3), (True, 4)), (1, 2, 3)):
+        words = words_of(_model(n_levels, "softmax", has_skip=has_skip), Letter("E"))
+        n, formula = Counter(word.letter for word in words)["Q1"], base ** (n_levels - 1)
+        published = 1 if n_levels == 1 else f"1; formula: {base}^{n_levels - 1}"
+        name = f"words of Q of the first of {n_levels} levels{' with skips' * has_skip}"
+        yield value_row(name, n, published, agrees=n == formula)
 
 
 def _encoder() -> list[list[str]]:
@@ -154,7 +146,7 @@ def _printed_rules() -> Iterator[ComparedValue]:
         ("softmax rule with A' E B': error", transpose, None),
         ("the same as printed, with B E' A", as_printed, as_printed < EXACT),
     ):
-        yield ComparedValue(name=name, published=None if agrees is None else "equal", ours=ours, agrees=agrees)
+        yield value_row(name, ours, None if agrees is None else "equal", agrees=agrees)
 
 
 def swapped_rectifier() -> tuple[float, float]:

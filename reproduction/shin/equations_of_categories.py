@@ -23,8 +23,7 @@ from attnsweep.reproduction.shin.equations import (
     searched,
 )
 from attnsweep.reproduction.shin.row_sum_families import stationary_gains
-from attnsweep.reproduction.shin.stationary import StationaryPoints
-from attnsweep.reproduction.shin.stationary_families import family_of_categories_only
+from attnsweep.reproduction.shin.stationary import StationaryPoints, family_of_categories_only
 from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
 from attnsweep.workloads.category_pairs.closed_forms_of_categories import (
     Task,

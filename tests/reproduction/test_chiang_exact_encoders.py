@@ -8,9 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from attnsweep.reproduction.chiang.exact_encoders import with_extra_layer, with_layer_norm
-from attnsweep.reproduction.chiang.exact_first import exact_first, flawed_first
-from attnsweep.reproduction.chiang.exact_parity import exact_parity
+from attnsweep.reproduction.chiang.encoders import (
+    exact_first,
+    exact_parity,
+    flawed_first,
+    with_extra_layer,
+    with_layer_norm,
+)
 from attnsweep.workloads.formal_languages.encoder import Encoder
 from tests.workloads.formal_languages.strings import every_string, members, random_strings, tokens
 

@@ -8,18 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from attnsweep.reproduction.cyclic.encoder import level
-from attnsweep.reproduction.cyclic.evaluation import Evaluation
-from attnsweep.reproduction.cyclic.expression import (
+from attnsweep.reproduction.cyclic.words import (
+    Evaluation,
     Expression,
     Letter,
     Softmax,
     Sum,
+    level,
     product,
     text_of,
     transposed,
+    words_of,
 )
-from attnsweep.reproduction.cyclic.walk import words_of
 
 Attention = Literal["linear", "softmax", "encoder"]
 N, D = 5, 4

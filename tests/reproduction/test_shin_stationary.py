@@ -3,8 +3,11 @@
 import pytest
 import torch
 
-from attnsweep.reproduction.shin.stationary import find_stationary_points
-from attnsweep.reproduction.shin.stationary_families import family_of_categories_only, family_of_positions_only
+from attnsweep.reproduction.shin.stationary import (
+    family_of_categories_only,
+    family_of_positions_only,
+    find_stationary_points,
+)
 from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.category_pairs.reference_levels import reference_levels

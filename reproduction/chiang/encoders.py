@@ -1,6 +1,10 @@
-"""Encoders whose weights are set by hand, and ways to add LayerNorm without changing the sign of their answers.
+"""FIRST and PARITY without training: encoders whose weights are set by hand, and ways to add LayerNorm to them.
 
+Dimensions of the model: 0, 1, 2 the symbol (0, 1, CLS). FIRST: 3 I[i = 1], 4 I[i = 1 and w_1 = 1], 5 the answer s.
+PARITY: 3 i/n, 4 cos(i pi), 5 k/n for k 1s, 6 1/n, 7 I[i = k]/n, 8 the answer s; 9 is unused and makes the width
+divisible by two heads.
 Axes: S symbol, P position feature, D model, H head, K channel of a head, W feed-forward; 2D: [x, -x].
+Source: Chiang & Cholak 2022, sections 3.1, 3.2 and 5.2.
 """
 
 import math
@@ -153,3 +157,62 @@ def _layer(encoder: Encoder, index: int) -> EncoderLayer:
     layer = encoder.layers[index]
     assert isinstance(layer, EncoderLayer)
     return layer
+
+
+_ZERO, _ONE, _CLS, _FIRST, _FIRST_IS_ONE, _FIRST_ANSWER = range(6)
+_FIRST_FEATURES = (_FIRST,)
+
+
+def exact_first(strength: float = 1.0, attention_scale: str = "inv_sqrt_d") -> Encoder:
+    """Two layers: the first marks a 1 at position 1, and in the second CLS reads the mark.
+
+    s = e^c / (e^c + n - 1) (I[w_1 = 1] - 1/2), where c is `strength` (times log n if the scale has that factor).
+    """
+    encoder = blank_encoder(2, 1, 6, 1, _FIRST_FEATURES, attention_scale)
+    set_feed_forward(encoder, 0, {(_ZERO, 0): -1.0, (_CLS, 0): -1.0, (_FIRST, 0): 1.0}, {(0, _FIRST_IS_ONE): 1.0})
+    values = {_FIRST_IS_ONE: 1.0, _FIRST: -0.5}
+    set_attention(encoder, 1, 0, query={_CLS: strength}, key={_FIRST: 1.0}, values={_FIRST_ANSWER: values})
+    encoder.answer_weight_D1.data[_FIRST_ANSWER] = 1.0
+    return encoder
+
+
+def flawed_first(strength: float = 1.0, attention_scale: str = "inv_sqrt_d") -> Encoder:
+    """One layer: CLS attends to position 1 more than to others, but in long strings the others outweigh it.
+
+    s = (e^c - 1) / (e^c + n - 1) (I[w_1 = 1] - 1/2) + (k - n/2) / (e^c + n - 1), where k is the number of 1s.
+    """
+    encoder = blank_encoder(1, 1, 6, 1, _FIRST_FEATURES, attention_scale)
+    values = {_ZERO: -0.5, _ONE: 0.5, _CLS: -0.5}
+    set_attention(encoder, 0, 0, query={_CLS: strength}, key={_FIRST: 1.0}, values={_FIRST_ANSWER: values})
+    encoder.answer_weight_D1.data[_FIRST_ANSWER] = 1.0
+    return encoder
+
+
+_ZERO, _ONE, _CLS, _POSITION, _COSINE, _ONES, _UNIT, _IS_COUNT, _PARITY_ANSWER = range(9)
+
+
+def exact_parity(strength: float = 1.0, attention_scale: str = "inv_sqrt_d", counting: float = 1.0) -> Encoder:
+    """Two layers: the first counts the 1s and marks position k, and the second tells CLS whether k is odd.
+
+    In layer 1 all tokens attend uniformly, and the feed-forward part computes
+    I[i = k]/n = (relu(k-i-1) - 2 relu(k-i) + relu(k-i+1)) / n. In layer 2 CLS attends to odd positions with one head
+    and to even positions with the other. For even n, s = (-1)^(k+1) 2 tanh(c) / n^2. For odd n, with Z1 = (n-1)/2 e^c +
+    (n+1)/2 e^-c and Z2 = (n+1)/2 e^c + (n-1)/2 e^-c, s = -(n-1) sinh(2c) / (n Z1 Z2) for even k and +(n+1) sinh(2c) /
+    (n Z1 Z2) for odd k; the appendix misprints the last sinh as cosh. c is `strength` (times log n if the scale has
+    that factor).
+
+    Args:
+        strength: c.
+        attention_scale: The name of a scale; see `attention_scale.query_factors`.
+        counting: The weight with which layer 1 counts, entry (6, 2) of W_V of head 1; 1 is correct (figure 3).
+    """
+    encoder = blank_encoder(2, 2, 10, 3, (_POSITION, _COSINE), attention_scale)
+    set_attention(encoder, 0, 0, query={}, key={}, values={_ONES: {_ONE: counting}, _UNIT: {_CLS: 1.0}})
+    first = {(_ONES, unit): 1.0 for unit in range(3)} | {(_POSITION, unit): -1.0 for unit in range(3)}
+    first |= {(_UNIT, 0): -1.0, (_UNIT, 2): 1.0}
+    set_feed_forward(encoder, 0, first, {(unit, _IS_COUNT): weight for unit, weight in enumerate((1.0, -2.0, 1.0))})
+    for head, sign in enumerate((1.0, -1.0)):
+        values = {_PARITY_ANSWER: {_IS_COUNT: sign}}
+        set_attention(encoder, 1, head, query={_CLS: strength}, key={_COSINE: -sign}, values=values)
+    encoder.answer_weight_D1.data[_PARITY_ANSWER] = 1.0
+    return encoder
