@@ -3,7 +3,7 @@
 import pkgutil
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from attnsweep.workloads.errors import UserError
 
@@ -26,8 +26,12 @@ class Reproduction:
         source: The publication, and where in it.
         cost: The time that it takes on 2 CPU cores.
         function: `module:function`, a function `reproduce(directory, console) -> Comparison` that writes its sweeps
-            and figures into the directory.
-        full: The same at the size of the publication, for `--full`; empty if `function` has that size.
+            and figures into the directory. With `sweep` it is `compare(sweep, directory) -> Comparison`, which reads
+            the finished sweep.
+        sweep: The name of the shipped sweep that is run, resumed or read first; empty if there is none.
+        engine: The one that the sweep's numbers in the documents were measured with.
+        full: `module:function` of the same at the size of the publication, for `--full`: a function `reproduce`; empty
+            if `function` has that size.
         of_corpus: `module:function` that takes the user's parallel text too, for `--corpus FILE`; empty if none does.
         corpus: That text.
     """
@@ -37,6 +41,8 @@ class Reproduction:
     source: str
     cost: str
     function: str
+    sweep: str = ""
+    engine: Literal["auto", "vmapped"] = "vmapped"
     full: str = ""
     of_corpus: str = ""
     corpus: str | None = None
@@ -53,13 +59,19 @@ class Reproduction:
         if full and corpus is not None:
             raise UserError("--corpus", given=corpus, expected="no --full beside it", fix="leave one out")
         if corpus is not None:
-            return replace(self, function=self.of_corpus, corpus=corpus)
-        return replace(self, function=self.full) if full else self
+            return replace(self, function=self.of_corpus, sweep="", corpus=corpus)
+        return replace(self, function=self.full, sweep="") if full else self
 
     def run(self, directory: Path, console: "Console") -> "Comparison":
         """Reproduces it, and writes the rows to `<name>.json` beside the figures."""
-        more = () if self.corpus is None else (self.corpus,)
-        comparison: Comparison = pkgutil.resolve_name(self.function)(directory, console, *more)
+        function = pkgutil.resolve_name(self.function)
+        comparison: Comparison
+        if self.sweep:
+            from attnsweep.reproduction.trained import swept
+
+            comparison = function(swept(self.sweep, directory, console, self.engine), directory)
+        else:
+            comparison = function(directory, console, *(() if self.corpus is None else (self.corpus,)))
         comparison.write(directory / f"{self.name}.json")
         return comparison
 
@@ -78,23 +90,26 @@ REPRODUCTIONS = (
         title="the learned k^t q of solution 2 beside q*",
         source=f"{_SHIN}, section 4.1, Figure 1",
         cost="3 min",
-        function="attnsweep.reproduction.shin.fig1:reproduce",
+        function="attnsweep.reproduction.shin.figures:compare_fig1",
+        sweep="shin_solution_2",
     ),
     Reproduction(
         name="shin-fig2",
         title="log-MSE of the combined model's four flavours",
         source=f"{_SHIN}, section 4.1, Figure 2",
         cost="5 min",
-        function="attnsweep.reproduction.shin.fig2:reproduce",
-        full="attnsweep.reproduction.shin.fig2:reproduce_full",
+        function="attnsweep.reproduction.shin.figures:compare_fig2",
+        sweep="shin_flavours",
+        full="attnsweep.reproduction.shin.figures:reproduce_fig2_full",
     ),
     Reproduction(
         name="shin-fig3",
         title="attention weights of the four flavours",
         source=f"{_SHIN}, section 4.1, Figure 3",
         cost="5 min",
-        function="attnsweep.reproduction.shin.fig3:reproduce",
-        full="attnsweep.reproduction.shin.fig3:reproduce_full",
+        function="attnsweep.reproduction.shin.figures:compare_fig3",
+        sweep="shin_flavours",
+        full="attnsweep.reproduction.shin.figures:reproduce_fig3_full",
     ),
     Reproduction(
         name="shin-zeros",
@@ -143,36 +158,44 @@ REPRODUCTIONS = (
         title="FIRST learned at lengths 10 to 300, tested at 1,000, with and without log n",
         source=f"{_CHIANG}, section 5.3, Figure 4",
         cost="4 min",
-        function="attnsweep.reproduction.chiang.fig4:reproduce",
+        function="attnsweep.reproduction.chiang.fig4:compare",
+        sweep="chiang_fig4",
+        engine="auto",
     ),
     Reproduction(
         name="chiang-fig4-logits",
         title="the same with the logits times log n, as in the paper's equation 2",
         source=f"{_CHIANG}, section 5.3, equation 2",
         cost="2 min",
-        function="attnsweep.reproduction.chiang.fig4:reproduce_logits",
+        function="attnsweep.reproduction.chiang.fig4:compare",
+        sweep="chiang_fig4_logits",
+        engine="auto",
     ),
     Reproduction(
         name="chiang-fig4-long",
         title="the same for 1,000 epochs instead of 100",
         source=f"{_CHIANG}, section 5.3, Figure 4",
         cost="25 min",
-        function="attnsweep.reproduction.chiang.fig4:reproduce_long",
+        function="attnsweep.reproduction.chiang.fig4:compare",
+        sweep="chiang_fig4_long",
+        engine="auto",
     ),
     Reproduction(
         name="chiang-parity",
         title="PARITY learned with the set-up of Figure 4",
         source=f"{_CHIANG}, section 3.1",
         cost="5 min",
-        function="attnsweep.reproduction.chiang.parity:reproduce",
+        function="attnsweep.reproduction.chiang.fig4:compare_parity",
+        sweep="chiang_parity",
     ),
     Reproduction(
         name="chiang-table1",
         title="translators trained on short sentences, tested on long ones, with and without log-length scaling",
         source=f"{_CHIANG}, section 6, Table 1",
         cost="10 min",
-        function="attnsweep.reproduction.chiang.table1:reproduce",
-        of_corpus="attnsweep.reproduction.chiang.table1_of_corpus:reproduce",
+        function="attnsweep.reproduction.chiang.table1:compare",
+        sweep="translation_lengths",
+        of_corpus="attnsweep.reproduction.chiang.table1:reproduce_corpus",
     ),
     Reproduction(
         name="conti-table6",
@@ -214,7 +237,7 @@ REPRODUCTIONS = (
         title="the gradient of an encoder as readable words, beside autograd's; how many there are",
         source="Cyclic 4-tensor rotations underly the training of a GPT-style encoder (anonymous note)",
         cost="5 s",
-        function="attnsweep.reproduction.cyclic_words:reproduce",
+        function="attnsweep.reproduction.cyclic.note:reproduce",
     ),
     Reproduction(
         name="zeros-positions",
@@ -235,7 +258,7 @@ REPRODUCTIONS = (
         title="the stuck border of the full models with k and q, and with k^t q as one matrix",
         source=_ZEROS,
         cost="6 min",
-        function="attnsweep.reproduction.studies.metric_full:reproduce",
+        function="attnsweep.reproduction.studies.precision:reproduce_forms",
     ),
     Reproduction(
         name="precision",
@@ -249,7 +272,8 @@ REPRODUCTIONS = (
         title="where 2,048 full models get stuck, and how far that depends on the cut-offs",
         source=_ZEROS,
         cost="45 min",
-        function="attnsweep.reproduction.studies.full_models:reproduce",
+        function="attnsweep.reproduction.studies.full_models:compare",
+        sweep="stuck_full",
     ),
     Reproduction(
         name="zeros-kicked",
@@ -270,62 +294,68 @@ REPRODUCTIONS = (
         title="initialization, epsilon, attention's scale and precision at once: what decides who ends at the zero",
         source=_MISSION,
         cost="30 min",
-        function="attnsweep.reproduction.studies.mission_pairs:reproduce",
+        function="attnsweep.reproduction.studies.mission_pairs:compare",
+        sweep="mission_pairs",
     ),
     Reproduction(
         name="mission-samplers",
         title="the same by TPE and by the sampler boundary, beside random trials",
         source=_MISSION,
         cost="15 min",
-        function="attnsweep.reproduction.studies.mission_samplers:reproduce",
+        function="attnsweep.reproduction.studies.mission_pairs:reproduce_samplers",
     ),
     Reproduction(
         name="mission-translators",
         title="initialization, epsilon, attention's scale and structure at once: loss of translators, roles of heads",
         source=_MISSION,
         cost="45 min",
-        function="attnsweep.reproduction.studies.mission_translators:reproduce",
+        function="attnsweep.reproduction.studies.mission_translators:compare",
+        sweep="mission_random",
     ),
     Reproduction(
         name="gpt-stages",
         title="when the attention of a GPT begins to select, by initialization, epsilon, form and tying",
         source=_GPT,
         cost="6 min",
-        function="attnsweep.reproduction.studies.gpt_stages:reproduce",
+        function="attnsweep.reproduction.studies.gpt:compare_stages",
+        sweep="gpt_stages",
     ),
     Reproduction(
         name="induction-changed",
         title="why LayerNorm's epsilon decides whether induction heads emerge: starts and steps changed",
         source=_GPT,
         cost="4 min",
-        function="attnsweep.reproduction.studies.induction_changed:reproduce",
+        function="attnsweep.reproduction.studies.gpt:reproduce_changes",
     ),
     Reproduction(
         name="translator-heads",
         title="which roles the heads of 512 small translators take, and when",
         source=_TRANSLATION,
         cost="50 min",
-        function="attnsweep.reproduction.studies.translator_heads:reproduce",
+        function="attnsweep.reproduction.studies.translators:compare_heads",
+        sweep="head_roles",
     ),
     Reproduction(
         name="positional-heads",
         title="whether larger translators, longer training or dropout make positional heads",
         source=_TRANSLATION,
         cost="10 h",
-        function="attnsweep.reproduction.studies.positional_heads:reproduce",
+        function="attnsweep.reproduction.studies.translators:compare_positional",
+        sweep="positional_heads",
     ),
     Reproduction(
         name="positional-power",
         title="which share of heads with attention planted at one offset is labelled positional",
         source=_TRANSLATION,
         cost="2 min",
-        function="attnsweep.reproduction.studies.positional_power:reproduce",
+        function="attnsweep.reproduction.studies.translators:reproduce_power",
     ),
     Reproduction(
         name="translator-structure",
         title="translators whose self-attention is restricted to a band and rare-token columns",
         source=_TRANSLATION,
         cost="15 min",
-        function="attnsweep.reproduction.studies.translator_structure:reproduce",
+        function="attnsweep.reproduction.studies.translators:compare_structure",
+        sweep="attention_structure",
     ),
 )

@@ -5,7 +5,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Column, Table
@@ -97,6 +99,12 @@ def save_figure(figure: Figure, directory: Path, name: str) -> list[Path]:
     for path in paths:
         figure.savefig(path)
     return paths
+
+
+def framed(panel: Axes, **settings: Any) -> None:
+    """Sets labels and scales, as `Axes.set` does, and leaves out the box's top and right side."""
+    panel.set(**settings)
+    panel.spines[["top", "right"]].set_visible(False)
 
 
 def _table(rows: Sequence[ComparedValue]) -> Table:

@@ -12,9 +12,9 @@ from rich.console import Console
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnsweep.reproduction.boue.drawn import random_model
+from attnsweep.reproduction.boue.models import Kept, next_logits, random_model
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
-from attnsweep.workloads.gpt.cache import Kept, next_logits
+from attnsweep.reproduction.rows import value_row
 from attnsweep.workloads.gpt.identities import identities_of
 from attnsweep.workloads.gpt.model import GPT, GPTShape, freeze_base
 from attnsweep.workloads.gpt.parameters import GPTParameters
@@ -66,16 +66,16 @@ def _built(shape: GPTShape) -> GPT:
 
 
 def _exact(name: str, published: int, ours: int) -> ComparedValue:
-    return ComparedValue(name=name, published=f"{published:,}", ours=f"{ours:,}", agrees=ours == published)
+    return value_row(name, f"{ours:,}", f"{published:,}", agrees=ours == published)
 
 
 def _by_formula(name: str, formula: int, ours: int) -> ComparedValue:
     """A number that the paper does not print, but a formula gives."""
-    return ComparedValue(name=name, published=f"formula: {formula:,}", ours=f"{ours:,}", agrees=ours == formula)
+    return value_row(name, f"{ours:,}", f"formula: {formula:,}", agrees=ours == formula)
 
 
 def _share(name: str, published: str, ours: float, low: float, high: float) -> ComparedValue:
-    return ComparedValue(name=name, published=published, ours=ours, agrees=low <= ours <= high)
+    return value_row(name, ours, published, agrees=low <= ours <= high)
 
 
 def _parameters() -> Iterator[ComparedValue]:
@@ -87,13 +87,9 @@ def _parameters() -> Iterator[ComparedValue]:
     yield _exact("model with 12 blocks", 163_087_441, n_parameters(whole))
     yield _share("12 blocks over 1 block", "about twice", n_parameters(whole) / n_parameters(one), 1.8, 2.2)
     yield _exact("head", 38_647_633, n_parameters(whole.head))
-    yield ComparedValue(
-        name="12 blocks, tied",
-        published="about 124 million",
-        ours=f"{n_parameters(tied):,}",
-        agrees=round(n_parameters(tied) / 1e6) == 124,
-    )
-    yield _share("saved by tying", "24%", 1.0 - n_parameters(tied) / n_parameters(whole), 0.235, 0.245)
+    n_tied = n_parameters(tied)
+    yield value_row("12 blocks, tied", f"{n_tied:,}", "about 124 million", agrees=round(n_tied / 1e6) == 124)
+    yield _share("saved by tying", "24%", 1.0 - n_tied / n_parameters(whole), 0.235, 0.245)
     for name, shape, published in _OTHERS:
         yield _by_formula(name, published, n_parameters(_built(shape)))
 
@@ -122,14 +118,9 @@ def _further() -> Iterator[ComparedValue]:
 def _flat() -> ComparedValue:
     """Directions in which the loss is constant whatever the weights: key biases, and constants added to a row."""
     # Without the words: the tasks have fewer, and the declarations do not depend on their number.
-    parameters = GPTParameters(
-        n_tokens=BASE.n_context,
-        d_model=BASE.d_model,
-        n_heads=BASE.n_heads,
-        n_blocks=BASE.n_blocks,
-    )
+    sizes = {name: getattr(BASE, name) for name in ("d_model", "n_heads", "n_blocks")}
+    declared = identities_of(GPTParameters(n_tokens=BASE.n_context, **sizes))
     state = dict(_built(BASE).named_parameters())
-    declared = identities_of(parameters)
     ours = sum(each.sums(state).numel() for each in declared if isinstance(each, KeyBias | RowSums))
     return _by_formula("flat directions of 12 blocks: key biases, rows", 107_370, ours)
 
@@ -148,7 +139,7 @@ def _equivariance() -> Iterator[ComparedValue]:
         with torch.no_grad():
             error = float((model(token_BT[:, order_T]) - model(token_BT)[:, order_T]).abs().max())
         agrees = None if published is None else error < 1e-12
-        yield ComparedValue(name=name, published=published, ours=error, agrees=agrees)
+        yield value_row(name, error, published, agrees=agrees)
 
 
 def _cache() -> Iterator[ComparedValue]:
@@ -157,12 +148,7 @@ def _cache() -> Iterator[ComparedValue]:
     with torch.no_grad():
         by_step = torch.stack([next_logits(model, token_B, kept) for token_B in token_BT.T], 1)
         error = float((by_step - model(token_BT)).abs().max())
-    yield ComparedValue(
-        name="cached generation less the full pass: largest error",
-        published="equal",
-        ours=error,
-        agrees=error < 1e-12,
-    )
+    yield value_row("cached generation less the full pass: largest error", error, "equal", agrees=error < 1e-12)
 
 
 def _multiplications() -> Iterator[ComparedValue]:
@@ -182,12 +168,8 @@ def _multiplications() -> Iterator[ComparedValue]:
     yield _by_formula(f"multiply-adds of attention, full pass of {n} tokens: 2 d n^2 a block", B * 2 * d * n * n, full)
     yield _by_formula("the same, generated with a cache: d n (n + 1)", B * d * n * (n + 1), by_cache)
     yield _by_formula("generated without: d n (n + 1) (2n + 1) / 3", B * d * n * (n + 1) * (2 * n + 1) // 3, anew)
-    yield ComparedValue(
-        name="without over with a cache: (2n + 1) / 3",
-        published=(2 * n + 1) / 3,
-        ours=anew / by_cache,
-        agrees=abs(anew / by_cache - (2 * n + 1) / 3) < 1e-9,
-    )
+    ratio, formula = anew / by_cache, (2 * n + 1) / 3
+    yield value_row("without over with a cache: (2n + 1) / 3", ratio, formula, agrees=abs(ratio - formula) < 1e-9)
 
 
 def _attention_products(run: Callable[[], object]) -> int:

@@ -1,19 +1,25 @@
-"""Tables 2 and 3 of Boue 2025: the layers and their gradients by hand, in float64, beside our model and autograd."""
+"""Tables 2 and 3 of Boue 2025: the layers and their gradients by hand, in float64, beside our model and autograd.
+
+Axes: T token, D model, V word.
+"""
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import cast
 
 import torch
 from rich.console import Console
 from torch import Tensor
+from torch.nn.functional import gelu
 
-from attnsweep.reproduction.boue.drawn import random_batch, random_model
-from attnsweep.reproduction.boue.forward import states_by_hand, states_of
 from attnsweep.reproduction.boue.misprints import misprints
+from attnsweep.reproduction.boue.models import random_batch, random_model
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
+from attnsweep.reproduction.rows import value_row
+from attnsweep.workloads.attention.block import TransformerBlock
+from attnsweep.workloads.attention.sight import Sight
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.gpt.backward import gradients_by_hand
 from attnsweep.workloads.gpt.model import GPT, GPTShape
@@ -24,21 +30,16 @@ EXACT = 1e-14
 _PLAIN = GPTShape(n_words=11, n_context=9, d_model=12)
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
-    shape: GPTShape
-    layer_norm_eps: float
-
-
 _CASES = (
-    _Case(_PLAIN, 0.0),
-    _Case(dataclasses.replace(_PLAIN, activation="gelu"), 0.0),
-    _Case(dataclasses.replace(_PLAIN, activation="gelu", n_heads=4), 1e-5),
-    _Case(dataclasses.replace(_PLAIN, activation="gelu_tanh", n_heads=2, is_causal=False), 1e-5),
-    _Case(dataclasses.replace(_PLAIN, activation="gelu", n_heads=2, n_blocks=3, is_tied=True), 1e-5),
-    _Case(dataclasses.replace(_PLAIN, n_heads=2, n_blocks=2, lora_rank=3), 1e-1),
-    _Case(dataclasses.replace(_PLAIN, n_heads=3, qk="merged", n_blocks=2), 1e-5),
+    (_PLAIN, 0.0),
+    (dataclasses.replace(_PLAIN, activation="gelu"), 0.0),
+    (dataclasses.replace(_PLAIN, activation="gelu", n_heads=4), 1e-5),
+    (dataclasses.replace(_PLAIN, activation="gelu_tanh", n_heads=2, is_causal=False), 1e-5),
+    (dataclasses.replace(_PLAIN, activation="gelu", n_heads=2, n_blocks=3, is_tied=True), 1e-5),
+    (dataclasses.replace(_PLAIN, n_heads=2, n_blocks=2, lora_rank=3), 1e-1),
+    (dataclasses.replace(_PLAIN, n_heads=3, qk="merged", n_blocks=2), 1e-5),
 )
+"""Shapes, and epsilons of LayerNorm."""
 _TABLE_3: Mapping[str, str] = {
     "head.weight": "w_11: a_11^t D",
     "head.bias": "b_11: sum of D",
@@ -93,10 +94,14 @@ def gradients_of(model: GPT, batch: Batch) -> tuple[dict[str, Tensor], float]:
     return dict(zip(values, found, strict=True)), math.sqrt(sum(float(value.square().sum()) for value in found))
 
 
+def _cases() -> Iterator[tuple[GPT, Batch]]:
+    for shape, eps in _CASES:
+        yield random_model(shape, eps), random_batch(shape.n_words)
+
+
 def _table_2() -> Iterator[ComparedValue]:
     errors: dict[str, float] = {}
-    for case in _CASES:
-        model, batch = random_model(case.shape, case.layer_norm_eps), random_batch(case.shape.n_words)
+    for model, batch in _cases():
         with torch.no_grad():
             ours, by_hand = states_of(model, batch), states_by_hand(model, batch)
         for name, value in ours.items():
@@ -108,8 +113,7 @@ def _table_2() -> Iterator[ComparedValue]:
 
 def _table_3() -> Iterator[ComparedValue]:
     errors: dict[str, float] = {}
-    for case in _CASES:
-        model, batch = random_model(case.shape, case.layer_norm_eps), random_batch(case.shape.n_words)
+    for model, batch in _cases():
         theirs, norm = gradients_of(model, batch)
         with torch.no_grad():
             by_hand = gradients_by_hand(model, batch)
@@ -128,13 +132,81 @@ def _redundant() -> Iterator[ComparedValue]:
     out = model.get_parameter("blocks.0.attention.out.weight").detach()
     follows = found["blocks.0.attention.out.bias"] @ out
     error = float((found["blocks.0.attention.value.bias"] - follows).abs().max()) / norm
-    yield ComparedValue(
-        name="b_v's gradient less w_3 times b_3's",
-        published="b_v has a valid contribution",
-        ours=error,
-        agrees=error >= EXACT,
-    )
+    yield value_row("b_v's gradient less w_3 times b_3's", error, "b_v has a valid contribution", agrees=error >= EXACT)
 
 
 def _row(name: str, error: float) -> ComparedValue:
-    return ComparedValue(name=name, published="the formula", ours=error, agrees=error < EXACT)
+    return value_row(name, error, "the formula", agrees=error < EXACT)
+
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": lambda x: x.clamp(min=0.0),
+    "gelu": lambda x: 0.5 * x * (1.0 + torch.erf(x / math.sqrt(2.0))),
+    "gelu_tanh": lambda x: gelu(x, approximate="tanh"),
+}
+States = dict[str, Tensor]
+"""The stream after each layer, by the layer's name; of a model with several blocks, after the last of a kind."""
+
+
+def states_of(model: GPT, batch: Batch) -> States:
+    """What our model computes."""
+    x = model.embedded(batch["token"])
+    sight = Sight.causal(x) if model.shape.is_causal else Sight.everything(x)
+    found = {"embeddings": x}
+    for each in model.blocks:
+        block = cast(TransformerBlock, each)
+        given, weights = block.attention(block.attention_norm(x), sight)
+        found |= {"attention weights": weights, "attention and projection": x + given}
+        x = block(x, sight)[0]
+        found["feed-forward part"] = x
+    return found | {"logits": model.logits(x), "cross-entropy": GPTWorkload().loss(model, batch)}
+
+
+def states_by_hand(model: GPT, batch: Batch) -> States:
+    """The formulas, with the parameters by name."""
+    p = {**dict(model.named_buffers()), **dict(model.named_parameters())}
+    token_T, n = batch["token"][0], batch["token"].shape[1]
+    x = p["token.weight"][token_T] + p["position"][:n]
+    found = {"embeddings": x.unsqueeze(0)}
+    for b in range(model.shape.n_blocks):
+        at = f"blocks.{b}."
+        given, weights = _attention(model, p, at + "attention.", _norm(p, at + "attention_norm.", x))
+        x = x + given
+        found |= {"attention weights": weights, "attention and projection": x.unsqueeze(0)}
+        hidden = _ACTIVATIONS[model.shape.activation](_linear(p, at + "ffn.first.", _norm(p, at + "ffn_norm.", x)))
+        x = x + _linear(p, at + "ffn.second.", hidden)
+        found["feed-forward part"] = x.unsqueeze(0)
+    y = _norm(p, "last_norm.", x)
+    logits = y @ p["token.weight"].T if model.shape.is_tied else _linear(p, "head.", y)
+    nats = torch.logsumexp(logits, 1) - logits[torch.arange(n), batch["target"][0]]
+    loss = (nats * batch["weight"][0]).sum()
+    return found | {"logits": logits.unsqueeze(0), "cross-entropy": loss}
+
+
+def _linear(p: States, at: str, x: Tensor) -> Tensor:
+    y = x @ p[at + "weight"].T + p[at + "bias"]
+    if at + "down.weight" not in p:
+        return y
+    return y + p[at + "scale"] * x @ p[at + "down.weight"].T @ p[at + "up.weight"].T
+
+
+def _norm(p: States, at: str, x: Tensor) -> Tensor:
+    variance = ((x - x.mean(1, keepdim=True)) ** 2).mean(1, keepdim=True)
+    return (x - x.mean(1, keepdim=True)) / torch.sqrt(variance + p[at + "layer_norm_eps"]) * p[at + "gain_D"] + p[
+        at + "bias_D"
+    ]
+
+
+def _attention(model: GPT, p: States, at: str, x: Tensor) -> tuple[Tensor, Tensor]:
+    n_heads, n = model.shape.n_heads, x.shape[0]
+    query = _linear(p, at + "query.", x).chunk(n_heads, 1)
+    key = [x] * n_heads if model.shape.qk == "merged" else _linear(p, at + "key.", x).chunk(n_heads, 1)
+    value = _linear(p, at + "value.", x).chunk(n_heads, 1)
+    weights = []
+    for q, k in zip(query, key, strict=True):
+        z = q @ k.T / math.sqrt(model.shape.d_model // n_heads)
+        if model.shape.is_causal:
+            z = z + torch.triu(torch.full((n, n), -math.inf, dtype=z.dtype), 1)
+        weights.append(z.exp() / z.exp().sum(1, keepdim=True))
+    mixed = torch.cat([r @ v for r, v in zip(weights, value, strict=True)], 1)
+    return _linear(p, at + "out.", mixed), torch.stack(weights).unsqueeze(0)

@@ -9,10 +9,9 @@ import math
 import torch
 from torch import Tensor
 
-from attnsweep.reproduction.boue.drawn import random_batch, random_model
+from attnsweep.reproduction.boue.models import Kept, next_logits, random_batch, random_model
 from attnsweep.workloads.attention.attention import Attention
 from attnsweep.workloads.attention.sight import Sight
-from attnsweep.workloads.gpt.cache import Kept, next_logits
 from attnsweep.workloads.gpt.model import GPTShape
 from attnsweep.workloads.gpt.workload import GPTWorkload
 

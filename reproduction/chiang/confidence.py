@@ -6,12 +6,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from attnsweep.reproduction.chiang.encoders import exact_first, exact_parity, with_extra_layer
 from attnsweep.reproduction.chiang.exact import answers
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
+from attnsweep.reproduction.rows import value_row
 from attnsweep.workloads.formal_languages.encoder import Encoder
-from attnsweep.workloads.formal_languages.exact import with_extra_layer
-from attnsweep.workloads.formal_languages.exact_first import exact_first
-from attnsweep.workloads.formal_languages.exact_parity import exact_parity
 
 WANTED_BITS = (0.1, 1e-3, 1e-6)
 LENGTHS = {"first": (1, 10, 100, 1000, 10_000, 100_000), "parity": (1, 10, 100, 300)}
@@ -23,15 +22,15 @@ _ROUNDING = 1e-4
 """The relative difference that LayerNorm at epsilon 0 makes to small numbers."""
 
 
-def reproduce(directory: Path, console: Console) -> Comparison:
-    """Asks for three cross-entropies, and measures them up to length 100,000 (PARITY: 300)."""
+def reproduce(
+    directory: Path,
+    console: Console,
+    lengths: Mapping[str, Sequence[int]] = LENGTHS,
+    n_strings: int = N_STRINGS,
+) -> Comparison:
+    """Asks for three cross-entropies, and measures them at these lengths."""
     del directory
     console.print("answering random strings by transformers that are as confident as wished")
-    return compare(LENGTHS, N_STRINGS)
-
-
-def compare(lengths: Mapping[str, Sequence[int]], n_strings: int) -> Comparison:
-    """The claims of both propositions at these lengths."""
     return Comparison(
         title="chiang-confidence: cross-entropies as low as wished",
         source="Chiang & Cholak 2022, sections 4.3 and 5.3, Propositions 2 and 3",
@@ -53,12 +52,8 @@ def compare(lengths: Mapping[str, Sequence[int]], n_strings: int) -> Comparison:
 def _extra_layer(language: str, lengths: Sequence[int], bits: float, n_strings: int) -> ComparedValue:
     """Proposition 2: the extra layer erases all but the answer, and LayerNorm at epsilon 0 gives it one size."""
     most, are_right = _most_bits(with_extra_layer(_EXACT[language](), 0.0, bits), language, lengths, n_strings)
-    return ComparedValue(
-        name=f"Proposition 2, {language.upper()}: most bits at any length",
-        published=bits,
-        ours=most,
-        agrees=are_right and math.isclose(most, bits, rel_tol=_ROUNDING),
-    )
+    agrees = are_right and math.isclose(most, bits, rel_tol=_ROUNDING)
+    return value_row(f"Proposition 2, {language.upper()}: most bits at any length", most, bits, agrees=agrees)
 
 
 def _scaled(lengths: Sequence[int], bits: float | None, n_strings: int) -> ComparedValue:
@@ -68,12 +63,8 @@ def _scaled(lengths: Sequence[int], bits: float | None, n_strings: int) -> Compa
     if bits is not None:
         encoder.answer_weight_D1.data *= -math.log(math.expm1(bits * math.log(2.0))) / _LEAST_LOGIT
     most, are_right = _most_bits(encoder, "first", lengths, n_strings)
-    return ComparedValue(
-        name=f"Proposition 3, FIRST{'' if bits is None else ', answer enlarged'}: most bits at any length",
-        published=f"at most {at_most:.4g}",
-        ours=most,
-        agrees=are_right and most <= at_most,
-    )
+    name = f"Proposition 3, FIRST{'' if bits is None else ', answer enlarged'}: most bits at any length"
+    return value_row(name, most, f"at most {at_most:.4g}", agrees=are_right and most <= at_most)
 
 
 def _most_bits(encoder: Encoder, language: str, lengths: Sequence[int], n_strings: int) -> tuple[float, bool]:

@@ -8,10 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.reproduction.bounded import bounded_mean_intervals
-from attnsweep.reproduction.rows import Bounds
+from attnsweep.reproduction.rows import Bounds, bounded_mean_intervals
+from attnsweep.reproduction.trained import queried
 
 STEPS_PER_EPOCH = 100
 """Steps per epoch in the paper. A sweep's own epochs only set how often it measures."""
@@ -29,7 +28,7 @@ select param_attention_scale, param_train_length, metric, step, list(value order
 from curves join trainings using (training_id, trial, replicate)
 where list_contains(?, metric) group by all order by all
 """
-_LENGTH = "select any_value(coalesce(param_longest_test_length, 1000)), count(*) from trainings"
+_LENGTH = "select any_value(coalesce(param_longest_test_length, 1000)) from trainings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +85,14 @@ Curves = Mapping[tuple[Cell, str], Curve]
 
 def longest_test_length(sweep: SweepDirectory) -> int:
     """The length of the longest test strings."""
-    with Ledger(sweep.place).connect() as connection:
-        [(length, _)] = connection.execute(_LENGTH).fetchall()
+    [(length,)] = queried(sweep, _LENGTH)
     return int(length)
 
 
 def read_curves(sweep: SweepDirectory, metrics: Sequence[str]) -> Curves:
     """The curves of every configuration, by scale and increasing length."""
-    with Ledger(sweep.place).connect() as connection:
-        rows = connection.execute(_CURVES, [list(metrics)]).fetchall()
     points: dict[tuple[Cell, str], list[tuple[int, list[float]]]] = {}
-    for scale, length, metric, step, values in rows:
+    for scale, length, metric, step, values in queried(sweep, _CURVES, list(metrics)):
         points.setdefault((Cell(scale, length), metric), []).append((step, values))
     return {
         key: Curve(np.array([step for step, _ in each]) / STEPS_PER_EPOCH, [np.array(values) for _, values in each])
@@ -129,7 +125,9 @@ def draw_curves(curves: Curves, panels: Sequence[Panel]) -> Figure:
     for row, panel in zip(axes, panels, strict=True):
         row[0].set_ylabel(panel.label, fontsize=8)
         for place, scale in zip(row, scales, strict=True):
-            _frame(place, panel)
+            frame(place, panel.chance)
+            if panel.limits is not None:
+                place.set_ylim(*panel.limits)
             for cell in cells:
                 if cell.attention_scale == scale:
                     ends = panel.ends or from_zero(curves, panel.metric)
@@ -152,11 +150,10 @@ def draw_curves(curves: Curves, panels: Sequence[Panel]) -> Figure:
     return figure
 
 
-def _frame(place: Axes, panel: Panel) -> None:
-    if panel.chance is not None:
-        place.axhline(panel.chance, color="0.55", linewidth=0.8, linestyle=(0, (2, 2)))
-    if panel.limits is not None:
-        place.set_ylim(*panel.limits)
+def frame(place: Axes, chance: float | None = None) -> None:
+    """Grid and ticks; a dashed line where guessing is, if that is known."""
+    if chance is not None:
+        place.axhline(chance, color="0.55", linewidth=0.8, linestyle=(0, (2, 2)))
     place.grid(color="0.93", linewidth=0.6)
     place.set_axisbelow(True)
     place.spines[["top", "right"]].set_visible(False)

@@ -10,12 +10,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
 
+from attnsweep.reproduction.chiang.curves import frame
+from attnsweep.reproduction.chiang.encoders import exact_first, exact_parity, with_layer_norm
 from attnsweep.reproduction.chiang.exact import Answers, answers
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
+from attnsweep.reproduction.rows import value_row
 from attnsweep.workloads.formal_languages.encoder import Encoder
-from attnsweep.workloads.formal_languages.exact import with_layer_norm
-from attnsweep.workloads.formal_languages.exact_first import exact_first
-from attnsweep.workloads.formal_languages.exact_parity import exact_parity
 
 LENGTHS = {
     "first": (*range(1, 11), *(round(10 ** (1 + step / 15)) for step in range(1, 31))),
@@ -44,14 +44,14 @@ _NONE, _SMALL, _ZERO = _FORMS
 Found = Mapping[tuple[str, _Form], Sequence[Answers]]
 
 
-def reproduce(directory: Path, console: Console) -> Comparison:
-    """Lets the exact transformers answer random strings of many lengths."""
+def reproduce(
+    directory: Path,
+    console: Console,
+    lengths: Mapping[str, Sequence[int]] = LENGTHS,
+    n_strings: int = N_STRINGS,
+) -> Comparison:
+    """Lets the exact transformers answer random strings of many lengths, `n_strings` of each."""
     console.print("answering random strings by the exact transformers, up to length 1,000")
-    return compare(directory, LENGTHS, N_STRINGS)
-
-
-def compare(directory: Path, lengths: Mapping[str, Sequence[int]], n_strings: int) -> Comparison:
-    """The figure and its claims at these lengths, with `n_strings` strings each."""
     found = {
         (language, form): [
             answers(_encoder(language, form), language, length, n_strings) for length in lengths[language]
@@ -88,20 +88,13 @@ def _claims(language: str, lengths: Sequence[int], found: Found) -> list[Compare
     accuracy = min(each.accuracy for form in _FORMS for each in found[language, form])
     bits = [each.mean_bits for each in zero]
     spread = max(bits) - min(bits)
+    one, better = small[0].mean_bits, f"better, grows (n = {short}: {small[0].mean_bits:.4f})"
     return [
         _bits_row(f"{name}, no LN: bits at n = {long}", none[-1], "goes to 1", above=0.99),
-        _bits_row(
-            f"{name}, LN 1e-5: bits at n = {long}",
-            small[-1],
-            f"better, grows (n = {short}: {small[0].mean_bits:.4f})",
-            above=small[0].mean_bits,
-            below=none[-1].mean_bits,
-        ),
+        _bits_row(f"{name}, LN 1e-5: bits at n = {long}", small[-1], better, above=one, below=none[-1].mean_bits),
         _bits_row(f"{name}, LN 0: bits at n = {long}", zero[-1], None),
-        ComparedValue(
-            name=f"{name}, LN 0: largest less smallest, bits", published="flat", ours=spread, agrees=spread < 1e-6
-        ),
-        ComparedValue(name=f"{name}: lowest accuracy at any n", published=1.0, ours=accuracy, agrees=accuracy == 1.0),
+        value_row(f"{name}, LN 0: largest less smallest, bits", spread, "flat", agrees=spread < 1e-6),
+        value_row(f"{name}: lowest accuracy at any n", accuracy, 1.0, agrees=accuracy == 1.0),
     ]
 
 
@@ -127,21 +120,15 @@ def _bits_row(
 ) -> ComparedValue:
     half = 1.96 * found.standard_error_bits
     low, high = found.mean_bits - half, found.mean_bits + half
-    return ComparedValue(
-        name=name,
-        published=published,
-        ours=found.mean_bits,
-        low=low,
-        high=high,
-        agrees=None if above is None else bool(low > above and high < below),
-    )
+    agrees = None if above is None else bool(low > above and high < below)
+    return ComparedValue(name=name, published=published, ours=found.mean_bits, low=low, high=high, agrees=agrees)
 
 
 def _figure(lengths: Mapping[str, Sequence[int]], found: Found) -> Figure:
     figure = Figure(figsize=(3.0 * len(lengths) + 0.4, 2.9), layout="constrained", dpi=200)
     panels = figure.subplots(1, len(lengths), sharey=True, squeeze=False)[0]
     for panel, (language, at) in zip(panels, lengths.items(), strict=True):
-        panel.axhline(1.0, color="0.55", linewidth=0.8, linestyle=(0, (2, 2)))
+        frame(panel, 1.0)
         for form in _FORMS:
             bits = [each.mean_bits for each in found[language, form]]
             panel.plot(at, bits, form.line, color=form.colour, linewidth=1.4, marker="o", markersize=2, label=form.name)
@@ -149,10 +136,6 @@ def _figure(lengths: Mapping[str, Sequence[int]], found: Found) -> Figure:
         panel.set_title(language.upper(), fontsize=9)
         panel.set_xlabel("length $n$ of the strings", fontsize=8)
         panel.set_ylim(0.0, 1.05)
-        panel.grid(color="0.93", linewidth=0.6)
-        panel.set_axisbelow(True)
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.tick_params(labelsize=7)
     panels[0].set_ylabel("cross-entropy (bits a string)", fontsize=8)
     handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=len(_FORMS), frameon=False, fontsize=8)

@@ -8,12 +8,12 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.console import Console
 
+from attnsweep.reproduction.chiang.curves import frame
+from attnsweep.reproduction.chiang.encoders import exact_parity, with_layer_norm
 from attnsweep.reproduction.chiang.exact import Answers, answers
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.rows import share_row
+from attnsweep.reproduction.rows import share_row, value_row
 from attnsweep.workloads.formal_languages.encoder import Encoder
-from attnsweep.workloads.formal_languages.exact import with_layer_norm
-from attnsweep.workloads.formal_languages.exact_parity import exact_parity
 
 LENGTH = 100
 N_STRINGS = 100
@@ -25,42 +25,33 @@ _TURN_BITS = 0.5
 """A turn of the cross-entropy counts if it is larger: another draw of strings changes it by less."""
 
 
-def reproduce(directory: Path, console: Console) -> Comparison:
-    """Lets exact PARITY (layer norm with epsilon 0) answer, with its counting weight at values around 1."""
+def reproduce(
+    directory: Path,
+    console: Console,
+    length: int = LENGTH,
+    weights: NDArray[np.float64] = WEIGHTS,
+    n_strings: int = N_STRINGS,
+) -> Comparison:
+    """Lets exact PARITY (layer norm with epsilon 0) answer, with its counting weight at these values and at 1."""
     console.print("answering random strings with a counting weight that is off")
-    return compare(directory, LENGTH, WEIGHTS, N_STRINGS)
-
-
-def compare(directory: Path, length: int, weights: NDArray[np.float64], n_strings: int) -> Comparison:
-    """The figure at these weights and at 1, and its claims."""
     weights = np.union1d(weights, [1.0])
     found = [answers(_parity(float(weight)), "parity", length, n_strings) for weight in weights]
     bits = np.array([each.mean_bits for each in found])
     accuracy = np.array([each.accuracy for each in found])
     centre = int(np.searchsorted(weights, 1.0))
     low, high = _around(weights, accuracy, centre)
-    n_below = int((accuracy < 0.5).sum())
+    n_right, n_below = int(found[centre].is_right_B.sum()), int((accuracy < 0.5).sum())
+    below = "weights at which accuracy is below 1/2"
     return Comparison(
         title=f"chiang-fig3: exact PARITY by its counting weight, n = {length}",
         source="Chiang & Cholak 2022, section 4, Figure 3",
         rows=[
-            share_row(
-                "weight 1: accuracy",
-                int(found[centre].is_right_B.sum()),
-                n_strings,
-                published="1",
-                agrees_within=(_SURELY_RIGHT, 1.0),
-            ),
-            ComparedValue(name="weight 1: bits", published=None, ours=bits[centre]),
-            ComparedValue(name="accuracy 1 at all weights from, to", published=None, ours=f"{low:.4g}, {high:.4g}"),
+            share_row("weight 1: accuracy", n_right, n_strings, published="1", agrees_within=(_SURELY_RIGHT, 1.0)),
+            value_row("weight 1: bits", bits[centre]),
+            value_row("accuracy 1 at all weights from, to", f"{low:.4g}, {high:.4g}"),
             _turns_row("bits", bits, _TURN_BITS),
             _turns_row("accuracy", accuracy, 2.0 * _half_interval(n_strings)),
-            ComparedValue(
-                name="weights at which accuracy is below 1/2",
-                published="oscillates",
-                ours=f"{n_below} of {weights.size}",
-                agrees=n_below > 0,
-            ),
+            value_row(below, f"{n_below} of {weights.size}", "oscillates", agrees=n_below > 0),
         ],
         figures=save_figure(_figure(weights, found, length), directory, "chiang-fig3"),
         notes=[
@@ -92,9 +83,7 @@ def _around(weights: NDArray[np.float64], accuracy: NDArray[np.float64], centre:
 
 def _turns_row(name: str, values: NDArray[np.float64], least: float) -> ComparedValue:
     n_turns = count_turns(values, least)
-    return ComparedValue(
-        name=f"turns of the {name}", published="oscillates rapidly", ours=float(n_turns), agrees=n_turns >= 10
-    )
+    return value_row(f"turns of the {name}", float(n_turns), "oscillates rapidly", agrees=n_turns >= 10)
 
 
 def count_turns(values: Sequence[float] | NDArray[np.float64], least: float) -> int:
@@ -118,15 +107,11 @@ def _figure(weights: NDArray[np.float64], found: Sequence[Answers], length: int)
         (upper, [each.mean_bits for each in found], "cross-entropy (bits a string)", 1.0),
         (lower, [each.accuracy for each in found], "accuracy", 0.5),
     ):
-        panel.axhline(chance, color="0.55", linewidth=0.8, linestyle=(0, (2, 2)))
+        frame(panel, chance)
         panel.axvline(1.0, color="#D55E00", linewidth=0.8)
         panel.plot(weights, values, color=_BLUE, linewidth=1.0)
         panel.set_ylabel(label, fontsize=8)
         panel.set_ylim(bottom=0.0)
-        panel.grid(color="0.93", linewidth=0.6)
-        panel.set_axisbelow(True)
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.tick_params(labelsize=7)
     lower.set_xlabel(f"weight that counts the 1s (1 is right), strings of length {length}", fontsize=8)
     lower.set_xlim(float(weights[0]), float(weights[-1]))
     return figure

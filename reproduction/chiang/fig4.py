@@ -1,13 +1,15 @@
-"""Figure 4 of Chiang & Cholak 2022: FIRST learned from strings of one length, tested at length 1,000."""
+"""Figure 4 of Chiang & Cholak 2022: FIRST learned from strings of one length, tested at length 1,000. And PARITY with
+the same set-up, of which they report that it is never learned.
+"""
 
 import itertools
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-
-from rich.console import Console
+from typing import Unpack
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.reproduction.bounded import bounded_difference_row, bounded_mean_row
 from attnsweep.reproduction.chiang.curves import (
     STEPS_PER_EPOCH,
     Cell,
@@ -20,8 +22,7 @@ from attnsweep.reproduction.chiang.curves import (
     read_curves,
 )
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.rows import ABOVE_ZERO, Bounds, share_row
-from attnsweep.reproduction.swept import swept
+from attnsweep.reproduction.rows import ABOVE_ZERO, Claim, bounded_difference_row, bounded_mean_row, share_row
 
 NEAR_CHANCE = (0.4, 0.6)
 """Mean accuracies that count as hardly better than guessing."""
@@ -38,33 +39,16 @@ _WHAT_IS_SCALED = {
 }
 
 
-def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains 4 lengths x 2 scales x 100 seeds for 100 epochs."""
-    return compare(swept("chiang_fig4", directory, console, engine="auto"), directory, "chiang-fig4")
-
-
-def reproduce_long(directory: Path, console: Console) -> Comparison:
-    """Trains the same for 1,000 epochs: do the claims hold once all lengths are learned?"""
-    return compare(swept("chiang_fig4_long", directory, console, engine="auto"), directory, "chiang-fig4-long")
-
-
-def reproduce_logits(directory: Path, console: Console) -> Comparison:
-    """Trains the scaled half with the scale of equation 2, which the authors' code does not use."""
-    return compare(swept("chiang_fig4_logits", directory, console, engine="auto"), directory, "chiang-fig4-logits")
-
-
-def compare(sweep: SweepDirectory, directory: Path, name: str) -> Comparison:
+def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
     """Reads a finished sweep, draws its curves, and compares their ends with the paper's claims."""
+    name = sweep.spec.name.replace("_", "-")
     length = longest_test_length(sweep)
     bits, accuracy, attention = f"cross_entropy_{length}", f"accuracy_{length}", f"first_attention_{length}"
     curves = read_curves(sweep, (bits, accuracy, attention, "eval_loss"))
-    figure = draw_curves(
-        curves,
-        (
-            Panel(metric=bits, label=f"cross-entropy at {length}\n(bits)", chance=1.0),
-            Panel(metric=accuracy, label=f"accuracy at {length}", chance=0.5, limits=(0.35, 1.02), ends=ACCURACIES),
-            Panel(metric=attention, label="CLS's attention to\nposition 1, both layers"),
-        ),
+    panels = (
+        Panel(metric=bits, label=f"cross-entropy at {length}\n(bits)", chance=1.0),
+        _accuracy_panel(accuracy, f"accuracy at {length}"),
+        Panel(metric=attention, label="CLS's attention to\nposition 1, both layers"),
     )
     n_epochs = max(curve.epochs[-1] for curve in curves.values())
     return Comparison(
@@ -74,7 +58,7 @@ def compare(sweep: SweepDirectory, directory: Path, name: str) -> Comparison:
             *itertools.chain.from_iterable(_cell_rows(cell, curves, bits, accuracy) for cell in cells_of(curves)),
             *_claims(curves, bits, accuracy),
         ],
-        figures=save_figure(figure, directory, name),
+        figures=save_figure(draw_curves(curves, panels), directory, name),
         notes=[
             *(
                 words
@@ -93,6 +77,10 @@ def compare(sweep: SweepDirectory, directory: Path, name: str) -> Comparison:
     )
 
 
+def _accuracy_panel(metric: str, label: str) -> Panel:
+    return Panel(metric=metric, label=label, chance=0.5, limits=(0.35, 1.02), ends=ACCURACIES)
+
+
 def _cell_rows(cell: Cell, curves: Curves, bits: str, accuracy: str) -> list[ComparedValue]:
     right, name = curves[cell, accuracy].final, _name(cell)
     return [
@@ -102,52 +90,76 @@ def _cell_rows(cell: Cell, curves: Curves, bits: str, accuracy: str) -> list[Com
     ]
 
 
-def _claims(curves: Curves, bits: str, accuracy: str) -> list[ComparedValue]:
+def _claims(curves: Curves, bits: str, accuracy: str) -> Iterator[ComparedValue]:
     """The paper's claims, in its order."""
-    unscaled = [cell for cell in cells_of(curves) if not cell.is_scaled]
-    scaled = [cell for cell in cells_of(curves) if cell.is_scaled]
-    right = {cell: curves[cell, accuracy].final for cell in (*unscaled, *scaled)}
-    return [
-        *(
-            bounded_mean_row(
-                f"{_name(shortest)}: accuracy",
-                right[shortest],
-                ACCURACIES,
-                published="near chance",
-                agrees_within=NEAR_CHANCE,
-            )
-            for shortest in unscaled[:1]
-        ),
-        *(
-            bounded_difference_row(
-                f"{_name(longer)} above {shorter.train_length}, accuracy",
-                right[longer],
-                right[shorter],
-                ACCURACIES,
-                published="longer is better",
-                agrees_within=ABOVE_ZERO,
-            )
-            for shorter, longer in itertools.pairwise(unscaled)
-        ),
-        *(_perfect_row(cell, right[cell], "not perfect", (0.0, math.nextafter(1.0, 0.0))) for cell in unscaled),
-        *(_near_zero_row(cell, curves[cell, bits].final) for cell in scaled),
-        *(_perfect_row(cell, right[cell], "all", (NEARLY_ALL, 1.0)) for cell in scaled),
-    ]
+    unscaled, scaled = ([cell for cell in cells_of(curves) if cell.is_scaled == each] for each in (False, True))
+    right = {cell: curves[cell, accuracy].final for cell in cells_of(curves)}
+    for cell in unscaled[:1]:
+        claim: Claim = {"published": "near chance", "agrees_within": NEAR_CHANCE}
+        yield bounded_mean_row(f"{_name(cell)}: accuracy", right[cell], ACCURACIES, **claim)
+    for shorter, longer in itertools.pairwise(unscaled):
+        name = f"{_name(longer)} above {shorter.train_length}, accuracy"
+        claim = {"published": "longer is better", "agrees_within": ABOVE_ZERO}
+        yield bounded_difference_row(name, right[longer], right[shorter], ACCURACIES, **claim)
+    for cell in unscaled:
+        yield _perfect_row(cell, right[cell], published="not perfect", agrees_within=(0.0, math.nextafter(1.0, 0.0)))
+    for cell in scaled:
+        name = f"{_name(cell)}: share of seeds below {NEAR_ZERO_BITS:g} bits"
+        near = [value < NEAR_ZERO_BITS for value in curves[cell, bits].final]
+        yield share_row(name, sum(near), len(near), published="all at ~0", agrees_within=(NEARLY_ALL, 1.0))
+    for cell in scaled:
+        yield _perfect_row(cell, right[cell], published="all", agrees_within=(NEARLY_ALL, 1.0))
 
 
-def _perfect_row(
-    cell: Cell, right: list[float], published: str | None = None, agrees_within: Bounds | None = None
-) -> ComparedValue:
-    name = f"{_name(cell)}: share of seeds with accuracy 1"
+def _perfect_row(cell: Cell, right: list[float], **claim: Unpack[Claim]) -> ComparedValue:
     n_perfect = sum(value == 1.0 for value in right)
-    return share_row(name, n_perfect, len(right), published=published, agrees_within=agrees_within)
-
-
-def _near_zero_row(cell: Cell, bits: list[float]) -> ComparedValue:
-    name = f"{_name(cell)}: share of seeds below {NEAR_ZERO_BITS:g} bits"
-    n_near = sum(value < NEAR_ZERO_BITS for value in bits)
-    return share_row(name, n_near, len(bits), published="all at ~0", agrees_within=(NEARLY_ALL, 1.0))
+    return share_row(f"{_name(cell)}: share of seeds with accuracy 1", n_perfect, len(right), **claim)
 
 
 def _name(cell: Cell) -> str:
     return f"{'scaled' if cell.is_scaled else 'unscaled'}, n = {cell.train_length}"
+
+
+CHANCE = NEAR_CHANCE
+"""Mean accuracies that count as chance."""
+
+
+def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
+    """Reads a finished sweep, and draws its curves."""
+    length = longest_test_length(sweep)
+    test_accuracy = f"accuracy_{length}"
+    curves = read_curves(sweep, ("eval_loss", "accuracy", test_accuracy))
+    panels = (
+        Panel(metric="eval_loss", label="cross-entropy at the\ntraining length (bits)", chance=1.0),
+        _accuracy_panel("accuracy", "accuracy at the\ntraining length"),
+        _accuracy_panel(test_accuracy, f"accuracy at {length}"),
+    )
+    return Comparison(
+        title="chiang-parity: PARITY with the set-up of Figure 4",
+        source="Chiang & Cholak 2022, section 3.1",
+        rows=[row for cell in cells_of(curves) for row in _parity_rows(cell, curves, test_accuracy, length)],
+        figures=save_figure(draw_curves(curves, panels), directory, "chiang-parity"),
+        notes=[
+            "Positions are encoded as i/n and cos(i pi). Width, learning rate, initialization, strings and epochs are "
+            "those of Figure 4.",
+            f"'Chance' is read as a mean accuracy within {CHANCE[0]:g}..{CHANCE[1]:g}; the paper gives no numbers.",
+            "Half of all strings have odd parity, so an encoder that knows only its own strings guesses at others.",
+        ],
+    )
+
+
+def _undecided(row: ComparedValue) -> ComparedValue:
+    """A mean near chance whose interval reaches beyond what counts as chance decides nothing."""
+    return replace(row, agrees=None) if not row.agrees and CHANCE[0] <= float(row.ours) <= CHANCE[1] else row
+
+
+def _parity_rows(cell: Cell, curves: Curves, test_accuracy: str, length: int) -> list[ComparedValue]:
+    own, test, name = curves[cell, "accuracy"].final, curves[cell, test_accuracy].final, _name(cell)
+    none: Claim = {"published": "none", "agrees_within": (0.0, 0.2)}
+    return [
+        *(
+            _undecided(bounded_mean_row(f"{name}: {at}", values, ACCURACIES, published="chance", agrees_within=CHANCE))
+            for at, values in (("accuracy at that length", own), (f"accuracy at {length}", test))
+        ),
+        share_row(f"{name}: seeds that learn it", sum(value == 1.0 for value in own), len(own), **none),
+    ]

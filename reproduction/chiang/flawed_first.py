@@ -8,11 +8,11 @@ import torch
 from matplotlib.figure import Figure
 from rich.console import Console
 
+from attnsweep.reproduction.chiang.encoders import flawed_first
 from attnsweep.reproduction.chiang.exact import answers, logits
-from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.rows import share_row
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, framed, save_figure
+from attnsweep.reproduction.rows import share_row, value_row
 from attnsweep.workloads.formal_languages.encoder import Encoder
-from attnsweep.workloads.formal_languages.exact_first import flawed_first
 
 LIMITS = (10.5, 100.5)
 """e^c of the strengths c: a string of this length is the longest that must be right."""
@@ -21,14 +21,15 @@ N_STRINGS = 1000
 _SCALED = "log_n_inv_sqrt_d"
 
 
-def reproduce(directory: Path, console: Console) -> Comparison:
-    """Lets the one-layer transformer answer its hardest strings, and random ones."""
-    console.print("answering strings by the flawed transformer, up to length 10,000")
-    return compare(directory, LIMITS, LENGTHS, N_STRINGS)
-
-
-def compare(directory: Path, limits: Sequence[float], lengths: Sequence[int], n_strings: int) -> Comparison:
-    """The claims for strengths with these e^c, at these lengths."""
+def reproduce(
+    directory: Path,
+    console: Console,
+    limits: Sequence[float] = LIMITS,
+    lengths: Sequence[int] = LENGTHS,
+    n_strings: int = N_STRINGS,
+) -> Comparison:
+    """Lets the one-layer transformer, of strengths with these e^c, answer its hardest strings, and random ones."""
+    console.print(f"answering strings by the flawed transformer, up to length {lengths[-1]:,}")
     rows: list[ComparedValue] = []
     accuracies: dict[str, list[float]] = {}
     for limit in limits:
@@ -36,13 +37,9 @@ def compare(directory: Path, limits: Sequence[float], lengths: Sequence[int], n_
         encoder = flawed_first(math.log(limit))
         accuracies[name] = [answers(encoder, "first", length, n_strings).accuracy for length in lengths]
         longest, expected = _longest_right(encoder, math.ceil(2 * limit)), math.ceil(limit) - 1
+        right = "longest length at which 10...0 and 01...1 are right"
         rows += [
-            ComparedValue(
-                name=f"{name}: longest length at which 10...0 and 01...1 are right",
-                published=f"{expected} (n - 1 < e^c)",
-                ours=longest,
-                agrees=longest == expected,
-            ),
+            value_row(f"{name}: {right}", longest, f"{expected} (n - 1 < e^c)", agrees=longest == expected),
             _accuracy_row(f"{name}: accuracy at {lengths[-1]:,}", accuracies[name][-1], n_strings, "below 1"),
         ]
     scaled = flawed_first(1.0, _SCALED)
@@ -50,14 +47,8 @@ def compare(directory: Path, limits: Sequence[float], lengths: Sequence[int], n_
         answers(scaled, "first", length, n_strings).accuracy for length in lengths
     ]
     are_right = [_hardest_are_right(scaled, length) for length in lengths]
-    rows.append(
-        ComparedValue(
-            name=f"c = 1, logits times log n: lengths of {len(lengths)} at which 10...0 and 01...1 are right",
-            published=len(lengths),
-            ours=sum(are_right),
-            agrees=all(are_right),
-        )
-    )
+    name = f"c = 1, logits times log n: lengths of {len(lengths)} at which 10...0 and 01...1 are right"
+    rows.append(value_row(name, sum(are_right), len(lengths), agrees=all(are_right)))
     return Comparison(
         title="chiang-flawed-first: FIRST by one layer that fails on long strings",
         source="Chiang & Cholak 2022, section 5.2",
@@ -99,9 +90,6 @@ def _figure(lengths: Sequence[int], accuracies: dict[str, list[float]]) -> Figur
     panel.axhline(0.5, color="0.55", linewidth=0.8, linestyle=(0, (2, 2)))
     for (name, values), colour in zip(accuracies.items(), ("#D55E00", "#009E73", "#0072B2"), strict=False):
         panel.plot(lengths, values, color=colour, marker="o", markersize=3, linewidth=1.2, label=name)
-    panel.set_xscale("log")
-    panel.set_xlabel("length of the string")
-    panel.set_ylabel("accuracy")
+    framed(panel, xscale="log", xlabel="length of the string", ylabel="accuracy")
     panel.legend(frameon=False, fontsize=7)
-    panel.spines[["top", "right"]].set_visible(False)
     return figure

@@ -8,9 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.reproduction.claims.agreement import FAMILY_ERROR, Measured, effective_n
+from attnsweep.reproduction.claims.agreement import FAMILY_ERROR, Measured, Tested, effective_n, verdicts, write_record
 from attnsweep.reproduction.claims.claim import Stated, load_claims
-from attnsweep.reproduction.claims.recorded import Tested, verdicts, write_record
 from attnsweep.reproduction.claims.sources import SWEPT, Numbers, Run, measure, measure_ledger, measure_sweep
 from attnsweep.workloads.errors import UserError, did_you_mean
 

@@ -4,6 +4,7 @@ A source gives numbers by the name of their row. In-process studies take their t
 sweep behind a reproduction runs with another `--seed`, in this process.
 """
 
+import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,29 +18,12 @@ from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooled_rate
 from attnsweep.orchestrator.running.session import run_or_resume
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
-from attnsweep.reproduction.chiang import fig4, parity, table1
+from attnsweep.reproduction.catalog import REPRODUCTIONS
 from attnsweep.reproduction.claims.claim import Trained
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
-from attnsweep.reproduction.shin import fig1, fig2, fig3
-from attnsweep.reproduction.studies import (
-    full_models,
-    gpt_stages,
-    induction_changed,
-    metric,
-    metric_full,
-    mission_pairs,
-    mission_samplers,
-    mission_translators,
-    positional_heads,
-    positional_power,
-    positions,
-    precision,
-    promoted,
-    translator_heads,
-    translator_structure,
-)
-from attnsweep.reproduction.swept import swept
-from attnsweep.reproduction.threads import one_thread
+from attnsweep.reproduction.shin import figures
+from attnsweep.reproduction.studies import gpt, metric, positions, precision, promoted, translators
+from attnsweep.reproduction.trained import one_thread, swept
 from attnsweep.search_spaces.loading import assignments, load_sweep
 from attnsweep.workloads.errors import UserError
 
@@ -119,43 +103,33 @@ def _stuck(sweep: SweepDirectory, _: Path) -> Numbers:
     return {} if interval is None else {"stuck": interval}
 
 
-def _compared(compare: Callable[..., Comparison], *more: str) -> Callable[[SweepDirectory, Path], Numbers]:
-    return lambda sweep, directory: numbers_of(compare(sweep, directory, *more))
+def _compared(function: str) -> Callable[[SweepDirectory, Path], Numbers]:
+    compare: Callable[[SweepDirectory, Path], Comparison] = pkgutil.resolve_name(function)
+    return lambda sweep, directory: numbers_of(compare(sweep, directory))
 
 
 def _promoted(sweep: SweepDirectory, directory: Path) -> Numbers:
     return numbers_of(promoted.compare(sweep, directory, Console(stderr=True)))
 
 
+_REPRODUCED = {each.name: (each.sweep, _compared(each.function)) for each in REPRODUCTIONS if each.sweep}
+_SAMPLED = _compared("attnsweep.reproduction.studies.mission_pairs:compare_sampler")
 SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
+    **_REPRODUCED,
     "quickstart": ("quickstart", _quickstart),
-    "precision": ("precision_border", lambda sweep, _: _numbers(precision.sweep_rows(sweep))),
-    "shin-fig1": ("shin_solution_2", _compared(fig1.compare)),
-    "shin-fig2": ("shin_flavours", _compared(fig2.compare)),
-    "shin-fig2-full": ("shin_flavours_full", _compared(fig2.compare)),
-    "shin-fig3-full": ("shin_flavours_full", lambda sweep, _: _numbers(fig3.block_rows(sweep))),
-    "chiang-fig4": ("chiang_fig4", _compared(fig4.compare, "chiang-fig4")),
-    "chiang-fig4-long": ("chiang_fig4_long", _compared(fig4.compare, "chiang-fig4-long")),
-    "chiang-fig4-logits": ("chiang_fig4_logits", _compared(fig4.compare, "chiang-fig4-logits")),
-    "chiang-parity": ("chiang_parity", _compared(parity.compare)),
-    "chiang-table1": ("translation_lengths", _compared(table1.compare)),
     "first-lengths": ("first_lengths", _stuck),
     "parity-learnability": ("parity_learnability", _stuck),
-    "gpt-stages": ("gpt_stages", _compared(gpt_stages.compare)),
-    "zeros-full": ("stuck_full", _compared(full_models.compare)),
+    "precision": ("precision_border", lambda sweep, _: _numbers(precision.sweep_rows(sweep))),
+    "shin-fig2-full": ("shin_flavours_full", _REPRODUCED["shin-fig2"][1]),
+    "shin-fig3-full": ("shin_flavours_full", lambda sweep, _: _numbers(figures.block_rows(sweep))),
     "zeros-promoted": ("mission_pairs", _promoted),
-    "mission-pairs": ("mission_pairs", _compared(mission_pairs.compare)),
-    "mission-pairs-random": ("mission_pairs", _compared(mission_samplers.compare, "random")),
-    "mission-pairs-tpe": ("mission_pairs_tpe", _compared(mission_samplers.compare, "tpe")),
-    "mission-pairs-boundary": ("mission_pairs_boundary", _compared(mission_samplers.compare, "boundary")),
-    "mission-translators": ("mission_random", _compared(mission_translators.compare)),
-    "chiang-table1-text": ("translation_lengths", _compared(table1.compare)),
-    "positional-heads": ("positional_heads", _compared(positional_heads.compare)),
-    "positional-text": ("positional_heads", _compared(positional_heads.compare)),
-    "translator-heads": ("head_roles", _compared(translator_heads.compare)),
-    "translator-structure": ("attention_structure", _compared(translator_structure.compare)),
+    "mission-pairs-random": ("mission_pairs", _SAMPLED),
+    "mission-pairs-tpe": ("mission_pairs_tpe", _SAMPLED),
+    "mission-pairs-boundary": ("mission_pairs_boundary", _SAMPLED),
+    "chiang-table1-text": _REPRODUCED["chiang-table1"],
+    "positional-text": _REPRODUCED["positional-heads"],
 }
-"""The sweep behind a source, and what reads it."""
+"""The sweep behind a source, and what reads it: those of reproductions, and more."""
 
 
 def _swept(name: str) -> Callable[[Run], Numbers]:
@@ -176,7 +150,7 @@ def _gpt_stages_long(run: Run) -> Numbers:
     )
     directory = run.directory / spec.name
     run_or_resume(spec, directory, _RESOURCES, run.console)
-    return numbers_of(gpt_stages.compare(SweepDirectory.open(directory), run.directory))
+    return numbers_of(gpt.compare_stages(SweepDirectory.open(directory), run.directory))
 
 
 def _runaways(learning_rate: float) -> Callable[[Run], Numbers]:
@@ -195,21 +169,22 @@ def _valley(run: Run) -> Numbers:
 
 def _metric(run: Run) -> Numbers:
     size = metric.Size(n_draws=1, first_draw=2 * run.seed)
-    found = numbers_of(metric.compare(run.directory, run.console, size))
+    found = numbers_of(metric.reproduce(run.directory, run.console, size))
     return {name.replace(f"draw {size.first_draw + 1},", "draw 1,"): numbers for name, numbers in found.items()}
 
 
 def _metric_full(run: Run) -> Numbers:
-    seeds = range(run.first_seed, run.first_seed + metric_full.N_SEEDS)
-    return numbers_of(metric_full.compare(run.console, metric_full.SIGMAS, seeds, metric_full.VALUES))
+    seeds = range(run.first_seed, run.first_seed + precision.N_FORM_SEEDS)
+    return numbers_of(precision.reproduce_forms(run.directory, run.console, seeds=seeds))
 
 
 def _induction_changed(run: Run) -> Numbers:
-    return numbers_of(induction_changed.compare(run.console, induction_changed.FIRST_SEED + run.first_seed))
+    return numbers_of(gpt.reproduce_changes(run.directory, run.console, gpt.FIRST_SEED + run.first_seed))
 
 
 def _power(run: Run) -> Numbers:
-    return numbers_of(positional_power.compare(run.console, positional_power.Size(first_seed=run.first_seed)))
+    size = translators.Size(first_seed=run.first_seed)
+    return numbers_of(translators.reproduce_power(run.directory, run.console, size))
 
 
 def _on_real_text(run: Run) -> Numbers:

@@ -10,7 +10,8 @@ from attnsweep.orchestrator.inspection.heads import Heads, heads_of
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.swept import swept
+from attnsweep.reproduction.rows import value_row
+from attnsweep.reproduction.trained import swept
 
 _SENTENCE = 9
 """The test sentence that is drawn."""
@@ -46,14 +47,10 @@ def _row(found: Heads, layer: int) -> ComparedValue:
     heads = [each for each in found.heads if each.layer == layer]
     many = f"{len(heads)} head" + "s" * (len(heads) > 1)
     roles = Counter((each.role or "not scored").replace("_", " ") for each in heads)
-    published = (
-        "positional, syntactic, rare words" if len(heads) > 1 and found.layer_title(layer) == "encoder_self" else None
-    )
-    return ComparedValue(
-        name=f"{many}, {found.layer_title(layer)}: roles",
-        published=published,
-        ours=", ".join(f"{role} {n}" for role, n in roles.most_common()),
-    )
+    is_published = len(heads) > 1 and found.layer_title(layer) == "encoder_self"
+    ours = ", ".join(f"{role} {n}" for role, n in roles.most_common())
+    published = "positional, syntactic, rare words" if is_published else None
+    return value_row(f"{many}, {found.layer_title(layer)}: roles", ours, published)
 
 
 def _table(found: Heads) -> tuple[str, list[list[str]]]:

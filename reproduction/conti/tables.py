@@ -15,9 +15,10 @@ from matplotlib.patches import Rectangle
 from rich.console import Console
 from torch import Tensor
 
-from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
+from attnsweep.reproduction.comparison import Comparison, save_figure
 from attnsweep.reproduction.conti.draws import N_DRAWS, draw_families
-from attnsweep.reproduction.threads import one_thread
+from attnsweep.reproduction.rows import value_row
+from attnsweep.reproduction.trained import one_thread
 from attnsweep.workloads.diagnostics.structure import (
     band_support,
     best_blocks,
@@ -121,6 +122,18 @@ def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n
     return SampledDistances(torch.stack([run.amin(0) for run in runs]), tuple(families[each] for each in nearest))
 
 
+def reproduce_table(
+    table: PublishedTable, directory: Path, console: Console, *, n_runs: int = N_RUNS, n_draws: int = N_DRAWS
+) -> Comparison:
+    """The table and the figure of the nearest blocks, with `n_draws` draws for each cell of the grid."""
+    heads = load_heads()
+    with one_thread():
+        console.print(f"drawing from the families, {n_runs} runs; then the exact distances")
+        figure = blocks_figure(heads, table.window, table.num_pos)
+        figures = save_figure(figure, directory, f"conti-table{table.number}")
+        return compare(table, heads, figures, n_runs=n_runs, n_draws=n_draws)
+
+
 def reproduce_table_6(directory: Path, console: Console) -> Comparison:
     """Table 6: the thesis's sampling procedure and the exact optimum."""
     return reproduce_table(TABLE_6, directory, console)
@@ -131,37 +144,20 @@ def reproduce_table_7(directory: Path, console: Console) -> Comparison:
     return reproduce_table(TABLE_7, directory, console)
 
 
-def reproduce_table(
-    table: PublishedTable, directory: Path, console: Console, *, n_runs: int = N_RUNS, n_draws: int = N_DRAWS
-) -> Comparison:
-    """The table and the figure of the nearest blocks, with `n_draws` draws for each cell of the grid."""
-    heads = load_heads()
-    with one_thread():
-        console.print(f"drawing from the families, {n_runs} runs; then the exact distances")
-        figures = save_figure(
-            blocks_figure(heads, table.window, table.num_pos), directory, f"conti-table{table.number}"
-        )
-        return compare(table, heads, figures, n_runs=n_runs, n_draws=n_draws)
-
-
 def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_runs: int, n_draws: int) -> Comparison:
     """Our distances beside the published ones, with `n_draws` draws for each cell of the grid."""
     w, p, T = table.window, table.num_pos, heads.shape[-1]
     sampled = sample_distances(heads, w, p, n_runs=n_runs, n_draws=n_draws)
     ours = sampled.distance.median(0).values.tolist()
     exact = exact_distances(heads, w, p)
+    drawn = [abs(each - published) <= TOLERANCE for each, published in zip(ours, table.distances, strict=True)]
     rows = [
-        ComparedValue(
-            name=f"head {head + 1}: by random draws",
-            published=published,
-            ours=ours[head],
-            agrees=abs(ours[head] - published) <= TOLERANCE,
-        )
-        for head, published in enumerate(table.distances)
+        value_row(f"head {at + 1}: by random draws", ours[at], published, agrees=drawn[at])
+        for at, published in enumerate(table.distances)
     ]
     rows += [
-        ComparedValue(name=f"head {head + 1}: exact optimum", published=published, ours=exact["nearest"][head].item())
-        for head, published in enumerate(table.distances)
+        value_row(f"head {at + 1}: exact optimum", exact["nearest"][at].item(), published)
+        for at, published in enumerate(table.distances)
     ]
     return Comparison(
         title=f"Least distances of eight heads to structured families, w = {w}, num_pos = {p}",
@@ -240,18 +236,13 @@ _TextTable = tuple[str, Sequence[Sequence[str]]]
 
 
 def _sampled_table(sampled: SampledDistances) -> _TextTable:
-    columns = zip(
-        sampled.distance.amin(0).tolist(),
-        sampled.distance.median(0).values.tolist(),
-        sampled.distance.amax(0).tolist(),
-        sampled.family,
-        strict=True,
-    )
+    found = sampled.distance
+    columns = zip(*(each.tolist() for each in (found.amin(0), found.median(0).values, found.amax(0))), strict=True)
     rows = [
-        [str(head + 1), f"{low:.2f}", f"{middle:.2f}", f"{high:.2f}", _FAMILIES[family]]
-        for head, (low, middle, high, family) in enumerate(columns)
+        [str(head), *(f"{each:.2f}" for each in of_head), _FAMILIES[family]]
+        for head, (of_head, family) in enumerate(zip(columns, sampled.family, strict=True), 1)
     ]
-    title = f"By random draws, {len(sampled.distance)} runs"
+    title = f"By random draws, {len(found)} runs"
     return title, [["head", "least", "median", "largest", "nearest draw is of"], *rows]
 
 
@@ -281,15 +272,10 @@ def _best_table(heads: Tensor) -> _TextTable:
     chosen = distances_to_blocks(heads).masked_fill(~is_block, torch.inf).flatten(1).argmin(1)
     test = permutation_test(heads, nearest)
     diagonal = permutation_test(heads, distances_to_diagonal)
+    z = zip(chosen.tolist(), test.distance, test.z, diagonal.z, strict=True)
     rows = [
-        [
-            str(head + 1),
-            f"{best // (T + 1) + 1}, {best % (T + 1)}",
-            f"{test.distance[head]:.2f}",
-            f"{test.z[head]:.1f}",
-            f"{diagonal.z[head]:.1f}",
-        ]
-        for head, best in enumerate(chosen.tolist())
+        [str(head), f"{best // (T + 1) + 1}, {best % (T + 1)}", f"{distance:.2f}", f"{of:.1f}", f"{of_s1:.1f}"]
+        for head, (best, distance, of, of_s1) in enumerate(z, 1)
     ]
     title = "Best w and p of S3, exact; z against shuffled rows (below -2: nearer than chance)"
     return title, [["head", "w, p", "S3(w, p)", "z", "z of S1"], *rows]

@@ -4,7 +4,7 @@ Axes: B text, M position, N category.
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -13,8 +13,9 @@ from rich.console import Console
 from torch import Tensor
 
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
+from attnsweep.reproduction.rows import value_row
+from attnsweep.reproduction.shin.solutions import SOLUTIONS, shift
 from attnsweep.workloads.category_pairs.attention import attend_by_token, one_hot_texts
-from attnsweep.workloads.category_pairs.handmade import SOLUTIONS, shift
 
 SMALL_SIZES = ((2, 2), (2, 5), (3, 4), (4, 3), (5, 2))
 """(N, M) whose texts are all answered."""
@@ -23,11 +24,7 @@ N_RANDOM_TEXTS = 200
 _TOLERANCE = 1e-10
 _EXAMPLE = ((0, 2, 1, 1), (0.0, 13.0, 32.0, 22.0))
 """X = (1, 3, 2, 2), counted from 0, and its answers for q*(a, b) = 10 a + b."""
-_TITLES = {
-    "solution_1": "solution 1",
-    "solution_2": "solution 2",
-    "solution_3": "solution 3",
-}
+_TITLES = {name: name.replace("_", " ") for name in SOLUTIONS}
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
@@ -48,8 +45,8 @@ def compare(n_random_texts: int, figures: list[Path]) -> Comparison:
         source="Shin & Matzinger 2025, sections 2.1-2.3",
         rows=[
             *(_row(name, form, sign, errors[name, form, sign]) for name, form, sign in errors if form == "printed"),
-            _difference("2, 3 as printed: off max(q*, 0) by", "-", _distance_from_cut(problems)),
-            _difference("1 as printed: off the form below by", "-", _distance_from_added(problems)),
+            _difference("2, 3 as printed: off max(q*, 0) by", None, _distance_from_cut(problems)),
+            _difference("1 as printed: off the form below by", None, _distance_from_added(problems)),
             *(_example_row(name) for name in SOLUTIONS),
             _difference("2, 3 corrected: answers differ by", "the same", _distance_of_2_and_3(problems)),
             _difference("diag(U^t X^t AX), diag(X^t A^t XU)", "the same", _distance_of_diagonals(problems)),
@@ -148,70 +145,58 @@ def _answers(name: str, target: Tensor, text: Tensor, *, printed: bool) -> Tenso
     return SOLUTIONS[name](target, text.shape[1], printed=printed).answers(text)[:, 1:]
 
 
+def _largest(problems: _Problems, sign: str, error: Callable[[Tensor, Tensor], Tensor]) -> float:
+    """The largest entry of an error, a function of q* and texts, over all problems."""
+    return torch.stack([error(_target(N, sign), text).abs().max() for N, _, text in problems]).max().item()
+
+
 def _largest_error(name: str, problems: _Problems, form: str, sign: str) -> float:
-    errors = []
-    for N, _, text in problems:
-        target = _target(N, sign)
-        errors.append((_answers(name, target, text, printed=form == "printed") - _by_pair(target, text)).abs().max())
-    return torch.stack(errors).max().item()
+    printed = form == "printed"
+    return _largest(problems, sign, lambda q, text: _answers(name, q, text, printed=printed) - _by_pair(q, text))
 
 
 def _distance_from_cut(problems: _Problems) -> float:
-    errors = []
-    for N, _, text in problems:
-        target = _target(N, "signed")
-        wanted = _by_pair(target.clamp_min(0.0), text)
-        errors += [
-            (_answers(name, target, text, printed=True) - wanted).abs().max() for name in ("solution_2", "solution_3")
-        ]
-    return torch.stack(errors).max().item()
+    def errors(q: Tensor, text: Tensor) -> Tensor:
+        second, third = (_answers(name, q, text, printed=True) for name in ("solution_2", "solution_3"))
+        wanted = _by_pair(q.clamp_min(0.0), text)
+        return torch.stack([second - wanted, third - wanted])
+
+    return _largest(problems, "signed", errors)
 
 
 def _distance_from_added(problems: _Problems) -> float:
-    errors = []
-    for N, _, text in problems:
-        target = _target(N, "signed")
-        wanted = _by_pair(printed_solution_1(target), text)
-        errors.append((_answers("solution_1", target, text, printed=True) - wanted).abs().max())
-    return torch.stack(errors).max().item()
+    def error(q: Tensor, text: Tensor) -> Tensor:
+        return _answers("solution_1", q, text, printed=True) - _by_pair(printed_solution_1(q), text)
+
+    return _largest(problems, "signed", error)
 
 
 def _distance_of_2_and_3(problems: _Problems) -> float:
-    errors = []
-    for N, _, text in problems:
-        target = _target(N, "signed")
-        second = _answers("solution_2", target, text, printed=False)
-        errors.append((second - _answers("solution_3", target, text, printed=False)).abs().max())
-    return torch.stack(errors).max().item()
+    def error(q: Tensor, text: Tensor) -> Tensor:
+        second, third = (_answers(name, q, text, printed=False) for name in ("solution_2", "solution_3"))
+        return second - third
+
+    return _largest(problems, "signed", error)
 
 
 def _distance_of_diagonals(problems: _Problems) -> float:
-    errors = []
-    for N, M, text in problems:
-        A, U = _target(N, "signed"), shift(M)
-        X = torch.eye(N, dtype=torch.float64)[text[:50]].mT
+    def error(A: Tensor, text: Tensor) -> Tensor:
+        U = shift(text.shape[1])
+        X = torch.eye(len(A), dtype=torch.float64)[text[:50]].mT
         left, right = U.T @ X.mT @ A @ X, X.mT @ A.T @ X @ U
-        errors.append((left.diagonal(dim1=1, dim2=2) - right.diagonal(dim1=1, dim2=2)).abs().max())
-    return torch.stack(errors).max().item()
+        return left.diagonal(dim1=1, dim2=2) - right.diagonal(dim1=1, dim2=2)
+
+    return _largest(problems, "signed", error)
 
 
 def _row(name: str, form: str, sign: str, error: float) -> ComparedValue:
-    return ComparedValue(
-        name=f"{_TITLES[name]} as {form}, {sign} q*",
-        published="exact",
-        ours=f"off by {error:.2g}" if error > _TOLERANCE else f"exact ({error:.0e})",
-        agrees=error <= _TOLERANCE,
-    )
+    ours = f"off by {error:.2g}" if error > _TOLERANCE else f"exact ({error:.0e})"
+    return value_row(f"{_TITLES[name]} as {form}, {sign} q*", ours, "exact", agrees=error <= _TOLERANCE)
 
 
-def _difference(name: str, published: str, distance: float) -> ComparedValue:
-    is_claimed = published != "-"
-    return ComparedValue(
-        name=name,
-        published=published if is_claimed else None,
-        ours=f"{distance:.1e}",
-        agrees=distance <= _TOLERANCE if is_claimed else None,
-    )
+def _difference(name: str, published: str | None, distance: float) -> ComparedValue:
+    agrees = None if published is None else distance <= _TOLERANCE
+    return value_row(name, f"{distance:.1e}", published, agrees=agrees)
 
 
 def _example_row(name: str) -> ComparedValue:
@@ -220,10 +205,10 @@ def _example_row(name: str) -> ComparedValue:
     target = 10 * table.unsqueeze(1) + table
     answers = SOLUTIONS[name](target, len(text)).answers(torch.tensor([text]))[0]
     expected = torch.tensor(wanted, dtype=torch.float64)
-    return ComparedValue(
-        name=f"{_TITLES[name]} corrected: example",
-        published=_listed(expected),
-        ours=_listed(answers),
+    return value_row(
+        f"{_TITLES[name]} corrected: example",
+        _listed(answers),
+        _listed(expected),
         agrees=bool((answers - expected).abs().max() <= _TOLERANCE),
     )
 

@@ -1,7 +1,7 @@
 """Shin & Matzinger 2025, section 3: checks of equations 3.7-3.9, 3.18, 3.33, 3.54 and the line before 3.71, and the
 stationary families found by search."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +9,10 @@ from rich.console import Console
 
 from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
+from attnsweep.reproduction.rows import value_row
+from attnsweep.reproduction.shin.equations import EquationCheck
+from attnsweep.reproduction.shin.equations_of_categories import checks_of_categories
+from attnsweep.reproduction.shin.equations_of_positions import checks_of_positions
 from attnsweep.reproduction.shin.zeros_figures import stationary_points_figure, valley_figure
 from attnsweep.reproduction.shin.zeros_search import (
     FAMILIES,
@@ -18,10 +22,7 @@ from attnsweep.reproduction.shin.zeros_search import (
     FoundPoints,
     find_points,
 )
-from attnsweep.reproduction.threads import one_thread
-from attnsweep.workloads.category_pairs.equations import EquationCheck
-from attnsweep.workloads.category_pairs.equations_of_categories import checks_of_categories
-from attnsweep.workloads.category_pairs.equations_of_positions import checks_of_positions
+from attnsweep.reproduction.trained import one_thread
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
@@ -80,7 +81,7 @@ def compare(
             "iterations, or norms above 1000.",
             "zero_row_sums and zero_diagonal have the same predictors: with row sums 0 a column of q may be shifted, "
             "with a zero diagonal the d_i are free. Their level is E Y^2 less a stationary value of a closed form G of "
-            "the ratio o/p (workloads/category_pairs/row_sum_families.py), at every point found at (3, 4).",
+            "the ratio o/p (reproduction/shin/row_sum_families.py), at every point found at (3, 4).",
         ],
     )
 
@@ -88,37 +89,25 @@ def compare(
 def _equation_row(system: str, check: EquationCheck) -> ComparedValue:
     published = {"missed": "not analysed", "needs an assumption": "without it"}.get(check.flaw, "as printed")
     verdict = check.verdict
-    return ComparedValue(
-        name=f"{system} {check.equation}: {check.subject}",
-        published=None if check.printed_error is None else published,
-        ours=verdict,
+    return value_row(
+        f"{system} {check.equation}: {check.subject}",
+        verdict,
+        None if check.printed_error is None else published,
         agrees=None if verdict == "ours holds" else verdict == "holds",
     )
 
 
-def _index_rows(system: str, points: FoundPoints) -> list[ComparedValue]:
-    rows = []
+def _index_rows(system: str, points: FoundPoints) -> Iterator[ComparedValue]:
     for family in FAMILIES[system]:
         found = points.index[points.family == family.name]
         seen = sorted({int(index) for index in found})
-        rows.append(
-            ComparedValue(
-                name=f"{system} {family.name}: Hessian index",
-                published=_listed(family.indices) + " (derived)",
-                ours=f"{_listed(seen)} at {len(found)} points" if seen else "no point found",
-                agrees=set(seen) == set(family.indices) if seen else None,
-            )
-        )
-    unknown = int((points.family == "none").sum())
-    rows.append(
-        ComparedValue(
-            name=f"{system} points of no known family",
-            published="0 (derived)",
-            ours=f"{unknown} of {len(points.family)} solves",
-            agrees=unknown == 0,
-        )
-    )
-    return rows
+        ours = f"{_listed(seen)} at {len(found)} points" if seen else "no point found"
+        agrees = set(seen) == set(family.indices) if seen else None
+        derived = f"{_listed(family.indices)} (derived)"
+        yield value_row(f"{system} {family.name}: Hessian index", ours, derived, agrees=agrees)
+    n = int((points.family == "none").sum())
+    ours = f"{n} of {len(points.family)} solves"
+    yield value_row(f"{system} points of no known family", ours, "0 (derived)", agrees=n == 0)
 
 
 def _equation_table(checks: Sequence[EquationCheck]) -> list[list[str]]:
@@ -138,17 +127,8 @@ def _family_table(points: dict[str, FoundPoints]) -> list[list[str]]:
             chosen = of.family == name
             rate = binomial_rate(int(chosen.sum()), chosen.size)
             counts = {int(index): int((of.index[chosen] == index).sum()) for index in np.unique(of.index[chosen])}
-            rows.append(
-                [
-                    system,
-                    name,
-                    level,
-                    "" if not level else _counted(counts),
-                    f"{rate.k} of {rate.n}",
-                    f"{rate.share:.3f}",
-                    f"[{rate.low:.3f}, {rate.high:.3f}]",
-                ]
-            )
+            landed = [f"{rate.k} of {rate.n}", f"{rate.share:.3f}", f"[{rate.low:.3f}, {rate.high:.3f}]"]
+            rows.append([system, name, level, "" if not level else _counted(counts), *landed])
     return rows
 
 

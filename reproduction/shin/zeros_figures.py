@@ -9,9 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
+from attnsweep.reproduction.comparison import framed
+from attnsweep.reproduction.shin.equations import objective_of
+from attnsweep.reproduction.shin.equations_of_positions import centred_shift_level, valley_level
 from attnsweep.reproduction.shin.zeros_search import FAMILIES, SIZES, Family, FoundPoints
-from attnsweep.workloads.category_pairs.equations import objective_of
-from attnsweep.workloads.category_pairs.equations_of_positions import centred_shift_level, valley_level
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.engine.streams import Streams
 
@@ -81,13 +82,11 @@ def _draw_points(panel: Axes, points: FoundPoints, families: Sequence[Family]) -
                 alpha=0.6,
                 label=f"{name.replace('_', ' ')}: {_LEVELS.get(family.level, family.level)}" if size == 0 else None,
             )
-    panel.set_xlabel("Hessian index (directions of descent)")
-    panel.set_xticks(range(4))
+    framed(panel, xlabel="Hessian index (directions of descent)", xticks=range(4))
     panel.set_xlim(-0.5, 3.5)
     panel.set_ylim(-0.05, 1.05)
     panel.grid(axis="y", color="0.9", linewidth=0.6)
     panel.set_axisbelow(True)
-    panel.spines[["top", "right"]].set_visible(False)
     panel.legend(loc="lower right", fontsize=7, frameon=False, markerscale=1.6, handletextpad=0.0, borderaxespad=0.0)
 
 
@@ -121,8 +120,7 @@ def _draw_valley(panel: Axes) -> None:
     )
     panel.set_xlim(-9.0, 4.0)
     panel.set_ylim(0.0, 0.3)
-    panel.set_xlabel(r"$\rho = \beta / \alpha$ of the value matrix")
-    panel.set_ylabel("level (loss per predicted position)")
+    panel.set(xlabel=r"$\rho = \beta / \alpha$ of the value matrix", ylabel="level (loss per predicted position)")
     panel.set_title(
         rf"System P, $N = {_N}$, $M = {_M}$; gradient descents from $N(0, {_INIT_SIGMA}^2)$, rate {_LEARNING_RATE}",
         fontsize=9,

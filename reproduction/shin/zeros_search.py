@@ -4,16 +4,16 @@ Axes: L solve.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnsweep.reproduction.shin.equations import searched
+from attnsweep.reproduction.shin.stationary import family_of_categories_only, family_of_positions_only
 from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
-from attnsweep.workloads.category_pairs.equations import searched
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
-from attnsweep.workloads.category_pairs.stationary_families import family_of_categories_only, family_of_positions_only
 
 SIZES = ((2, 3), (3, 4), (4, 3), (4, 5))
 """(N, M) of the searches; small, because the full Hessian is computed."""
@@ -87,9 +87,5 @@ def find_points(system: str, n_solves: int, sizes: Sequence[tuple[int, int]] = S
         family = np.where(found.converged.numpy(), family, "not converged")
         level = (found.losses.detach() / (M - 1) / zero).numpy()
         parts.append(FoundPoints(family, found.index.numpy(), level, np.full(n_solves, size)))
-    return FoundPoints(
-        np.concatenate([part.family for part in parts]),
-        np.concatenate([part.index for part in parts]),
-        np.concatenate([part.level for part in parts]),
-        np.concatenate([part.size for part in parts]),
-    )
+    columns = ([getattr(part, each.name) for part in parts] for each in fields(FoundPoints))
+    return FoundPoints(*map(np.concatenate, columns))

@@ -1,29 +1,133 @@
-"""The figures and tables of docs/zeros.md on full models, from the sweep `stuck_full`. Axes: L training."""
+"""The figures and tables of docs/zeros.md on full models, from the sweep `stuck_full`. Axes: L training, P probe."""
 
 import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
 from attnsweep.orchestrator.inspection.kept_weights import ended_lanes
+from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import Comparison, save_figure
-from attnsweep.reproduction.rows import share_row
-from attnsweep.reproduction.studies.full_models_figures import COLOURS, by_sigma_figure, clusters_figure
-from attnsweep.reproduction.studies.judged import Judged, cut_off, parameters_of
-from attnsweep.reproduction.swept import swept
+from attnsweep.reproduction.rows import rate_text, share_row
+from attnsweep.reproduction.trained import swept
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.category_pairs import CategoryPairs, full_outcomes
 from attnsweep.workloads.category_pairs.certificates import split
+from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.diagnostics import outcomes
 from attnsweep.workloads.diagnostics.kicks import KICKS, MOST_TELLING, kick_and_train
+from attnsweep.workloads.engine.contract import Evidence
 from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
+
+
+class Judged:
+    """The trainings of a ledger as evidence, which can be judged again with any cut-offs.
+
+    Failed trainings are left out.
+
+    Attributes:
+        rows: L rows of the table `trainings`.
+        metrics: (L, P) by name; NaN where a training had ended.
+    """
+
+    def __init__(self, sweep: SweepDirectory) -> None:
+        ledger = Ledger(sweep.place)
+        trainings = ledger.trainings().filter(pa.compute.field("outcome") != "failed")
+        self.rows: list[dict[str, Any]] = trainings.to_pylist()
+        curves = ledger.curves(["training_id", "step", "metric", "value"])
+        self.steps, probe = np.unique(curves["step"].to_numpy(), return_inverse=True)
+        lane_of = {row["training_id"]: lane for lane, row in enumerate(self.rows)}
+        lane = np.array([lane_of.get(each, -1) for each in _plain(curves["training_id"]).to_pylist()])
+        metric = _plain(curves["metric"]).to_numpy(zero_copy_only=False)
+        value = curves["value"].to_numpy()
+        self.metrics: dict[str, NDArray[np.float64]] = {}
+        for name in np.unique(metric):
+            table = np.full((len(self.rows), self.steps.size), np.nan)
+            chosen = (metric == name) & (lane >= 0)
+            table[lane[chosen], probe[chosen]] = value[chosen]
+            self.metrics[str(name)] = table
+        finite = np.isfinite(self.metrics["eval_loss"])
+        self._last = finite.shape[1] - 1 - np.argmax(finite[:, ::-1], axis=1)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """(L,) a column of `trainings`, as Python objects."""
+        found = np.empty(len(self.rows), dtype=object)
+        found[:] = [row[name] for row in self.rows]
+        return found
+
+    def groups(self, column: str) -> Iterator[tuple[Any, NDArray[np.bool_]]]:
+        """Each value of a column, in order, the missing one last, and which trainings (L,) have it."""
+        values = self.column(column)
+        for value in sorted(set(values), key=lambda each: (each is None, str(type(each)), each or 0)):
+            yield value, np.array([each == value for each in values])
+
+    def at_end(self, metric: str) -> NDArray[np.float64]:
+        """(L,) a metric at each training's last probe."""
+        values: NDArray[np.float64] = self.metrics[metric][np.arange(len(self.rows)), self._last]
+        return values
+
+    @property
+    def gamma(self) -> NDArray[np.float64]:
+        """(L,) the relative gradient |gradient| |theta| / loss at the end."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.at_end("train_grad_norm") * self.at_end("param_norm") / self.at_end("loss")
+
+    def outcome(self, solved_factor: float = 1.0) -> NDArray[np.str_]:
+        """(L,) outcomes under the cut-offs as they are now set.
+
+        Args:
+            solved_factor: Multiplies the level below which a training is solved.
+        """
+        found = np.empty(len(self.rows), dtype="<U15")
+        activation = self.column("param_attention_activation")
+        for each in set(activation):
+            chosen = np.flatnonzero(activation == each)
+            found[chosen] = self._outcome(chosen, solved_factor)
+        return np.where([step is not None for step in self.column("diverged_step")], "diverged", found)
+
+    def _outcome(self, chosen: NDArray[np.int64], solved_factor: float) -> NDArray[np.str_]:
+        """Outcomes of trainings that are equal in all parameters that the judge reads."""
+        levels = {name: self.column(f"level_{name}")[chosen].astype(float) for name in ("zero", "mean", "cur")}
+        levels["solved"] = solved_factor * self.column("loss_level")[chosen].astype(float)
+        metrics = {name: table[chosen] for name, table in self.metrics.items()}
+        evidence = Evidence(steps=self.steps.astype(np.int64), metrics=metrics, levels=levels)
+        with np.errstate(invalid="ignore"):
+            verdicts = CategoryPairs().judge(parameters_of(self.rows[chosen[0]]), evidence)
+        outcome: NDArray[np.str_] = verdicts.outcome[np.arange(chosen.size), self._last[chosen]]
+        return outcome
+
+
+def parameters_of(row: dict[str, Any]) -> CategoryPairsParameters:
+    """The parameters of a training, from its row."""
+    declared = CategoryPairsParameters.declared()
+    return CategoryPairsParameters.resolve({name: row[f"param_{name}"] for name in declared})
+
+
+@contextmanager
+def cut_off(module: ModuleType, name: str, factor: float) -> Iterator[None]:
+    """Multiplies a cut-off of the judge while the block runs."""
+    was = getattr(module, name)
+    setattr(module, name, factor * was)
+    try:
+        yield
+    finally:
+        setattr(module, name, was)
+
+
+def _plain(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks().dictionary_decode()
+
 
 CUT_OFFS: list[tuple[ModuleType, str]] = [
     (outcomes, "STATIONARY_GAMMA"),
@@ -51,11 +155,6 @@ _GROUPED_BY = (
 _LABELS = ("solved", "degenerate_zero", "marginal", "overfit")
 
 Table = list[list[str]]
-
-
-def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains 512 trials x 4 seeds of the full models, and counts how they get stuck."""
-    return compare(swept("stuck_full", directory, console), directory)
 
 
 def reproduce_kicks(directory: Path, console: Console) -> Comparison:
@@ -148,18 +247,19 @@ def _rates(judged: Judged, outcome: NDArray[np.str_]) -> Table:
     ]
     is_combined = judged.column("variant") == "combined"
     for column in _GROUPED_BY:
-        values = judged.column(column)
         asked = is_combined if column == "param_flavour" else everywhere
-        for value in sorted(set(values), key=lambda each: (each is None, str(type(each)), each or 0)):
-            chosen = asked & np.array([each == value for each in values])
-            lines.append(_rate_line(f"{column.removeprefix('param_')} = {value}", judged, outcome, chosen))
-    dtype, sigma = judged.column("param_dtype"), judged.column("param_init_sigma")
-    if len(set(dtype)) > 1:
-        for pair in sorted(
-            set(zip(dtype, sigma, strict=True)), key=lambda each: (each[0], each[1] is None, each[1] or 0)
-        ):
-            chosen = (dtype == pair[0]) & np.array([each == pair[1] for each in sigma])
-            lines.append(_rate_line(f"dtype = {pair[0]}, init_sigma = {pair[1]}", judged, outcome, chosen))
+        name = column.removeprefix("param_")
+        lines += [
+            _rate_line(f"{name} = {value}", judged, outcome, asked & chosen) for value, chosen in judged.groups(column)
+        ]
+    dtypes = list(judged.groups("param_dtype"))
+    if len(dtypes) > 1:
+        lines += [
+            _rate_line(f"dtype = {dtype}, init_sigma = {sigma}", judged, outcome, of_dtype & of_sigma)
+            for dtype, of_dtype in dtypes
+            for sigma, of_sigma in judged.groups("param_init_sigma")
+            if (of_dtype & of_sigma).any()
+        ]
     exponent = np.floor(np.log10(judged.column("param_layer_norm_eps").astype(float)))
     decades = {f"layer_norm_eps 1e{low}..1e{low + 1}": exponent == low for low in range(-7, -1)}
     return [*lines, *(_rate_line(name, judged, outcome, chosen) for name, chosen in decades.items())]
@@ -173,9 +273,8 @@ def _rate_line(name: str, judged: Judged, outcome: NDArray[np.str_], chosen: NDA
 
 
 def _rate(trials: NDArray[np.int64], holds: NDArray[np.bool_]) -> str:
-    counts = [(int((trials == trial).sum()), int(holds[trials == trial].sum())) for trial in np.unique(trials)]
-    rate = pooled_rate(counts)
-    return "-" if rate.share is None else f"{rate.share:.3f} [{rate.low:.3f}, {rate.high:.3f}]"
+    numbers, n = np.unique(trials, return_counts=True)
+    return rate_text(pooled_rate([(size, int(holds[trials == at].sum())) for at, size in zip(numbers, n, strict=True)]))
 
 
 def _clusters(judged: Judged, outcome: NDArray[np.str_]) -> Table:
@@ -219,3 +318,75 @@ def _certificates(judged: Judged) -> Table:
         ["dtype", "outcome", "detail", "certificate", "tested", "agree"],
         *([*key, str(len(each)), str(sum(each))] for key, each in sorted(certified.items())),
     ]
+
+
+COLOURS = {
+    "solved": "#009E73",
+    "degenerate_zero": "#D55E00",
+    "marginal": "#E69F00",
+    "plateau": "#0072B2",
+    "overfit": "#CC79A7",
+    "diverged": "#000000",
+}
+"""Okabe & Ito 2008, by outcome."""
+_FLOOR = 1e-6
+"""The lower end of the scatter's axes; smaller values are drawn there."""
+_CUT: dict[str, Any] = {"color": "0.4", "linewidth": 0.8, "linestyle": "--"}
+
+
+def clusters_figure(judged: Judged, outcome: NDArray[np.str_]) -> Figure:
+    """The relative gradient against the strength of attention, coloured by outcome, with the cut-offs."""
+    figure = Figure(figsize=(9.6, 4), layout="constrained", dpi=160)
+    left, right = figure.subplots(1, 2, sharey=True)
+    no_softmax = judged.column("param_attention_activation") != "softmax"
+    _draw_cluster(left, judged, "attention_product", outcome, no_softmax)
+    _draw_cluster(right, judged, "ablation", outcome, np.ones_like(no_softmax))
+    left.axvline(full_outcomes.DEAD_PRODUCT, **_CUT)
+    right.axvline(full_outcomes.DEAD_ABLATION, **_CUT)
+    left.set_xlabel(r"$|k|\,|q|\,|v|$ (trainings without softmax)")
+    right.set_xlabel(r"answers moved by attention, share of Var $Y$ (all)")
+    left.set_ylabel(r"$\gamma = |\nabla|\,|\theta| / $ loss")
+    right.legend(frameon=False, fontsize=8, markerscale=2, loc="lower right")
+    return figure
+
+
+def _draw_cluster(
+    panel: Axes, judged: Judged, metric: str, outcome: NDArray[np.str_], shown: NDArray[np.bool_]
+) -> None:
+    x, y = (np.clip(each, _FLOOR, None) for each in (judged.at_end(metric), judged.gamma))
+    for name, colour in COLOURS.items():
+        chosen = (outcome == name) & shown
+        panel.loglog(x[chosen], y[chosen], "o", markersize=2.5, alpha=0.6, color=colour, label=name)
+    panel.axhline(outcomes.STATIONARY_GAMMA, **_CUT)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def by_sigma_figure(judged: Judged, outcome: NDArray[np.str_]) -> Figure:
+    """Shares of outcomes by `init_sigma`, a panel for each combination of softmax and skip."""
+    figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
+    axes = figure.subplots(1, 4, sharey=True)
+    cases = [("identity", True), ("identity", False), ("softmax", True), ("softmax", False)]
+    activations, skips = judged.column("param_attention_activation"), judged.column("param_skip")
+    for panel, (activation, skip) in zip(axes, cases, strict=True):
+        _draw_shares(panel, judged, outcome, (activations == activation) & (skips == skip))
+        panel.set_title(
+            f"{'softmax' if activation == 'softmax' else 'no softmax'}, {'skip' if skip else 'no skip'}", fontsize=9
+        )
+    axes[0].set_ylabel("share of trainings")
+    axes[-1].legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def _draw_shares(panel: Axes, judged: Judged, outcome: NDArray[np.str_], shown: NDArray[np.bool_]) -> None:
+    sigmas, groups = zip(
+        *((sigma, outcome[shown & of]) for sigma, of in judged.groups("param_init_sigma")), strict=True
+    )
+    base = np.zeros(len(sigmas))
+    for name, colour in COLOURS.items():
+        shares = np.array([(group == name).mean() if group.size else 0.0 for group in groups])
+        panel.bar(range(len(sigmas)), shares, bottom=base, color=colour, width=0.85, label=name)
+        base += shares
+    labels = ["default" if value is None else f"{value:g}" for value in sigmas]
+    panel.set_xticks(range(len(sigmas)), labels, rotation=60, fontsize=7)
+    panel.set_xlabel(r"initialization $\sigma$", fontsize=8)
+    panel.spines[["top", "right"]].set_visible(False)

@@ -5,34 +5,38 @@ optimizer gradient descent. Axes: L training.
 """
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.console import Console
 
-from attnsweep.reproduction.block_programs import block_programs
-from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.rows import mean_row, median_row, share_row
-from attnsweep.reproduction.studies.metric_border import factored_exponent
-from attnsweep.reproduction.studies.metric_figure import Measured, metric_figure
-from attnsweep.reproduction.studies.metric_flow import opposed_shares
-from attnsweep.reproduction.studies.metric_law import RunawayLaw
-from attnsweep.reproduction.studies.metric_slopes import Forecast, fitted_slope, law_rows
-from attnsweep.reproduction.threads import one_thread
+from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, framed, save_figure
+from attnsweep.reproduction.rows import mean_row, median_row, share_row, value_row
+from attnsweep.reproduction.studies.metric_laws import (
+    Forecast,
+    RunawayLaw,
+    factored_exponent,
+    fastest_rate,
+    fitted_slope,
+    law_rows,
+    opposed_shares,
+)
+from attnsweep.reproduction.trained import one_thread, trained
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Lanes, Training
-from attnsweep.workloads.engine.judging import judged
-from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 
 WORKLOAD = CategoryPairs()
 N, M, LEARNING_RATE = 10, 20, 0.03
-_ROOT = math.sqrt(((M - N + 1) / 2) ** 2 + N - 1)
-LAMBDA_PLUS = 2 / N * math.sqrt((M - 1) * ((N - 1 + M) / 2 + _ROOT))
+LAMBDA_PLUS = fastest_rate(N, M)
 GROWTH_PLUS = math.log1p(LEARNING_RATE * LAMBDA_PLUS)
 """Growth per step of the faster unstable mode of the zero: ln(1 + learning rate * lambda)."""
 LEFT_BELOW = 0.99
@@ -68,13 +72,30 @@ class Size:
     factored_escape: tuple[float, ...] = (0.1, 0.03, 0.01, 0.003)
 
 
-def reproduce(directory: Path, console: Console) -> Comparison:
+FULL_SIZE = Size()
+
+_COLOURS = {"merged": "#0072B2", "factored": "#D55E00"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """What the figure shows.
+
+    Attributes:
+        runaways: By form: (sigma, runaways, trainings) of each draw.
+        escapes: By form: (sigma, quartiles of the steps to leave the zero) of each draw.
+        share: The derived share of runaways at a sigma, merged.
+        growth: ln(1 + learning rate * lambda) of the faster mode, per step.
+    """
+
+    runaways: dict[str, list[tuple[float, int, int]]]
+    escapes: dict[str, list[tuple[float, float, float, float]]]
+    share: Callable[[float], float]
+    growth: float
+
+
+def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
     """Trains some 200,000 small models and draws the two laws."""
-    return compare(directory, console, Size())
-
-
-def compare(directory: Path, console: Console, size: Size) -> Comparison:
-    """The study with these numbers of seeds."""
     rows: list[ComparedValue] = []
     with one_thread():
         law = RunawayLaw.of(N, M, LEARNING_RATE)
@@ -109,36 +130,21 @@ def compare(directory: Path, console: Console, size: Size) -> Comparison:
     )
 
 
-def _train(form: str, sigma: float, seeds: range, n_steps: int, probes: NDArray[np.int64] | None = None) -> "_Ends":
+def _train(
+    form: str, sigma: float, seeds: range, n_steps: int, probes: Sequence[int] = ()
+) -> tuple[NDArray[np.str_], NDArray[np.float64]]:
+    """(L,) how trainings ended, and (L,) the steps at which they left the zero."""
     values: dict[str, Value] = {"n_categories": N, "n_positions": M, "learning_rate": LEARNING_RATE}
-    parameters = defaults(WORKLOAD, **values, qk=form, init_sigma=sigma, n_steps=n_steps)
-    extra = () if probes is None else tuple(probes.tolist())
-    outcomes, escapes = [], []
+    values |= {"qk": form, "init_sigma": sigma, "n_steps": n_steps}
+    parts = []
     for start in range(seeds.start, seeds.stop, _PACK):
-        trainings = [Training(parameters, seed) for seed in range(start, min(start + _PACK, seeds.stop))]
-        programs = block_programs(WORKLOAD.name) if len(trainings) >= _WORTH_COMPILING else None
-        pack = Pack(WORKLOAD, trainings, extra_probe_steps=extra, programs=programs)
-        while not pack.advance(100_000):
-            pass
-        result = pack.result()
-        outcomes.append(result.at_last_probe(judged(WORKLOAD, parameters, result.evidence).outcome))
-        has_left = np.nan_to_num(result.evidence.metrics["eval_loss"], nan=np.inf) < LEFT_BELOW
-        steps = result.evidence.steps[has_left.argmax(1)].astype(np.float64)
-        escapes.append(np.where(has_left.any(1), steps, np.inf))
-    return _Ends(np.concatenate(outcomes), np.concatenate(escapes))
-
-
-@dataclass(frozen=True, slots=True)
-class _Ends:
-    """How L trainings ended: outcomes (L,), and the steps (L,) at which they left the zero."""
-
-    outcome: NDArray[np.str_]
-    escape: NDArray[np.float64]
-
-    @property
-    def n_away(self) -> int:
-        """How many ran away."""
-        return int((self.outcome == "runaway").sum())
+        chosen = range(start, min(start + _PACK, seeds.stop))
+        ended = trained(WORKLOAD, chosen, values, compiled=len(chosen) >= _WORTH_COMPILING, probes=probes)
+        has_left = np.nan_to_num(ended.evidence.metrics["eval_loss"], nan=np.inf) < LEFT_BELOW
+        steps = ended.evidence.steps[has_left.argmax(1)].astype(np.float64)
+        parts.append((ended.outcome, np.where(has_left.any(1), steps, np.inf)))
+    outcome, escape = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return outcome, escape
 
 
 def _n_steps(form: str, sigma: float) -> int:
@@ -150,17 +156,14 @@ def _n_steps(form: str, sigma: float) -> int:
 
 def _merged_runaways(
     size: Size, draw: int, law: RunawayLaw, measured: Measured, forecasts: list[Forecast]
-) -> list[ComparedValue]:
-    seeds, rows = range(draw * size.n_merged, (draw + 1) * size.n_merged), []
+) -> Iterator[ComparedValue]:
+    seeds = range(draw * size.n_merged, (draw + 1) * size.n_merged)
     faster, slower = _amplitudes(law, seeds)
     for sigma in size.merged:
-        ends = _train("merged", sigma, seeds, _n_steps("merged", sigma))
+        outcome, _ = _train("merged", sigma, seeds, _n_steps("merged", sigma))
         expected = law.forecast(sigma * faster, sigma * slower)
-        forecasts.append(Forecast(sigma=sigma, is_away=ends.outcome == "runaway", expected=expected))
-        claim = f"{expected.mean():.4f} (law, these starts)"
-        rows += _share_rows(f"draw {draw + 1}, merged, sigma {sigma:g}", ends, claim)
-        measured.runaways.setdefault("merged", []).append((sigma, ends.n_away, len(seeds)))
-    return rows
+        forecasts.append(Forecast(sigma=sigma, is_away=outcome == "runaway", expected=expected))
+        yield from _share_rows(draw, "merged", sigma, outcome, measured, f"{expected.mean():.4f} (law, these starts)")
 
 
 def _amplitudes(law: RunawayLaw, seeds: range) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -171,24 +174,22 @@ def _amplitudes(law: RunawayLaw, seeds: range) -> tuple[NDArray[np.float64], NDA
     return law.amplitudes(start["q_MK"], start["v_NN"])
 
 
-def _factored_runaways(size: Size, draw: int, measured: Measured) -> list[ComparedValue]:
-    seeds, rows = range(draw * size.n_factored, (draw + 1) * size.n_factored), []
-    counts = []
+def _factored_runaways(size: Size, draw: int, measured: Measured) -> Iterator[ComparedValue]:
+    seeds = range(draw * size.n_factored, (draw + 1) * size.n_factored)
     for sigma in size.factored:
-        ends = _train("factored", sigma, seeds, _n_steps("factored", sigma))
-        rows += _share_rows(f"draw {draw + 1}, factored, sigma {sigma:g}", ends, None)
-        counts.append((sigma, ends.n_away, len(seeds)))
-    measured.runaways.setdefault("factored", []).extend(counts)
-    return [*rows, *_slope_rows(f"draw {draw + 1}", counts)]
+        outcome, _ = _train("factored", sigma, seeds, _n_steps("factored", sigma))
+        yield from _share_rows(draw, "factored", sigma, outcome, measured, None)
+    yield from _slope_rows(f"draw {draw + 1}", measured.runaways["factored"][-len(size.factored) :])
 
 
-def _share_rows(name: str, ends: "_Ends", published: str | None) -> list[ComparedValue]:
-    n = len(ends.outcome)
-    n_undecided = n - int(np.isin(ends.outcome, ["runaway", "solved"]).sum())
-    rows = [share_row(f"{name}: runaway", ends.n_away, n, published=published)]
-    if n_undecided:
-        rows.append(share_row("  neither solved nor running away yet", n_undecided, n))
-    return rows
+def _share_rows(
+    draw: int, form: str, sigma: float, outcome: NDArray[np.str_], measured: Measured, published: str | None
+) -> Iterator[ComparedValue]:
+    n, n_away = len(outcome), int((outcome == "runaway").sum())
+    measured.runaways.setdefault(form, []).append((sigma, n_away, n))
+    yield share_row(f"draw {draw + 1}, {form}, sigma {sigma:g}: runaway", n_away, n, published=published)
+    if n_undecided := n - n_away - int((outcome == "solved").sum()):
+        yield share_row("  neither solved nor running away yet", n_undecided, n)
 
 
 def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[ComparedValue]:
@@ -202,37 +203,69 @@ def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[Compare
     return [ComparedValue(name=name, published=derived, ours=slope, low=slope - half, high=slope + half)]
 
 
-def _escape_probes(form: str, sigma: float) -> NDArray[np.int64]:
+def _escape_probes(form: str, sigma: float) -> Sequence[int]:
     """The steps at which to look whether the zero was left: each one for two factors, 1% apart for three."""
     if form == "merged":
-        return np.arange(1, 60 + round(2 * math.log(1 / sigma) / GROWTH_PLUS))
+        return range(1, 60 + round(2 * math.log(1 / sigma) / GROWTH_PLUS))
     last = 4 / (sigma * GROWTH_PLUS)
-    return np.unique(np.geomspace(last / 40, last, 300).round().astype(np.int64))
+    probes: list[int] = np.unique(np.geomspace(last / 40, last, 300).round().astype(np.int64)).tolist()
+    return probes
 
 
-def _escapes(form: str, sigmas: tuple[float, ...], n: int, draw: int, measured: Measured) -> list[ComparedValue]:
+def _escapes(form: str, sigmas: tuple[float, ...], n: int, draw: int, measured: Measured) -> Iterator[ComparedValue]:
     """Escape times: of the same draws at every sigma."""
-    rows, times = [], []
+    is_merged, times = form == "merged", []
     seeds = range(10**6 + draw * n, 10**6 + (draw + 1) * n)
     for sigma in sigmas:
         probes = _escape_probes(form, sigma)
-        times.append(_train(form, sigma, seeds, int(probes[-1]), probes).escape)
-        unit = sigma * GROWTH_PLUS if form == "factored" else 1.0
-        name = f"draw {draw + 1}, {form}, sigma {sigma:g}: " + (
-            "sigma ln(1 + lr lambda_+) T" if form == "factored" else "T, steps"
+        times.append(_train(form, sigma, seeds, probes[-1], probes)[1])
+        unit, title = (1.0, "T, steps") if is_merged else (sigma * GROWTH_PLUS, "sigma ln(1 + lr lambda_+) T")
+        yield median_row(
+            f"draw {draw + 1}, {form}, sigma {sigma:g}: {title}", (unit * times[-1]).tolist(), published=None
         )
-        rows.append(median_row(name, (unit * times[-1]).tolist(), published=None))
         measured.escapes.setdefault(form, []).append((sigma, *np.quantile(times[-1], [0.25, 0.5, 0.75]).tolist()))
     have_left = np.isfinite(times[-1]) & np.isfinite(times[-2])
     last, before = times[-1][have_left], times[-2][have_left]
     ratio = math.log(sigmas[-2] / sigmas[-1])
-    if form == "merged":
+    if is_merged:
         slopes, derived, name = (last - before) / ratio, 1 / GROWTH_PLUS, "steps per factor e of sigma"
     else:
         slopes, derived, name = np.log(last / before) / ratio, 1.0, "- slope of log T against log sigma"
+    yield mean_row(f"draw {draw + 1}, {form}: {name}", slopes.tolist(), published=f"{derived:.3f} (derived)")
     correlation = np.corrcoef(np.log(last), np.log(before))[0, 1]
-    return [
-        *rows,
-        mean_row(f"draw {draw + 1}, {form}: {name}", slopes.tolist(), published=f"{derived:.3f} (derived)"),
-        ComparedValue(name="  correlation of log T between the two, over seeds", published=None, ours=correlation),
-    ]
+    yield value_row("  correlation of log T between the two, over seeds", correlation)
+
+
+def metric_figure(measured: Measured) -> Figure:
+    """Shares of runaways, and escape times, against sigma; lines: the derived share, and derived slopes of times."""
+    figure = Figure(figsize=(9.6, 3.6), layout="constrained", dpi=160)
+    left, right = figure.subplots(1, 2)
+    for form, found in measured.runaways.items():
+        for sigma, k, n in found:
+            rate = binomial_rate(k, n)
+            if rate.share and rate.low is not None and rate.high is not None:
+                error = [[rate.share - rate.low], [rate.high - rate.share]]
+                left.errorbar([sigma], [rate.share], error, fmt="o", markersize=4, color=_COLOURS[form])
+    for form, found_times in measured.escapes.items():
+        for sigma, low, middle, high in found_times:
+            error = [[middle - low], [high - middle]]
+            right.errorbar([sigma], [middle], error, fmt="o", markersize=4, color=_COLOURS[form])
+    _draw_laws(left, right, measured)
+    left.set_ylabel("share of runaways (95% intervals)")
+    right.set_ylabel("steps at the zero (median, quartiles)")
+    for panel in (left, right):
+        framed(panel, xscale="log", yscale="log", xlabel=r"init_sigma $\sigma$")
+        for form, colour in _COLOURS.items():
+            panel.plot([], [], "o", markersize=4, color=colour, label=form)
+        panel.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _draw_laws(left: Axes, right: Axes, measured: Measured) -> None:
+    x = np.geomspace(min(measured.runaways["merged"])[0], 0.1, 50)
+    left.plot(x, [measured.share(sigma) for sigma in x], color=_COLOURS["merged"], linewidth=0.8)
+    for form, found in measured.escapes.items():
+        sigma, _, middle, _ = min(found)
+        x = np.geomspace(sigma, 0.1, 50)
+        law = middle - np.log(x / sigma) / measured.growth if form == "merged" else middle * sigma / x
+        right.plot(x, law, color=_COLOURS[form], linewidth=0.8)

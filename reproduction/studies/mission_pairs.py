@@ -4,8 +4,8 @@ Axes: T trial.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +18,14 @@ from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.phase.diagram import fit_phase_diagram
 from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, TrialCounts
 from attnsweep.orchestrator.analysis.rates.ending import Ending
-from attnsweep.orchestrator.analysis.rates.interaction import adjusted
-from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooled_rate
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.rows import border_row
-from attnsweep.reproduction.studies.border_model import BorderModel, fit_border, products
-from attnsweep.reproduction.studies.half_point import half_point
+from attnsweep.reproduction.rows import bins, border_row, rate_row, rate_text, value_row
+from attnsweep.reproduction.studies.borders import BorderModel, fit_border, half_point, pair_table, products
 from attnsweep.reproduction.studies.precision import UNIT_ROUNDOFF
-from attnsweep.reproduction.swept import swept
+from attnsweep.reproduction.trained import swept
+from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.engine.lbfgs import TOLERANCE_CHANGE
 
 Floats = NDArray[np.float64]
@@ -71,10 +70,14 @@ class Trials:
         texts = (2, 3, 4)
         return cls(*(np.array(each[:at_most], str if at in texts else float) for at, each in enumerate(columns)))
 
+    def where(self, chosen: NDArray[np.bool_]) -> "Trials":
+        """Some of them."""
+        return Trials(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
-def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains 256 trials x 4 seeds of full models."""
-    return compare(swept("mission_pairs", directory, console), directory)
+    @property
+    def at_zero(self) -> Rate:
+        """The rate of trainings that end at the zero."""
+        return share_of(self.n, self.n_zero)
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
@@ -99,7 +102,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
         figures=figures,
         notes=[
             "Border: the init_sigma at which half of the trainings end at the dead-attention zero. A factor is what "
-            "multiplies it, in a logistic regression on all parameters (reproduction/studies/border_model.py).",
+            "multiplies it, in a logistic regression on all parameters (reproduction/studies/borders.py).",
             "Derived: the border of L-BFGS where scale^2 sigma^4 is as small as max(u L, 1e-9) of the loss L.",
         ],
     )
@@ -130,7 +133,7 @@ def moved(trials: Trials) -> Floats:
 def one_border(trials: Trials) -> ComparedValue:
     """The border of all trials together."""
     name = "border in float64, scale one, of all trials moved there by the derived factors"
-    return border(name, moved(trials), trials.n, trials.n_zero)
+    return border(name, trials, moved(trials))
 
 
 def _model(trials: Trials) -> tuple[dict[str, Floats], BorderModel | None]:
@@ -157,7 +160,7 @@ def _column(values: NDArray[np.generic]) -> Floats:
 
 def _overall(trials: Trials) -> Iterator[ComparedValue]:
     for name, counts in (("degenerate_zero", trials.n_zero), ("solved", trials.n_solved)):
-        yield _rate_row(name, trials.n, counts)
+        yield rate_row(name, share_of(trials.n, counts))
 
 
 def _moves(trials: Trials, model: BorderModel) -> Iterator[ComparedValue]:
@@ -169,14 +172,9 @@ def _moves(trials: Trials, model: BorderModel) -> Iterator[ComparedValue]:
     for term, name in enumerate(names):
         value, low, high = model.factor(term)
         expected = derived.get(name)
-        yield ComparedValue(
-            name=f"  times, with {name}" + (" ten times as large" if name == "layer_norm_eps" else ""),
-            published=None if expected is None else f"{expected:.2f} (derived)",
-            ours=value,
-            low=low,
-            high=high,
-            agrees=None if expected is None else low <= expected <= high,
-        )
+        published, agrees = (None, None) if expected is None else (f"{expected:.2f} (derived)", low <= expected <= high)
+        title = f"  times, with {name}" + (" ten times as large" if name == "layer_norm_eps" else "")
+        yield ComparedValue(name=title, published=published, ours=value, low=low, high=high, agrees=agrees)
 
 
 def _borders(trials: Trials) -> Iterator[ComparedValue]:
@@ -184,26 +182,25 @@ def _borders(trials: Trials) -> Iterator[ComparedValue]:
     cells = [(dtype, scale, trials.dtype == dtype, trials.scale == scale) for dtype in DTYPES for scale in SCALES]
     cells += [(each, scale, trials.variant == each, trials.scale == scale) for each in VARIANTS for scale in SCALES]
     for first, second, *chosen in cells:
-        inside = chosen[0] & chosen[1]
-        yield border(f"border, {first}, scale {second}", trials.sigma[inside], trials.n[inside], trials.n_zero[inside])
+        inside = trials.where(chosen[0] & chosen[1])
+        yield border(f"border, {first}, scale {second}", inside, inside.sigma)
 
 
-def border(name: str, sigma: Floats, n: Floats, k: Floats) -> ComparedValue:
-    """The sigma at which half of the trainings have a property: k (T,) of n (T,) in trials at sigma (T,)."""
-    holds = np.concatenate([np.arange(size) < count for size, count in zip(n, k, strict=True)]).astype(np.float64)
-    return border_row(name, *half_point(np.repeat(np.log(sigma), n.astype(int)), holds, of_trials=True))
+def border(name: str, trials: Trials, sigma: Floats) -> ComparedValue:
+    """The sigma, where trials are at (T,), at which half of the trainings end at the zero."""
+    counts = zip(trials.n, trials.n_zero, strict=True)
+    holds = np.concatenate([np.arange(size) < count for size, count in counts]).astype(np.float64)
+    return border_row(name, *half_point(np.repeat(np.log(sigma), trials.n.astype(int)), holds, of_trials=True))
 
 
 def _by_sigma(trials: Trials) -> list[list[str]]:
     """Rates by half-decade of init_sigma."""
-    place = np.floor(_BINS_PER_DECADE * np.log10(trials.sigma))
     lines = [["init_sigma", "trainings", *(f"degenerate_zero, {dtype}" for dtype in DTYPES), "solved"]]
-    for at in np.unique(place):
-        ends = (10 ** (each / _BINS_PER_DECADE) for each in (at, at + 1))
-        chosen = place == at
-        zeros = [_rate_cell(trials.n, trials.n_zero, chosen & (trials.dtype == dtype)) for dtype in DTYPES]
-        solved = _rate_cell(trials.n, trials.n_solved, chosen)
-        lines.append(["..".join(f"{each:.1g}" for each in ends), f"{trials.n[chosen].sum():g}", *zeros, solved])
+    for ends, chosen in bins(trials.sigma, _BINS_PER_DECADE):
+        inside = trials.where(chosen)
+        rates = [inside.where(inside.dtype == dtype).at_zero for dtype in DTYPES]
+        rates.append(share_of(inside.n, inside.n_solved))
+        lines.append([ends, f"{inside.n.sum():g}", *map(rate_text, rates)])
     return lines
 
 
@@ -217,35 +214,76 @@ def _pairs(trials: Trials, parts: Mapping[str, Floats]) -> list[list[str]]:
         model = _fitted(trials, np.column_stack([main, joint]))
         terms = range(main.shape[1], main.shape[1] + joint.shape[1])
         found.append(None if model is None else model.p_value(terms))
-    cells = zip(pairs, found, adjusted(found), strict=True)
-    return [["pair", "p", "adjusted (Holm)"], *([" x ".join(pair), _p(p), _p(holm)] for pair, p, holm in cells)]
+    return pair_table(pairs, found)
 
 
-def _p(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2g}"
-
-
-def _rate_row(name: str, n: Floats, k: Floats) -> ComparedValue:
-    rate = pooled_rate(_counts(n, k))
-    assert rate.share is not None
-    return ComparedValue(name=name, published=None, ours=rate.share, low=rate.low, high=rate.high)
-
-
-def _rate_cell(n: Floats, k: Floats, chosen: NDArray[np.bool_]) -> str:
-    rate = pooled_rate(_counts(n[chosen], k[chosen]))
-    return "-" if rate.share is None else f"{rate.share:.3f} [{rate.low:.3f}, {rate.high:.3f}]"
-
-
-def _counts(n: Floats, k: Floats) -> Sequence[tuple[int, int]]:
-    return [(int(each), int(of_it)) for each, of_it in zip(n, k, strict=True)]
+def share_of(n: Floats, k: Floats) -> Rate:
+    """The rate of k (T,) of n (T,) trainings in trials."""
+    return pooled_rate(list(zip(n.astype(int).tolist(), k.astype(int).tolist(), strict=True)))
 
 
 @house_style()
 def _diagram(trials: Trials, chosen: NDArray[np.bool_]) -> Figure:
     """The phase diagram of the zero over the two parameters, for the trials chosen."""
-    counts = TrialCounts(trials.sigma[chosen], trials.eps[chosen], trials.n[chosen], trials.n_zero[chosen])
+    shown = trials.where(chosen)
+    counts = TrialCounts(shown.sigma, shown.eps, shown.n, shown.n_zero)
     x, y = (
         PlaneAxis(name, True, float(values.min()), float(values.max()))
         for name, values in (("init_sigma", counts.x), ("layer_norm_eps", counts.y))
     )
     return fit_phase_diagram(x, y, counts, counts.n, _ZERO).plot_model()
+
+
+N_TRIALS = 64
+"""Of each sampler; random trials are the first of `mission_pairs`."""
+_N_LAST = 16
+"""Trials that show what the samplers had learned: TPE draws its first 52 here as the random sampler does."""
+_NEAR = 2.0
+"""A trial is near the border if its sigma is within this factor."""
+
+
+def reproduce_samplers(directory: Path, console: Console) -> Comparison:
+    """Trains 64 trials x 4 seeds of full models with each of three samplers."""
+    drawn = load_sweep("mission_pairs").but(trials=N_TRIALS)
+    sweeps = [swept("mission_pairs", directory, console, "auto", changed=drawn)]
+    sweeps += [swept(f"mission_pairs_{sampler}", directory, console, "auto") for sampler in ("tpe", "boundary")]
+    return Comparison(
+        title="Initialization, epsilon, attention's scale and precision: what do TPE and boundary find?",
+        source="attnsweep, docs/mission.md",
+        rows=[row for sweep in sweeps for row in compare_sampler(sweep, directory).rows],
+        notes=[
+            f"The first {N_TRIALS} trials of each, with four trainings. Near the border: within a factor of {_NEAR:g}, "
+            "both moved to float64 and scale one by the derived factors of mission-pairs."
+        ],
+    )
+
+
+def compare_sampler(sweep: SweepDirectory, directory: Path) -> Comparison:
+    """Reads a finished sweep over the space of `mission_pairs`."""
+    del directory
+    sampler = sweep.spec.sampler
+    rows = [replace(row, name=f"{sampler}: {row.name}") for row in rows_of(Trials.read(sweep, N_TRIALS))]
+    return Comparison(title=sampler, source="attnsweep, docs/mission.md", rows=rows)
+
+
+def rows_of(trials: Trials) -> list[ComparedValue]:
+    """What the trials found, in the order in which they were drawn."""
+    border = one_border(trials)
+    counts = {
+        "no training ends at the zero": trials.n_zero == 0,
+        "all trainings are solved": trials.n_solved == trials.n,
+    }
+    last = slice(-_N_LAST, None)
+    away = None if isinstance(border.ours, str) else np.abs(np.log(moved(trials) / border.ours))
+    if away is not None:
+        counts["near the border"] = away < np.log(_NEAR)
+    rows = [
+        value_row(
+            f"trials of {len(trials.n)}, and of the last {_N_LAST}: {name}", f"{holds.sum()}, {holds[last].sum()}"
+        )
+        for name, holds in counts.items()
+    ]
+    if away is not None:
+        name = f"median distance of the last {_N_LAST} from the border, decades"
+        rows.append(value_row(name, float(np.median(away[last])) / np.log(10)))
+    return [*rows, border]

@@ -13,18 +13,14 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from rich.console import Console
 
 from attnsweep.orchestrator.analysis.figures.style import house_style
 from attnsweep.orchestrator.analysis.onset.onset import Onset, OnsetCurve
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
-from attnsweep.orchestrator.analysis.rates.interaction import adjusted
-from attnsweep.orchestrator.analysis.rates.intervals import Rate
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.rows import mean_interval
-from attnsweep.reproduction.studies.border_model import products
-from attnsweep.reproduction.swept import swept
+from attnsweep.reproduction.rows import bins, mean_interval, rate_row, value_row
+from attnsweep.reproduction.studies.borders import pair_table, products
 
 Floats = NDArray[np.float64]
 
@@ -48,11 +44,6 @@ from trainings where outcome not in ('failed', 'diverged') group by trial order 
 """
 
 
-def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains 256 trials x 4 seeds of small translators."""
-    return compare(swept("mission_random", directory, console), directory)
-
-
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
     """Reads a finished sweep, and draws its losses."""
     data = SweepData.open(sweep.place)
@@ -65,7 +56,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
         title="Initialization, epsilon, attention's scale and structure at once: which translators are better?",
         source="attnsweep, docs/mission.md",
         rows=[
-            _stuck(data.stuck_rates().overall),
+            rate_row("stuck", data.stuck_rates().overall),
             *_factors(parts, log_excess),
             *(row for role, layer in (("rare_token", 0), ("syntactic", 1)) for row in _hazards(data, role, layer)),
             *_threshold(parts, np.maximum(np.log10(np.sqrt(eps) / sigma), 0.0), log_excess),
@@ -82,11 +73,6 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
             "A role has emerged where it holds at two probes in a row; the share is Kaplan-Meier's at the end.",
         ],
     )
-
-
-def _stuck(rate: Rate) -> ComparedValue:
-    assert rate.share is not None
-    return ComparedValue(name="stuck", published=None, ours=rate.share, low=rate.low, high=rate.high)
 
 
 def _parts(sigma: Floats, eps: Floats, texts: Mapping[str, NDArray[np.str_]]) -> dict[str, Floats]:
@@ -108,7 +94,7 @@ def _factors(parts: Mapping[str, Floats], log_excess: Floats) -> Iterator[Compar
     fitted = _fitted(np.column_stack(list(parts.values())), log_excess)
     names = [f"init_sigma^{power}" for power in (1, 2, 3)] + ["layer_norm_eps ten times as large"]
     names += [f"{name} {level} instead of {levels[0]}" for name, levels in _LEVELS.items() for level in levels[1:]]
-    yield ComparedValue(name="variance of the log excess that is explained", published=None, ours=fitted.rsquared)
+    yield value_row("variance of the log excess that is explained", fitted.rsquared)
     for at, name in enumerate(names):
         if not name.startswith("init_sigma"):
             yield _factor(f"excess, times, with {name}", fitted, at)
@@ -136,12 +122,10 @@ def _factor(name: str, fitted: Any, term: int) -> ComparedValue:
 
 
 def _by_sigma(sigma: Floats, loss: Floats) -> list[list[str]]:
-    place = np.floor(_BINS_PER_DECADE * np.log10(sigma))
     lines = [["init_sigma", "trials", "nats"]]
-    for at in np.unique(place):
-        mean, low, high = mean_interval(loss[place == at].tolist())
-        ends = "..".join(f"{10 ** (each / _BINS_PER_DECADE):.1g}" for each in (at, at + 1))
-        lines.append([ends, str(int((place == at).sum())), f"{mean:.2f} [{low:.2f}, {high:.2f}]"])
+    for ends, chosen in bins(sigma, _BINS_PER_DECADE):
+        mean, low, high = mean_interval(loss[chosen].tolist())
+        lines.append([ends, str(int(chosen.sum())), f"{mean:.2f} [{low:.2f}, {high:.2f}]"])
     return lines
 
 
@@ -156,11 +140,7 @@ def _pairs(parts: Mapping[str, Floats], log_excess: Floats) -> list[list[str]]:
         fitted = _fitted(np.column_stack([main, joint]), log_excess)
         chosen = np.eye(len(fitted.params))[-joint.shape[1] :]
         found.append(float(fitted.wald_test(chosen, use_f=True, scalar=True).pvalue))
-    cells = zip(pairs, found, adjusted(found), strict=True)
-    return [
-        ["pair", "p", "adjusted (Holm)"],
-        *([" x ".join(pair), f"{p:.2g}", f"{holm:.2g}"] for pair, p, holm in cells),
-    ]
+    return pair_table(pairs, found)
 
 
 @house_style()

@@ -13,23 +13,23 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.console import Console
 
-from attnsweep.reproduction.block_programs import block_programs
-from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.rows import share_row
-from attnsweep.reproduction.threads import one_thread
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, framed, save_figure
+from attnsweep.reproduction.rows import Claim, share_row, value_row
+from attnsweep.reproduction.studies.metric_laws import fastest_rate
+from attnsweep.reproduction.trained import Trained, one_thread, trained
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.certificates import certify
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
-from attnsweep.workloads.engine.contract import Evidence, Training
-from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.parameters import Value
-from attnsweep.workloads.testing import defaults
 
 WORKLOAD = CategoryPairs()
 N, M = 10, 20
 """Categories and positions, unless stated otherwise."""
+INFIMUM = (1 - 1 / N) / M
+"""The level that the valley leads to and never reaches."""
 SIGMAS, LEARNING_RATES = (1e-3, 1e-2, 1e-1), (0.003, 0.01, 0.03)
 """Where runaways are counted."""
+Ended = Trained[CategoryPairsParameters]
 NEARLY_ALL = (0.8, 1.0)
 _BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#D55E00", "#009E73", "#595959"
 _PASSING_SIGMA = 1e-3
@@ -57,13 +57,11 @@ class Size:
     first_seed: int = 0
 
 
-def reproduce(directory: Path, console: Console) -> Comparison:
+FULL_SIZE = Size()
+
+
+def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
     """Trains some thousand small models and draws three figures."""
-    return compare(directory, console, Size())
-
-
-def compare(directory: Path, console: Console, size: Size) -> Comparison:
-    """The study with these numbers of seeds and steps."""
     rows: list[ComparedValue] = []
     figures: list[Path] = []
     with one_thread():
@@ -86,34 +84,14 @@ def compare(directory: Path, console: Console, size: Size) -> Comparison:
     )
 
 
-@dataclass(frozen=True)
-class _Trained:
-    """A pack that has ended.
-
-    Attributes:
-        evidence: The measurements, (L, P).
-        outcome: (L,) the outcomes.
-    """
-
-    pack: Pack[CategoryPairsParameters]
-    evidence: Evidence
-    outcome: NDArray[np.str_]
-
-    @property
-    def level(self) -> NDArray[np.float64]:
-        """(L, P) loss per predicted position."""
-        return self.evidence.metrics["eval_loss"]
+def _train(n_seeds: int, first_seed: int, **values: Value) -> Ended:
+    values = {"n_categories": N, "n_positions": M} | values
+    return trained(WORKLOAD, range(first_seed, first_seed + n_seeds), values, compiled=True)
 
 
-def _train(n_seeds: int, first_seed: int, **values: Value) -> _Trained:
-    parameters = defaults(WORKLOAD, **({"n_categories": N, "n_positions": M} | values))
-    trainings = [Training(parameters, first_seed + seed) for seed in range(n_seeds)]
-    pack = Pack(WORKLOAD, trainings, programs=block_programs(WORKLOAD.name))
-    while not pack.advance(10_000):
-        pass
-    result = pack.result()
-    verdicts = WORKLOAD.judge(parameters, result.evidence)
-    return _Trained(pack, result.evidence, verdicts.outcome[np.arange(n_seeds), result.last_probe])
+def _level(ended: Ended) -> NDArray[np.float64]:
+    """(L, P) loss per predicted position."""
+    return ended.evidence.metrics["eval_loss"]
 
 
 def _plateaus(size: Size) -> tuple[Figure, list[ComparedValue]]:
@@ -123,7 +101,7 @@ def _plateaus(size: Size) -> tuple[Figure, list[ComparedValue]]:
     rows: list[ComparedValue] = []
     for panel, (n, m, learning_rate) in zip(axes, ((10, 20, 0.01), (3, 40, 0.005)), strict=True):
         sizes: dict[str, Value] = {"n_categories": n, "n_positions": m, "learning_rate": learning_rate}
-        trained = _train(
+        ended = _train(
             size.n_passing,
             size.first_seed,
             **sizes,
@@ -131,40 +109,33 @@ def _plateaus(size: Size) -> tuple[Figure, list[ComparedValue]]:
             n_steps=size.passing_steps,
             stop_when_solved=False,
         )
-        _draw_plateaus(panel, trained, n, m, learning_rate)
-        rows += _plateau_rows(trained, n, m, learning_rate)
+        _draw_plateaus(panel, ended, n, m, learning_rate)
+        rows += _plateau_rows(ended, n, m, learning_rate)
     axes[0].set_ylabel("level (loss per predicted position)")
     return figure, rows
 
 
-def _draw_plateaus(panel: Axes, trained: _Trained, n: int, m: int, learning_rate: float) -> None:
-    panel.plot(trained.evidence.steps, trained.level.T, color=_BLUE, linewidth=0.5, alpha=0.5)
+def _draw_plateaus(panel: Axes, ended: Ended, n: int, m: int, learning_rate: float) -> None:
+    panel.plot(ended.evidence.steps, _level(ended).T, color=_BLUE, linewidth=0.5, alpha=0.5)
     for name, value in (("zero", 1.0), ("mean", 1 - 1 / n), ("centred shift", 1 / n + 1 / m - 1 / (n * m))):
         panel.axhline(value, color=_GREY, linewidth=0.8, linestyle="--")
         panel.annotate(name, (1.0, value), xycoords=("axes fraction", "data"), fontsize=7, va="bottom", ha="right")
     panel.set_xscale("symlog", linthresh=10)
     panel.set_xlim(left=0)
-    panel.set_xlabel("gradient steps")
+    framed(panel, xlabel="gradient steps")
     panel.set_title(rf"N = {n}, M = {m}, $\sigma$ = {_PASSING_SIGMA:g}, learning rate {learning_rate:g}", fontsize=9)
-    panel.spines[["top", "right"]].set_visible(False)
 
 
-def _plateau_rows(trained: _Trained, n: int, m: int, learning_rate: float) -> list[ComparedValue]:
+def _plateau_rows(ended: Ended, n: int, m: int, learning_rate: float) -> list[ComparedValue]:
     mean = 1 - 1 / n
-    left_zero = trained.evidence.steps[np.argmax(trained.level < 0.5 * (1 + mean), axis=1)]
-    # lambda_+ of docs/theory.md: how fast a descent leaves the zero.
-    growth = 2 / n * np.sqrt((m - 1) * ((n - 1 + m) / 2 + np.sqrt(((m - n + 1) / 2) ** 2 + n - 1)))
-    derived = np.log(1 / _PASSING_SIGMA) / (learning_rate * growth)
-    is_near = np.any(np.abs(trained.level - mean) < 0.01 * mean, axis=1)
+    left_zero = ended.evidence.steps[np.argmax(_level(ended) < 0.5 * (1 + mean), axis=1)]
+    derived = np.log(1 / _PASSING_SIGMA) / (learning_rate * fastest_rate(n, m))
+    is_near = np.any(np.abs(_level(ended) - mean) < 0.01 * mean, axis=1)
     name = f"N = {n}, M = {m}"
     return [
-        ComparedValue(
-            name=f"{name}: step at which the zero is left",
-            published=f"{derived:.0f} (derived)",
-            ours=float(np.median(left_zero)),
-        ),
+        value_row(f"{name}: step at which the zero is left", float(np.median(left_zero)), f"{derived:.0f} (derived)"),
         _share(f"{name}: within 1% of the mean predictor's level at some probe", np.asarray(is_near)),
-        _outcomes_row(name, trained),
+        _outcomes_row(name, ended),
     ]
 
 
@@ -180,69 +151,49 @@ def valley_rows(size: Size) -> list[ComparedValue]:
 
 
 def _followed(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    trained = _train(size.n_valley, size.first_seed, init_sigma=1e-2, learning_rate=0.01, n_steps=size.valley_steps)
-    is_runaway = trained.outcome == "runaway"
+    ended = _train(size.n_valley, size.first_seed, init_sigma=1e-2, learning_rate=0.01, n_steps=size.valley_steps)
+    is_runaway = ended.outcome == "runaway"
     rows = [_share(f"init_sigma 0.01, learning rate 0.01, {size.valley_steps:,} steps: runaway", is_runaway)]
     if is_runaway.any():
-        rows += _runaway_rows(trained, is_runaway)
-    return _valley_figure(trained, is_runaway), rows
+        rows += _runaway_rows(ended, is_runaway)
+    return _valley_figure(ended, is_runaway), rows
 
 
 def runaways(size: Size, sigma: float, learning_rate: float) -> ComparedValue:
     """The share of trainings that run away, from starts of one size and by one learning rate."""
     n_steps = round(size.valley_time / learning_rate)
     values: dict[str, Value] = {"init_sigma": sigma, "learning_rate": learning_rate, "n_steps": n_steps}
-    trained = _train(size.n_valley, size.first_seed, **values)
+    ended = _train(size.n_valley, size.first_seed, **values)
     name = f"init_sigma {sigma:g}, learning rate {learning_rate:g}, {n_steps:,} steps: runaway"
-    return _share(name, trained.outcome == "runaway")
+    return _share(name, ended.outcome == "runaway")
 
 
-def _runaway_rows(trained: _Trained, is_runaway: NDArray[np.bool_]) -> list[ComparedValue]:
+def _runaway_rows(ended: Ended, is_runaway: NDArray[np.bool_]) -> list[ComparedValue]:
     runaway = np.flatnonzero(is_runaway)
-    lanes, state = trained.pack.final_state(runaway)
+    lanes, state = ended.pack.final_state(runaway)
     module = WORKLOAD.build(lanes.shared).double()
-    certificates = certify(module, WORKLOAD.loss, lanes, state, trained.outcome[runaway])
+    certificates = certify(module, WORKLOAD.loss, lanes, state, ended.outcome[runaway])
     solved = sum(each is not None and each.agrees for each in certificates)
-    norm = trained.evidence.metrics["param_norm"][runaway]
+    norm, level = ended.evidence.metrics["param_norm"][runaway], float(np.median(_level(ended)[runaway, -1]) / INFIMUM)
+    all_solved: Claim = {"published": "all (derived)", "agrees_within": NEARLY_ALL}
     return [
-        share_row(
-            "  of these, solved after the reset vP := alpha P",
-            solved,
-            len(runaway),
-            published="all (derived)",
-            agrees_within=NEARLY_ALL,
-        ),
-        ComparedValue(
-            name="  their level at the end / (1 - 1/N)/M, median",
-            published="above 1 (derived)",
-            ours=float(np.median(trained.level[runaway, -1]) / _infimum()),
-        ),
-        ComparedValue(
-            name="  |theta| at the end / at its least, median",
-            published=None,
-            ours=float(np.median(norm[:, -1] / norm.min(axis=1))),
-        ),
+        share_row("  of these, solved after the reset vP := alpha P", solved, len(runaway), **all_solved),
+        value_row("  their level at the end / (1 - 1/N)/M, median", level, "above 1 (derived)"),
+        value_row("  |theta| at the end / at its least, median", float(np.median(norm[:, -1] / norm.min(axis=1)))),
     ]
 
 
-def _infimum() -> float:
-    """The level that the valley leads to and never reaches."""
-    return (1 - 1 / N) / M
-
-
-def _valley_figure(trained: _Trained, is_runaway: NDArray[np.bool_]) -> Figure:
+def _valley_figure(ended: Ended, is_runaway: NDArray[np.bool_]) -> Figure:
     figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
     left, right = figure.subplots(1, 2)
-    steps, norm = trained.evidence.steps, trained.evidence.metrics["param_norm"]
-    is_solved = trained.outcome == "solved"
-    for panel, values, label in ((left, trained.level, "level"), (right, norm, r"$|\theta|$")):
+    steps, norm = ended.evidence.steps, ended.evidence.metrics["param_norm"]
+    is_solved = ended.outcome == "solved"
+    for panel, values, label in ((left, _level(ended), "level"), (right, norm, r"$|\theta|$")):
         panel.loglog(steps, values[is_solved].T, color=_GREEN, linewidth=0.4, alpha=0.15)
         panel.loglog(steps, values[is_runaway].T, color=_ORANGE, linewidth=0.6, alpha=0.6)
-        panel.set_ylabel(label)
-        panel.set_xlabel("gradient steps")
-        panel.spines[["top", "right"]].set_visible(False)
-    left.axhline(_infimum(), color=_GREY, linewidth=0.8, linestyle="--")
-    left.annotate("(1 - 1/N)/M, never reached", (1, _infimum()), fontsize=7, va="bottom")
+        framed(panel, ylabel=label, xlabel="gradient steps")
+    left.axhline(INFIMUM, color=_GREY, linewidth=0.8, linestyle="--")
+    left.annotate("(1 - 1/N)/M, never reached", (1, INFIMUM), fontsize=7, va="bottom")
     left.plot([], [], color=_ORANGE, label="runaway")
     left.plot([], [], color=_GREEN, label="solved")
     left.legend(frameon=False, fontsize=8, loc="lower left")
@@ -254,7 +205,7 @@ def _softmax(size: Size) -> tuple[Figure, list[ComparedValue]]:
 
     Both the level and the growth rate of the logit are of second order in the attention that is still missing.
     """
-    trained = _train(
+    ended = _train(
         size.n_softmax,
         size.first_seed,
         attention_activation="softmax",
@@ -263,21 +214,20 @@ def _softmax(size: Size) -> tuple[Figure, list[ComparedValue]]:
         n_steps=size.softmax_steps,
         stop_when_solved=False,
     )
-    steps, level = trained.evidence.steps, trained.level
+    steps, level = ended.evidence.steps, _level(ended)
     tail = steps >= size.softmax_steps // 4
     slope = np.array([np.polyfit(np.log(steps[tail]), np.log(each[tail]), 1)[0] for each in level])
     low, middle, high = np.quantile(slope, [0.25, 0.5, 0.75])
     rows = [
-        _outcomes_row("softmax", trained),
-        ComparedValue(
-            name="softmax: slope of log level against log step, last 75% of the steps",
-            published="-1 (derived)",
-            ours=f"{middle:.2f} (quartiles {low:.2f}, {high:.2f})",
+        _outcomes_row("softmax", ended),
+        value_row(
+            "softmax: slope of log level against log step, last 75% of the steps",
+            f"{middle:.2f} (quartiles {low:.2f}, {high:.2f})",
+            "-1 (derived)",
         ),
-        ComparedValue(
-            name="softmax: level at the end, quartiles",
-            published=None,
-            ours=", ".join(f"{each:.5f}" for each in np.quantile(level[:, -1], [0.25, 0.5, 0.75])),
+        value_row(
+            "softmax: level at the end, quartiles",
+            ", ".join(f"{each:.5f}" for each in np.quantile(level[:, -1], [0.25, 0.5, 0.75])),
         ),
     ]
     return _softmax_figure(steps, level), rows
@@ -293,9 +243,7 @@ def _softmax_figure(steps: NDArray[np.int64], level: NDArray[np.float64]) -> Fig
     panel.annotate(r"$\propto t^{-1}$", (guide[0], heights[0]), fontsize=8, ha="right")
     panel.axhline(0.01, color=_GREY, linewidth=0.8, linestyle="--")
     panel.annotate("solved", (1, 0.01), fontsize=7, va="bottom")
-    panel.set_xlabel("gradient steps")
-    panel.set_ylabel("level")
-    panel.spines[["top", "right"]].set_visible(False)
+    framed(panel, xlabel="gradient steps", ylabel="level")
     return figure
 
 
@@ -303,7 +251,7 @@ def _share(name: str, holds: NDArray[np.bool_]) -> ComparedValue:
     return share_row(name, int(holds.sum()), holds.size)
 
 
-def _outcomes_row(name: str, trained: _Trained) -> ComparedValue:
-    outcomes, counts = np.unique(trained.outcome, return_counts=True)
+def _outcomes_row(name: str, ended: Ended) -> ComparedValue:
+    outcomes, counts = np.unique(ended.outcome, return_counts=True)
     ours = ", ".join(f"{count} {outcome}" for outcome, count in zip(outcomes, counts, strict=True))
-    return ComparedValue(name=f"{name}: outcomes", published=None, ours=ours)
+    return value_row(f"{name}: outcomes", ours)

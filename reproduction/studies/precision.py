@@ -1,31 +1,33 @@
-"""The border of the zero by precision (docs/zeros.md), from the sweep `precision_border`. Axes: R row of the ledger."""
+"""The border of the zero (docs/zeros.md): by precision, from the sweep `precision_border`; and of the full models,
+whose k^t q is trained as one matrix or as k and q. Axes: R row of the ledger."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
-from attnsweep.reproduction.rows import border_row, share_row
-from attnsweep.reproduction.studies.half_point import half_point
-from attnsweep.reproduction.swept import swept
-from attnsweep.reproduction.threads import one_thread
+from attnsweep.reproduction.rows import border_row, share_row, value_row
+from attnsweep.reproduction.studies.borders import half_point
+from attnsweep.reproduction.studies.metric_laws import fastest_rate
+from attnsweep.reproduction.trained import one_thread, queried, swept, trained
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.lbfgs import TOLERANCE_CHANGE
-from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.parameters import Value
-from attnsweep.workloads.testing import defaults
 
+WORKLOAD = CategoryPairs()
 N, M = 5, 8
 UNIT_ROUNDOFF = {"bfloat16": 2.0**-9, "float32": 2.0**-24, "float64": 2.0**-53}
 LEARNING_RATE, N_FIRST_ORDER = 0.03, 32
 FIRST_ORDER_SIGMAS = (0.1, 0.05, 0.03, 0.02, 0.01, 0.005)
 _FORMS = {"merged": 2, "factored": 3}
+_ENDS = """
+select param_qk, param_dtype, param_init_sigma, outcome = 'degenerate_zero', certificate, certified from trainings
+"""
 _WITHIN = 2.0
 """The derived border agrees if the measured one is within this factor."""
 
@@ -64,11 +66,7 @@ def compare(sweep: SweepDirectory, console: Console, first_seed: int = 0) -> Com
 
 def sweep_rows(sweep: SweepDirectory) -> list[ComparedValue]:
     """The borders of L-BFGS, and how many stuck trainings promotion frees."""
-    with Ledger(sweep.place).reading() as connection:
-        found = connection.execute(
-            "select param_qk, param_dtype, param_init_sigma, outcome = 'degenerate_zero', certificate, certified"
-            " from trainings"
-        ).fetchall()
+    found = queried(sweep, _ENDS)
     rows: list[ComparedValue] = []
     for form, n_factors in _FORMS.items():
         for dtype in UNIT_ROUNDOFF:
@@ -86,45 +84,97 @@ def sweep_rows(sweep: SweepDirectory) -> list[ComparedValue]:
 def first_order_rows(sigmas: tuple[float, ...], seeds: range) -> list[ComparedValue]:
     """Gradient descent with three factors in bfloat16: who is still at the zero after some eight escape times."""
     n, m = 5, 6
-    growth = LEARNING_RATE * 2 / n * math.sqrt((m - 1) * ((n - 1 + m) / 2 + math.sqrt(((m - n + 1) / 2) ** 2 + n - 1)))
+    growth = LEARNING_RATE * fastest_rate(n, m)
     values: dict[str, Value] = {"n_categories": n, "n_positions": m, "qk": "factored", "dtype": "bfloat16"}
     with one_thread():
-        is_held = {
-            float32_state: np.concatenate(
+        plain, with_state = (
+            np.concatenate(
                 [
                     _is_held(
-                        seeds,
-                        values | {"init_sigma": s, "float32_state": float32_state, "n_steps": round(4 / (s * growth))},
+                        seeds, values | {"init_sigma": s, "float32_state": each, "n_steps": round(4 / (s * growth))}
                     )
                     for s in sigmas
                 ]
             )
-            for float32_state in (False, True)
-        }
+            for each in (False, True)
+        )
+    name = "3 factors, gradient descent in bfloat16: border in init_sigma"
+    derived = UNIT_ROUNDOFF["bfloat16"] / growth
+    state = "  at the zero with float32_state, over the same sigmas"
     return [
-        _border_row(
-            "3 factors, gradient descent in bfloat16: border in init_sigma",
-            np.repeat(sigmas, len(seeds)),
-            is_held[False].astype(np.float64),
-            UNIT_ROUNDOFF["bfloat16"] / growth,
-        ),
-        share_row(
-            "  at the zero with float32_state, over the same sigmas", int(is_held[True].sum()), is_held[True].size
-        ),
+        _border_row(name, np.repeat(sigmas, len(seeds)), plain.astype(np.float64), derived),
+        share_row(state, int(with_state.sum()), with_state.size),
     ]
 
 
 def _is_held(seeds: range, values: dict[str, Value]) -> NDArray[np.bool_]:
     """Which of these trainings end within 1% of the zero level."""
-    workload = CategoryPairs()
-    parameters = defaults(workload, **values, learning_rate=LEARNING_RATE)
-    pack = Pack(workload, [Training(parameters, seed) for seed in seeds])
-    while not pack.advance(10_000):
-        pass
-    return np.asarray(pack.result().last("eval_loss") > 0.99)
+    ended = trained(WORKLOAD, seeds, values | {"learning_rate": LEARNING_RATE})
+    return np.asarray(ended.result.last("eval_loss") > 0.99)
 
 
 def _border_row(name: str, sigma: NDArray[np.float64], is_zero: NDArray[np.float64], derived: float) -> ComparedValue:
     border, low, high = half_point(np.log(sigma), is_zero)
     agrees = abs(border - math.log(derived)) < math.log(_WITHIN)
     return border_row(name, border, low, high, published=f"{derived:.2g} (derived)", agrees=agrees)
+
+
+FORM_SIGMAS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
+N_FORM_SEEDS = 8
+FULL_VALUES: dict[str, Value] = {
+    "n_categories": 10,
+    "n_positions": 20,
+    "expectation": "fixed_sample",
+    "batch_size": 256,
+    "optimizer": "lbfgs",
+    "learning_rate": 1.0,
+    "n_steps": 250,
+}
+
+
+def reproduce_forms(
+    directory: Path,
+    console: Console,
+    sigmas: tuple[float, ...] = FORM_SIGMAS,
+    seeds: range = range(N_FORM_SEEDS),
+    values: Mapping[str, Value] = FULL_VALUES,
+) -> Comparison:
+    """Trains solutions 1 and 3 from ever smaller starts, in both forms."""
+    del directory
+    n_seeds = len(seeds)
+    rows = []
+    with one_thread():
+        for variant in ("solution_3", "solution_1"):
+            borders = {}
+            for form in ("factored", "merged"):
+                console.print(f"training {variant}, {form}")
+                counts = [_zeros(seeds, {**values, "variant": variant, "qk": form, "init_sigma": s}) for s in sigmas]
+                for sigma, n_zeros in zip(sigmas, counts, strict=True):
+                    rows.append(share_row(f"{variant}, {form}, sigma {sigma:g}: at the zero", n_zeros, n_seeds))
+                borders[form] = _border(sigmas, counts, n_seeds)
+                rows.append(border_row(f"{variant}, {form}: border in init_sigma", *borders[form]))
+            decades = (borders["factored"][0] - borders["merged"][0]) / math.log(10)
+            if not math.isfinite(decades):
+                continue
+            rows.append(
+                value_row(
+                    f"{variant}: decades between the borders", decades, "more than 1 (predicted)", agrees=decades > 1
+                )
+            )
+    return Comparison(
+        title="The stuck border of the full models: k and q trained, or k^t q as one matrix",
+        source="attnsweep, docs/zeros.md",
+        rows=rows,
+        notes=["float64, L-BFGS, skip, no softmax. Border: where half of the trainings end at the zero."],
+    )
+
+
+def _zeros(seeds: range, values: dict[str, Value]) -> int:
+    """How many of these trainings end at the zero."""
+    return int((trained(WORKLOAD, seeds, values).outcome == "degenerate_zero").sum())
+
+
+def _border(sigmas: tuple[float, ...], counts: list[int], n_seeds: int) -> tuple[float, float, float]:
+    x = np.repeat(np.log(sigmas), n_seeds)
+    holds = np.concatenate([np.arange(n_seeds) < count for count in counts]).astype(np.float64)
+    return half_point(x, holds)

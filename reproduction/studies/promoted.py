@@ -4,7 +4,7 @@ Axes: T trial.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooled_rate
 from attnsweep.orchestrator.inspection.kept_weights import ended_lanes
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.studies.judged import parameters_of
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, framed, save_figure
+from attnsweep.reproduction.rows import rate_row, rate_text
+from attnsweep.reproduction.studies.full_models import parameters_of
 from attnsweep.reproduction.studies.mission_pairs import Trials, at_scale_one, border
-from attnsweep.reproduction.swept import swept
-from attnsweep.reproduction.threads import one_thread
+from attnsweep.reproduction.trained import one_thread, swept
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.diagnostics.promotion import stays_when_promoted
 
@@ -46,10 +46,7 @@ def compare(sweep: SweepDirectory, directory: Path, console: Console) -> Compari
     with one_thread():
         stays = promoted(sweep, rows)
     curves = _curves(sweep, rows, stays)
-    borders = [
-        border(f"{name}: border in init_sigma", at_scale_one(each), each.n, each.n_zero)
-        for name, each in curves.items()
-    ]
+    borders = [border(f"{name}: border in init_sigma", each, at_scale_one(each)) for name, each in curves.items()]
     return Comparison(
         title="Stuck in float32: at a zero of the loss, or of the arithmetic?",
         source="attnsweep, docs/zeros.md",
@@ -79,12 +76,9 @@ def promoted(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.bo
 def _freed(rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> ComparedValue:
     """The share that float64 frees; the trainings of one trial count as dependent."""
     trials = np.array([row["trial"] for row in rows])
-    rate = pooled_rate(
-        [(int((trials == each).sum()), int((~stays[trials == each]).sum())) for each in np.unique(trials)]
-    )
-    assert rate.share is not None
-    name = "stuck trainings of float32 that rounding alone holds"
-    return ComparedValue(name=name, published=None, ours=rate.share, low=rate.low, high=rate.high)
+    chosen = [trials == each for each in np.unique(trials)]
+    rate = pooled_rate([(int(each.sum()), int((~stays[each]).sum())) for each in chosen])
+    return rate_row("stuck trainings of float32 that rounding alone holds", rate)
 
 
 def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> dict[str, Trials]:
@@ -92,28 +86,23 @@ def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np
     trials = Trials.read(sweep)
     trainings = Ledger(sweep.place).trainings(columns=["trial"], filter=pc.field("outcome") != "failed")
     number = np.unique(trainings["trial"].to_numpy())
-    in_both = [
-        row["trial"] for row, stay in zip(rows, stays, strict=True) if stay and row["outcome"] == "degenerate_zero"
-    ]
-    n_in_both = (number[:, None] == np.array(in_both, dtype=number.dtype)).sum(1)
+    stay = [row["trial"] for row, each in zip(rows, stays, strict=True) if each and row["outcome"] == "degenerate_zero"]
+    n_in_both = (number[:, None] == np.array(stay, dtype=number.dtype)).sum(1)
     is_float32 = trials.dtype == "float32"
+    in_both = replace(trials, n_zero=n_in_both.astype(float))
     return {
-        "float32": _of(trials, is_float32),
-        "float32, float64 stuck too": _of(replace(trials, n_zero=n_in_both.astype(float)), is_float32),
-        "float64": _of(trials, ~is_float32),
+        "float32": trials.where(is_float32),
+        "float32, float64 stuck too": in_both.where(is_float32),
+        "float64": trials.where(~is_float32),
     }
-
-
-def _of(trials: Trials, chosen: NDArray[np.bool_]) -> Trials:
-    return Trials(*(getattr(trials, each.name)[chosen] for each in fields(trials)))
 
 
 def _by_sigma(curves: Mapping[str, Trials]) -> list[list[str]]:
     lines = [["init_sigma", "trainings", *curves]]
     for at in _bins(curves):
-        cells = [_rate(trials, at) for trials in curves.values()]
+        rates = [_rate(trials, at) for trials in curves.values()]
         ends = "..".join(f"{10 ** (each / _BINS_PER_DECADE):.2g}" for each in (at, at + 1))
-        lines.append([ends, str(cells[0].n), *(_cell(each) for each in cells)])
+        lines.append([ends, str(rates[0].n), *map(rate_text, rates)])
     return lines
 
 
@@ -129,12 +118,7 @@ def _bins(curves: Mapping[str, Trials]) -> range:
 
 def _rate(trials: Trials, at: int) -> Rate:
     """The share of a curve in a bin."""
-    inside = _place(trials) == at
-    return pooled_rate(list(zip(trials.n[inside].astype(int), trials.n_zero[inside].astype(int), strict=True)))
-
-
-def _cell(rate: Rate) -> str:
-    return "-" if rate.share is None else f"{rate.share:.3f} [{rate.low:.3f}, {rate.high:.3f}]"
+    return trials.where(_place(trials) == at).at_zero
 
 
 def _figure(curves: Mapping[str, Trials], borders: Sequence[ComparedValue]) -> Figure:
@@ -150,9 +134,6 @@ def _figure(curves: Mapping[str, Trials], borders: Sequence[ComparedValue]) -> F
         panel.errorbar(x, share, error, color=_COLOURS[shift], marker="o", markersize=4, linewidth=1.2, label=name)
         if border_row.low is not None and border_row.high is not None:
             panel.axvspan(border_row.low, border_row.high, color=_COLOURS[shift], alpha=0.15, linewidth=0)
-    panel.set_xscale("log")
-    panel.set_xlabel("init_sigma, moved to scale one")
-    panel.set_ylabel("share at the dead-attention zero")
+    framed(panel, xscale="log", xlabel="init_sigma, moved to scale one", ylabel="share at the dead-attention zero")
     panel.legend(frameon=False, fontsize=8)
-    panel.spines[["top", "right"]].set_visible(False)
     return figure

@@ -14,7 +14,7 @@ from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.training.resources import Resources
-from attnsweep.reproduction.chiang import table1 as chiang_table1
+from attnsweep.reproduction.chiang import table1
 from attnsweep.search_spaces import Categorical, Sweep
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.loading import load_sweep
@@ -93,7 +93,7 @@ def test_the_table_on_lengths(tmp_path: Path) -> None:
     small = SMALL | {"n_sentences": 100, "head_sentences": 0, "eval_sentences": 60, "test_sentences": 40}
     spec = load_sweep("translation_lengths").fix(small).but(replicates=3)
     directory = run_sweep(spec, tmp_path / "sweep", Resources(local=True), QUIET).directory
-    comparison = chiang_table1.compare(directory, tmp_path)
+    comparison = table1.compare(directory, tmp_path)
     rows = {row["name"]: row for row in json.loads(comparison.to_json())["rows"]}
     assert [row["published"] for row in rows.values()] == ["32.6", "32.5", "11.4", "12.4", "+1.0", "better"]
     scaled = query_all(

@@ -281,8 +281,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a claim that agrees although its interval does not",
         "reproduction/rows.py",
-        "agrees_within[0] <= low and high <= agrees_within[1]",
-        "agrees_within[0] <= ours <= agrees_within[1]",
+        "within[0] <= low and high <= within[1]",
+        "within[0] <= ours <= within[1]",
         ("tests/reproduction/test_rows.py::test_a_claim_agrees_only_if_the_whole_interval_does",),
     ),
     Fault(
@@ -308,14 +308,14 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "another sweep in the directory is gone on with",
-        "reproduction/swept.py",
+        "reproduction/trained.py",
         "one.but(seed=other.seed) == other",
         "one.name == other.name",
         ("tests/reproduction/test_swept.py",),
     ),
     Fault(
         "a number on a page that is not the claim's",
-        "reproduction/claims/pages.py",
+        "tests/reproduction/pages.py",
         "abs(float(digits) * scale - number) <= 0.5001 * unit",
         "abs(float(digits) * scale - number) <= 5.001 * unit",
         ("tests/reproduction/test_claims.py::test_a_sentence_that_drifts_from_its_claim_is_noticed",),
@@ -350,7 +350,7 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "a change of steps that moves the start",
-        "reproduction/studies/induction_changed.py",
+        "reproduction/studies/gpt.py",
         " / (_factor(change.steps, name) or 1.0)",
         "",
         ("tests/reproduction/test_induction_changed.py",),
@@ -371,14 +371,14 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "one workload's programs for another's trainings",
-        "reproduction/block_programs.py",
+        "reproduction/trained.py",
         "_known.setdefault(workload, Programs())",
         '_known.setdefault("", Programs())',
         ("tests/reproduction/test_block_programs.py",),
     ),
     Fault(
         "counted numbers of which the last is not compared",
-        "reproduction/claims/pages.py",
+        "tests/reproduction/pages.py",
         "return list(found[0].groups()) if",
         "return list(found[0].groups())[:-1] if",
         ("tests/reproduction/test_claims.py::test_counted_numbers_are_found_where_their_sentence_stands",),

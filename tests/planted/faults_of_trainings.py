@@ -127,10 +127,10 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "flat directions counted as negative curvature",
-        "workloads/diagnostics/stationary.py",
+        "reproduction/shin/stationary.py",
         "curvature < -_FLAT * scale",
         "curvature < _FLAT * scale",
-        ("tests/workloads/diagnostics/test_stationary.py",),
+        ("tests/reproduction/test_shin_stationary.py",),
     ),
     Fault(
         "the reset that leaves the valley's part in v",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from attnsweep.reproduction.block_programs import block_programs
+from attnsweep.reproduction.trained import block_programs
 
 
 def test_a_machine_without_a_compiler_trains_without_programs(without_compiler: None) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from attnsweep.reproduction.bounded import bounded_difference_row, bounded_mean_intervals, bounded_mean_row
+from attnsweep.reproduction.rows import bounded_difference_row, bounded_mean_intervals, bounded_mean_row
 
 ACCURACIES = (0.0, 1.0)
 

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from attnsweep.reproduction.chiang import fig2 as chiang_fig2
 from attnsweep.reproduction.chiang import fig3 as chiang_fig3
+from attnsweep.reproduction.chiang.encoders import exact_first, exact_parity, flawed_first
 from attnsweep.reproduction.chiang.exact import answers
 from attnsweep.reproduction.chiang.fig3 import count_turns
 from attnsweep.reproduction.comparison import Comparison
-from attnsweep.workloads.formal_languages.exact_first import exact_first, flawed_first
-from attnsweep.workloads.formal_languages.exact_parity import exact_parity
+
+QUIET = Console(quiet=True)
 
 LENGTHS = {"first": (1, 10, 300), "parity": (2, 9, 40)}
 
@@ -44,7 +46,7 @@ def test_strings_by_positions_are_answered_in_parts(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 def test_figure_2_has_the_published_values(tmp_path: Path) -> None:
-    rows = _drawn(chiang_fig2.compare(tmp_path, LENGTHS, 200), "chiang-fig2")
+    rows = _drawn(chiang_fig2.reproduce(tmp_path, QUIET, LENGTHS, 200), "chiang-fig2")
     for name, published in (("FIRST, no LN, n = 100: bits", 0.9947), ("FIRST, LN 1e-5, n = 100: bits", 0.1360)):
         assert rows[name]["published"] == published
         assert rows[name]["ours"] == pytest.approx(published, abs=1e-3)
@@ -56,17 +58,17 @@ def test_figure_2_has_the_published_values(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_figure_2_says_where_a_claim_does_not_hold(tmp_path: Path) -> None:
-    rows = _drawn(chiang_fig2.compare(tmp_path, {"first": (1, 2)}, 50), "chiang-fig2")
+    rows = _drawn(chiang_fig2.reproduce(tmp_path, QUIET, {"first": (1, 2)}, 50), "chiang-fig2")
     assert rows["FIRST, no LN: bits at n = 2"]["agrees"] is False
 
 
 @pytest.mark.scale
 @pytest.mark.slow
 def test_figure_3_oscillates_away_from_1_and_not_at_it(tmp_path: Path) -> None:
-    rows = _drawn(chiang_fig3.compare(tmp_path, 40, np.linspace(0.5, 1.5, 81), 100), "chiang-fig3")
+    rows = _drawn(chiang_fig3.reproduce(tmp_path, QUIET, 40, np.linspace(0.5, 1.5, 81), 100), "chiang-fig3")
     assert rows["weight 1: accuracy"]["ours"] == 1.0
     assert rows["turns of the bits"]["agrees"] is True
-    near = _drawn(chiang_fig3.compare(tmp_path, 40, np.linspace(0.999, 1.001, 5), 100), "chiang-fig3")
+    near = _drawn(chiang_fig3.reproduce(tmp_path, QUIET, 40, np.linspace(0.999, 1.001, 5), 100), "chiang-fig3")
     assert near["turns of the bits"]["ours"] == 0.0
     assert near["turns of the bits"]["agrees"] is False
     assert near["accuracy 1 at all weights from, to"]["ours"] == "0.999, 1.001"

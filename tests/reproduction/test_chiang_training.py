@@ -12,11 +12,10 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
-from attnsweep.reproduction.chiang import fig4 as chiang_fig4
-from attnsweep.reproduction.chiang import parity as chiang_parity
+from attnsweep.reproduction.chiang import fig4
 from attnsweep.reproduction.chiang.curves import Cell, longest_test_length, read_curves
 from attnsweep.reproduction.comparison import Comparison
-from attnsweep.reproduction.swept import swept
+from attnsweep.reproduction.trained import swept
 from attnsweep.search_spaces import Categorical
 from attnsweep.search_spaces.loading import load_sweep
 
@@ -67,7 +66,7 @@ def _final(sweep: SweepDirectory, metric: str, length: int, scale: str) -> list[
 @pytest.mark.scale
 @pytest.mark.slow
 def test_figure_4_compares_where_the_ledgers_curves_end(first: SweepDirectory, tmp_path: Path) -> None:
-    comparison = chiang_fig4.compare(first, tmp_path, "chiang-fig4")
+    comparison = fig4.compare(first, tmp_path)
     rows = _drawn(comparison, "chiang-fig4")
     assert all(row.low is not None and row.high is not None for row in comparison.rows)
     assert longest_test_length(first) == 20
@@ -89,7 +88,7 @@ def test_figure_4_compares_where_the_ledgers_curves_end(first: SweepDirectory, t
 @pytest.mark.slow
 def test_equation_2_is_compared_without_unscaled_cells(tmp_path: Path) -> None:
     sweep = _small("chiang_fig4_logits", tmp_path, (2, 5), longest_test_length=20)
-    comparison = chiang_fig4.compare(sweep, tmp_path, "chiang-fig4-logits")
+    comparison = fig4.compare(sweep, tmp_path)
     rows = _drawn(comparison, "chiang-fig4-logits")
     assert all(name.startswith("scaled, n = ") for name in rows)
     assert len(rows["scaled, n = 2: share of seeds with accuracy 1"]) == 2
@@ -110,7 +109,7 @@ def test_curves_are_in_the_papers_epochs(first: SweepDirectory) -> None:
 @pytest.mark.slow
 def test_parity_is_held_against_chance(tmp_path: Path) -> None:
     sweep = _small("chiang_parity", tmp_path, (2, 3), longest_test_length=6)
-    rows = _drawn(chiang_parity.compare(sweep, tmp_path), "chiang-parity")
+    rows = _drawn(fig4.compare_parity(sweep, tmp_path), "chiang-parity")
     assert len(rows) == 2 * 2 * 3
     test = _final(sweep, "accuracy_6", 3, "log_n_query_inv_sqrt_d")
     [row] = rows["scaled, n = 3: accuracy at 6"]

@@ -9,17 +9,25 @@ from rich.console import Console
 
 from attnsweep.orchestrator.analysis.rates.intervals import wilson
 from attnsweep.reproduction.claims.__main__ import main, measured_again
-from attnsweep.reproduction.claims.agreement import Measured, effective_n, holm, p_value
+from attnsweep.reproduction.claims.agreement import (
+    Measured,
+    effective_n,
+    holm,
+    p_value,
+    recorded,
+    table,
+    verdicts,
+    write_record,
+)
 from attnsweep.reproduction.claims.claim import Claim, Group, Stated, load_claims, load_counted
-from attnsweep.reproduction.claims.pages import counted_numbers, flat, flaws, interval_ends, places, prints
-from attnsweep.reproduction.claims.recorded import recorded, table, verdicts, write_record
 from attnsweep.reproduction.claims.sources import SOURCES, Run, numbers_of
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.studies import positions
-from attnsweep.reproduction.threads import one_thread
+from attnsweep.reproduction.trained import one_thread
 from attnsweep.search_spaces.loading import assignments, load_sweep
 from attnsweep.workloads.errors import UserError
 from tests.across.documents import DOCUMENTS, ROOT
+from tests.reproduction.pages import counted_numbers, flat, flaws, interval_ends, places, prints
 
 FOLDER = ROOT / "docs" / "claims"
 PAGES = {name: flat(text) for name, text in DOCUMENTS.items()}

@@ -4,13 +4,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from attnsweep.reproduction import cyclic_words
+from attnsweep.reproduction.cyclic import note
 
 MISPRINTS = {"the same as matrices differ by", "the same as printed, by sum e^x", "the same as printed, with B E' A"}
 
 
 def test_words_and_counts_agree_and_what_is_misprinted_differs(tmp_path: Path) -> None:
-    found = cyclic_words.reproduce(tmp_path, Console(quiet=True))
+    found = note.reproduce(tmp_path, Console(quiet=True))
     assert {row.name for row in found.rows if row.agrees is False} == MISPRINTS
     assert all(float(row.ours) > 0.1 for row in found.rows if row.name in MISPRINTS)
     encoder = dict(found.tables)["The words of one encoder, E = Y - F; Z = s X Q K' X', H = a(Z) X V + C b"]
@@ -21,6 +21,6 @@ def test_words_and_counts_agree_and_what_is_misprinted_differs(tmp_path: Path) -
 
 
 def test_the_corrected_rules_hold() -> None:
-    assert cyclic_words.swapped_rectifier()[0] < 1e-14
-    assert cyclic_words.softmax_denominator()[0] < 1e-14
-    assert cyclic_words.softmax_substitution()[0] < 1e-14
+    assert note.swapped_rectifier()[0] < 1e-14
+    assert note.softmax_denominator()[0] < 1e-14
+    assert note.softmax_substitution()[0] < 1e-14

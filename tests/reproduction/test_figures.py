@@ -13,9 +13,7 @@ from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.reproduction.comparison import Comparison
-from attnsweep.reproduction.shin import fig1 as shin_fig1
-from attnsweep.reproduction.shin import fig2 as shin_fig2
-from attnsweep.reproduction.shin import fig3 as shin_fig3
+from attnsweep.reproduction.shin import figures
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import load_workload
@@ -49,7 +47,7 @@ def _drawn(comparison: Comparison, name: str) -> None:
 @pytest.mark.slow
 def test_figure_1_correlates_what_is_learned_with_the_target(tmp_path: Path) -> None:
     sweep = _small("shin_solution_2", tmp_path, n_steps=80)
-    found = shin_fig1.compare(sweep, tmp_path)
+    found = figures.compare_fig1(sweep, tmp_path)
     _drawn(found, "shin-fig1")
     matches = sorted(
         row["score_match_logits_target"]
@@ -67,7 +65,7 @@ def _same(one: dict[str, object], other: dict[str, object]) -> bool:
 @pytest.mark.scale
 @pytest.mark.slow
 def test_figure_2_compares_the_flavours_where_they_end(flavours: SweepDirectory, tmp_path: Path) -> None:
-    found = shin_fig2.compare(flavours, tmp_path)
+    found = figures.compare_fig2(flavours, tmp_path)
     _drawn(found, "shin-fig2")
     ours = {row.name: row.ours for row in found.rows}
     medians = {}
@@ -80,7 +78,7 @@ def test_figure_2_compares_the_flavours_where_they_end(flavours: SweepDirectory,
     ]
     name = "log10(training MSE / Var Y), towards solution 1, median"
     assert ours[name] == pytest.approx(np.median(np.log10(in_training)))
-    for flavour in shin_fig2.FLAVOURS:
+    for flavour in figures.FLAVOURS:
         losses = [row["eval_loss"] / row["level_mean"] for row in rows if row["param_flavour"] == flavour]
         medians[flavour] = np.median(np.log10(losses))
     assert ours["lean_2 above lean_1, decades"] == pytest.approx(medians["lean_2"] - medians["lean_1"])
@@ -90,7 +88,7 @@ def test_figure_2_compares_the_flavours_where_they_end(flavours: SweepDirectory,
 @pytest.mark.scale
 @pytest.mark.slow
 def test_figure_3_measures_each_flavour_by_the_blocks_of_its_solution(flavours: SweepDirectory, tmp_path: Path) -> None:
-    found = shin_fig3.compare(flavours, tmp_path)
+    found = figures.compare_fig3(flavours, tmp_path)
     _drawn(found, "shin-fig3")
     assert len(found.rows) == 3 * 4
     by_name = {row.name: row for row in found.rows}

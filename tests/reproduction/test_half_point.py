@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from attnsweep.reproduction.studies.half_point import half_point
+from attnsweep.reproduction.studies.borders import half_point
 
 Floats = NDArray[np.float64]
 

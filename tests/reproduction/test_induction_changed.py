@@ -1,13 +1,14 @@
 """GPTs of the study `induction-changed`: what is changed, and nothing else."""
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from rich.console import Console
 
-from attnsweep.reproduction.studies.induction_changed import CHANGES, Change, ChangedGPT, compare
+from attnsweep.reproduction.studies.gpt import CHANGES, Change, ChangedGPT, reproduce_changes
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
@@ -67,6 +68,6 @@ def test_a_part_is_left_out(unchanged: State) -> None:
 
 @pytest.mark.slow
 def test_each_change_has_a_row() -> None:
-    rows = compare(Console(file=io.StringIO()), n_seeds=2, n_steps=1).rows
+    rows = reproduce_changes(Path(), Console(file=io.StringIO()), n_seeds=2, n_steps=1).rows
     assert [row.name for row in rows] == [change.row for change in CHANGES]
     assert {row.ours for row in rows} == {0.0}

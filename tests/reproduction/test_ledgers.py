@@ -15,9 +15,8 @@ from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.reproduction.claims.__main__ import measured_again
+from attnsweep.reproduction.claims.agreement import verdicts
 from attnsweep.reproduction.claims.claim import load_claims, load_counted
-from attnsweep.reproduction.claims.pages import counted_numbers, flat, flaws, prints
-from attnsweep.reproduction.claims.recorded import verdicts
 from attnsweep.reproduction.claims.sources import Run, measure_ledger
 from attnsweep.reproduction.ledgers import publish
 from attnsweep.search_spaces.dimensions import Scalar
@@ -26,6 +25,7 @@ from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.translation.lookup import studied_corpus
 from tests.across.documents import DOCUMENTS, ROOT
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.reproduction.pages import counted_numbers, flat, flaws, prints
 from tests.workloads.translation.small_translation import small, written_as_real_text
 
 FOLDER = ROOT / "docs" / "ledgers"

@@ -8,10 +8,10 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from attnsweep.reproduction.studies import mission_samplers
-from attnsweep.reproduction.studies.border_model import BorderModel, fit_border, products
+from attnsweep.reproduction.studies import mission_pairs
+from attnsweep.reproduction.studies.borders import BorderModel, fit_border, products
 from attnsweep.reproduction.studies.mission_pairs import DTYPES, SCALES, Trials, derived_factors, moved, one_border
-from attnsweep.reproduction.studies.positional_power import _found, planted
+from attnsweep.reproduction.studies.translators import _found, planted
 from attnsweep.workloads.diagnostics.roles import Sentences
 
 Floats = NDArray[np.float64]
@@ -133,7 +133,7 @@ def test_trials_moved_by_the_derived_factors_have_one_border() -> None:
 
 def test_a_sampler_is_judged_by_what_its_trials_found() -> None:
     trials = planted_pairs(64)
-    rows = {row.name: row.ours for row in mission_samplers.rows_of(trials)}
+    rows = {row.name: row.ours for row in mission_pairs.rows_of(trials)}
     is_free = trials.n_zero == 0
     found = rows["trials of 64, and of the last 16: no training ends at the zero"]
     assert found == f"{is_free.sum()}, {is_free[-16:].sum()}"

@@ -15,8 +15,8 @@ from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.training.bleu import bleu
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.reproduction.catalog import REPRODUCTIONS
-from attnsweep.reproduction.chiang import table1_of_corpus
-from attnsweep.reproduction.chiang.table1_of_corpus import paired_bootstrap
+from attnsweep.reproduction.chiang import table1
+from attnsweep.reproduction.chiang.table1 import paired_bootstrap
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.engine.contract import Written
@@ -39,7 +39,7 @@ def test_an_option_chooses_what_is_run() -> None:
             assert not function or callable(pkgutil.resolve_name(function))
     figure = by_name["shin-fig2"]
     assert figure.chosen(full=False, corpus=None) is figure
-    assert figure.chosen(full=True, corpus=None) == dataclasses.replace(figure, function=figure.full)
+    assert figure.chosen(full=True, corpus=None) == dataclasses.replace(figure, function=figure.full, sweep="")
     table = by_name["chiang-table1"].chosen(full=False, corpus="a.parquet")
     assert (table.function, table.corpus) == (table.of_corpus, "a.parquet")
 
@@ -112,7 +112,7 @@ def test_table_1_is_measured_on_a_parallel_text(tmp_path: Path, monkeypatch: pyt
     small |= {"corpus": "text.parquet", "test_sentences": 24}
     spec = load_sweep("translation_lengths").fix(small)
     sweep = run_sweep(spec.but(replicates=2), tmp_path / "sweep", Resources(local=True), QUIET).directory
-    found = table1_of_corpus.compare(sweep, tmp_path, QUIET)
+    found = table1.compare_corpus(sweep, tmp_path, QUIET)
     assert found.rows[-1].name.endswith("paired bootstrap of two trainings")
     assert all(path.exists() for path in found.figures)
     assert "text.parquet" in found.notes[0]

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from attnsweep.reproduction.comparison import Comparison
 from attnsweep.reproduction.shin import handmade as shin_handmade
-from attnsweep.workloads.category_pairs.handmade import SOLUTIONS
+from attnsweep.reproduction.shin.solutions import SOLUTIONS
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import torch
 from rich.console import Console
 
 from attnsweep.reproduction.comparison import Comparison, save_figure
-from attnsweep.reproduction.shin import zeros as shin_zeros
+from attnsweep.reproduction.shin import zeros
+from attnsweep.reproduction.shin.equations import EquationCheck
 from attnsweep.reproduction.shin.zeros_figures import stationary_points_figure, valley_figure
 from attnsweep.reproduction.shin.zeros_search import FAMILIES, FoundPoints, find_points
-from attnsweep.workloads.category_pairs.equations import EquationCheck
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ def points() -> dict[str, FoundPoints]:
 
 
 def _compared(points: dict[str, FoundPoints]) -> Comparison:
-    return shin_zeros.compare({"P": CHECKS, "C": []}, points, [])
+    return zeros.compare({"P": CHECKS, "C": []}, points, [])
 
 
 def _rows(points: dict[str, FoundPoints]) -> dict[str, tuple[float | str, bool | None]]:
@@ -99,12 +99,12 @@ def test_the_threads_of_the_process_are_given_back(monkeypatch: pytest.MonkeyPat
         assert torch.get_num_threads() == 1
         raise ArithmeticError
 
-    monkeypatch.setattr(shin_zeros, "checks_of_positions", fail)
+    monkeypatch.setattr(zeros, "checks_of_positions", fail)
     n_threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
         with pytest.raises(ArithmeticError):
-            shin_zeros.reproduce(tmp_path, Console(quiet=True))
+            zeros.reproduce(tmp_path, Console(quiet=True))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(n_threads)

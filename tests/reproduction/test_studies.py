@@ -15,14 +15,12 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.studies import (
     full_models,
-    gpt_stages,
+    gpt,
     positions,
     promoted,
-    translator_heads,
-    translator_structure,
+    translators,
 )
-from attnsweep.reproduction.studies.full_models_figures import by_sigma_figure, clusters_figure
-from attnsweep.reproduction.studies.judged import Judged, cut_off
+from attnsweep.reproduction.studies.full_models import Judged, by_sigma_figure, clusters_figure, cut_off
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.diagnostics import outcomes
 from attnsweep.workloads.translation import Translation, TranslationParameters
@@ -147,7 +145,7 @@ def test_positions_leave_the_zero_as_derived(tmp_path: Path) -> None:
     size = positions.Size(
         n_passing=8, n_valley=16, n_softmax=2, passing_steps=400, valley_time=0.3, valley_steps=300, softmax_steps=300
     )
-    found = positions.compare(tmp_path, Console(quiet=True), size)
+    found = positions.reproduce(tmp_path, Console(quiet=True), size)
     assert _names(found) == [
         f"positions_{name}.{ending}" for name in ("plateaus", "valley", "softmax") for ending in ("png", "svg")
     ]
@@ -171,7 +169,7 @@ def test_roles_of_translators_are_those_of_the_ledger(tmp_path: Path) -> None:
         for row, decoder in zip(rows, ends, strict=True)
         for head in head_rows(row, {(0, 0): "...", (1, 0): decoder, (1, 1): "...", (2, 0): "..."})
     ]
-    found = translator_heads.compare(sweep_with_heads(tmp_path / "s", spec, trainings, heads), tmp_path)
+    found = translators.compare_heads(sweep_with_heads(tmp_path / "s", spec, trainings, heads), tmp_path)
     assert _names(found) == ["head_roles.png", "head_roles.svg"]
     row = _rows(found)["trainings with a syntactic head, decoder_self"]
     assert row.ours == 0.75
@@ -182,7 +180,7 @@ def test_roles_of_translators_are_those_of_the_ledger(tmp_path: Path) -> None:
 
 def test_restricted_attention_is_held_against_full(tmp_path: Path) -> None:
     losses = {(None, 0): [1.0, 1.2], (None, 2): [1.1, 1.3], (1, 0): [2.0, 2.2], (1, 2): [0.5, 0.9]}
-    found = translator_structure.compare(_structures(tmp_path / "s", losses), tmp_path)
+    found = translators.compare_structure(_structures(tmp_path / "s", losses), tmp_path)
     assert _names(found) == ["attention_structure.png", "attention_structure.svg"]
     assert {name: row.ours for name, row in _rows(found).items()} == {
         "held-out nats per token, full attention, mean of 4": pytest.approx(1.15),
@@ -212,9 +210,9 @@ def _structures(path: Path, losses: dict[tuple[int | None, int], list[float]]) -
 
 def test_a_stage_ends_where_the_loss_crosses_its_level() -> None:
     steps = np.array([0.0, 5.0, 10.0, 15.0])
-    assert gpt_stages.falls_below(steps, np.array([2.0, 1.0, 0.5, 0.6]), 0.75) == 7.5
-    assert gpt_stages.falls_below(steps, np.array([0.5, 1.0, 0.5, 0.6]), 0.75) == 0.0
-    assert gpt_stages.falls_below(steps, np.array([2.0, 1.0, 0.9, 0.8]), 0.75) == np.inf
+    assert gpt.falls_below(steps, np.array([2.0, 1.0, 0.5, 0.6]), 0.75) == 7.5
+    assert gpt.falls_below(steps, np.array([0.5, 1.0, 0.5, 0.6]), 0.75) == 0.0
+    assert gpt.falls_below(steps, np.array([2.0, 1.0, 0.9, 0.8]), 0.75) == np.inf
 
 
 @pytest.mark.scale
@@ -223,15 +221,15 @@ def test_stages_of_a_gpt_are_timed(tmp_path: Path) -> None:
     small = {"n_steps": 40, "batch_size": 8, "eval_batch_size": 32, "d_model": 8, "tied": False, "layer_norm_eps": 1e-5}
     spec = load_sweep("gpt_stages").fix(small).but(trials=8, replicates=2, seed=1)
     sweep = trained_sweep(tmp_path / "gpt_stages", spec, pack_size=16)
-    found = gpt_stages.compare(sweep, tmp_path)
-    assert _names(found) == ["gpt_stages.png", "gpt_stages.svg"]
+    found = gpt.compare_stages(sweep, tmp_path)
+    assert _names(found) == ["gpt.png", "gpt.svg"]
     rows = _rows(found)
     first = rows["first stage, init_sigma 0.0001 over 0.001"]
     assert first.low is not None
     assert first.low < float(first.ours)
     ((_, table),) = found.tables
     assert len(table) == 1 + 2 * 2
-    stages = gpt_stages.stages_of(sweep)
+    stages = gpt.stages_of(sweep)
     assert {len(each.first) for each in stages.values()} == {2}
     # A first stage lasts longer where nothing is known at the start.
     large, small_sigma = (

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from attnsweep.reproduction.ledgers import publish
-from attnsweep.reproduction.swept import is_same_but_for_seed, swept
+from attnsweep.reproduction.trained import is_same_but_for_seed, swept
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from attnsweep.reproduction.shin.solutions import SOLUTIONS
 from attnsweep.workloads.category_pairs.full_model import FullModel
-from attnsweep.workloads.category_pairs.handmade import SOLUTIONS
 from attnsweep.workloads.category_pairs.parameters import FULL_VARIANTS, CategoryPairsParameters
 from attnsweep.workloads.category_pairs.reference_levels import reference_levels, reference_predictors
 from tests.workloads.category_pairs.dense_model import dense_predict

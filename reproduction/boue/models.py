@@ -1,0 +1,76 @@
+"""The models and the batch that formulas are compared on, in float64; and generation with a cache.
+
+Layer norms, linear layers and feed-forward parts act on each token by itself, and attention is causal. So what a token
+gave to later ones does not change when they come, and the logits equal those of the full pass.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from attnsweep.workloads.attention.block import TransformerBlock
+from attnsweep.workloads.attention.sight import Sight
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.gpt.model import GPT, GPTShape
+
+
+def random_model(shape: GPTShape, layer_norm_eps: float = 1e-5) -> GPT:
+    """A model with all parameters random, gains and biases too."""
+    model = GPT(shape, layer_norm_eps=layer_norm_eps, lora_scale=1.7).double()
+    draw = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for value in model.parameters():
+            noise = torch.randn(value.shape, generator=draw, dtype=torch.float64)
+            value.copy_(noise / math.sqrt(value.shape[-1]) if value.dim() > 1 else value + 0.3 * noise)
+    return model
+
+
+def random_batch(n_words: int, n_tokens: int = 7) -> Batch:
+    """One sequence, random targets, and a random weight for each token."""
+    draw = torch.Generator().manual_seed(2)
+    token, target = (torch.randint(n_words, (1, n_tokens), generator=draw) for _ in range(2))
+    return {"token": token, "target": target, "weight": torch.rand(1, n_tokens, generator=draw, dtype=torch.float64)}
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What one block keeps of the tokens so far.
+
+    Attributes:
+        key_BHTC, value_BHTE: As `Attention.keys` and `Attention.values` give them.
+    """
+
+    key_BHTC: Tensor
+    value_BHTE: Tensor
+
+
+def next_logits(model: GPT, token_B: Tensor, kept: list[Kept]) -> Tensor:
+    """(B, V) logits after one more token, of a causal model.
+
+    Args:
+        model: The model.
+        token_B: The next token of each sequence.
+        kept: What each block keeps of the tokens before, updated in place; empty before the first token.
+    """
+    assert model.shape.is_causal
+    n_before = kept[0].key_BHTC.shape[2] if kept else 0
+    x_B1D = model.embedded(token_B.unsqueeze(1), first=n_before)
+    seen_B1K = torch.ones(1, 1, n_before + 1, dtype=torch.bool, device=token_B.device)
+    sight = Sight.of(seen_B1K, x_B1D.dtype)
+    for index, each in enumerate(model.blocks):
+        block = cast(TransformerBlock, each)
+        normal_B1D = block.attention_norm(x_B1D)
+        own = Kept(block.attention.keys(normal_B1D), block.attention.values(normal_B1D))
+        if n_before:
+            kept[index] = Kept(
+                torch.cat([kept[index].key_BHTC, own.key_BHTC], 2),
+                torch.cat([kept[index].value_BHTE, own.value_BHTE], 2),
+            )
+        else:
+            kept.append(own)
+        given_B1D, _ = block.attention.attend(normal_B1D, kept[index].key_BHTC, kept[index].value_BHTE, sight)
+        x_B1D = block.finished(x_B1D + given_B1D)
+    return model.logits(x_B1D)[:, 0]

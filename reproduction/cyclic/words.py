@@ -1,0 +1,247 @@
+"""Gradients as sums of words: products of the letters of a model, one word for each occurrence of a weight.
+
+Expressions of matrices are trees of letters, transposes, products, sums, row softmax a(.) and ReLU m(.). In tr(C^t A dX
+B) the trace may be rotated: tr(B C^t A dX), so X's gradient is A^t C B^t. A walk down a model's expression carries the
+gradient C by the present part, and at each letter it has become that letter's word.
+
+Source of the notation: an anonymous note, "Cyclic 4-tensor rotations underly the training of a GPT-style encoder".
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A matrix, by name: a weight, the input, or a constant."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transposed:
+    """The transpose of an expression. `transposed` makes it."""
+
+    of: "Expression"
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The product of matrices, from left to right. `product` makes it."""
+
+    factors: tuple["Expression", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """The sum of matrices of one shape."""
+
+    terms: tuple["Expression", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax:
+    """a(Z): the softmax of each row of Z."""
+
+    of: "Expression"
+
+
+@dataclass(frozen=True, slots=True)
+class Rectified:
+    """m(Z): the entries of Z, with 0 for those below 0."""
+
+    of: "Expression"
+
+
+@dataclass(frozen=True, slots=True)
+class SoftmaxBack:
+    """aa(Z, G): the gradient by Z where G is the gradient by a(Z): R * (G - rowsum(R * G)) with R = a(Z)."""
+
+    at: "Expression"
+    word: "Expression"
+
+
+@dataclass(frozen=True, slots=True)
+class RectifiedBack:
+    """mm(Z, G): the gradient by Z where G is the gradient by m(Z): the entries of G where Z is above 0."""
+
+    at: "Expression"
+    word: "Expression"
+
+
+Expression = Letter | Transposed | Product | Sum | Softmax | Rectified | SoftmaxBack | RectifiedBack
+
+
+def product(*factors: Expression) -> Expression:
+    """The product; factors that are products themselves are taken apart."""
+    flat: list[Expression] = []
+    for factor in factors:
+        flat += factor.factors if isinstance(factor, Product) else (factor,)
+    return flat[0] if len(flat) == 1 else Product(tuple(flat))
+
+
+def transposed(of: Expression) -> Expression:
+    """The transpose; that of a transpose is the expression itself."""
+    return of.of if isinstance(of, Transposed) else Transposed(of)
+
+
+def text_of(expression: Expression, names: Mapping[Expression, str] | None = None) -> str:
+    """The expression as a word: `X' E V' X' X K`, where ' transposes.
+
+    Args:
+        expression: Any.
+        names: Abbreviations of some expressions in it.
+    """
+    names = names or {}
+    if expression in names:
+        return names[expression]
+    match expression:
+        case Letter(name):
+            return name
+        case Transposed(Product(factors)):
+            return text_of(Product(tuple(transposed(each) for each in reversed(factors))), names)
+        case Transposed(Sum() as inner):
+            return text_of(inner, names) + "'" if inner in names else f"({text_of(inner, names)})'"
+        case Transposed(inner):
+            return text_of(inner, names) + "'"
+        case Product(factors):
+            return " ".join(_in_product(each, names) for each in factors)
+        case Sum(terms):
+            return " + ".join(text_of(each, names) for each in terms)
+        case Softmax(inner):
+            return f"a({text_of(inner, names)})"
+        case Rectified(inner):
+            return f"m({text_of(inner, names)})"
+        case SoftmaxBack(at, word):
+            return f"aa({text_of(at, names)}, {text_of(word, names)})"
+        case RectifiedBack(at, word):
+            return f"mm({text_of(at, names)}, {text_of(word, names)})"
+
+
+def _in_product(factor: Expression, names: Mapping[Expression, str]) -> str:
+    text = text_of(factor, names)
+    return f"({text})" if isinstance(factor, Sum) and factor not in names else text
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One term of the gradient by a letter, from one of its occurrences."""
+
+    letter: str
+    expression: Expression
+
+
+def words_of(model: Expression, by_output: Expression) -> Iterator[Word]:
+    """The words of all letters, one for each occurrence. The words of a letter add up to its gradient.
+
+    Args:
+        model: The model's output.
+        by_output: The gradient of the loss by that output. For |Y - model|^2/2 it is -E with E = Y - model; all words
+            are linear in it.
+    """
+    match model:
+        case Letter(name):
+            yield Word(name, by_output)
+        case Transposed(inner):
+            yield from words_of(inner, transposed(by_output))
+        case Sum(terms):
+            for term in terms:
+                yield from words_of(term, by_output)
+        case Product(factors):
+            for place, factor in enumerate(factors):
+                before, after = _turned(factors[:place]), _turned(factors[place + 1 :])
+                yield from words_of(factor, product(*before, by_output, *after))
+        case Softmax(inner):
+            yield from words_of(inner, SoftmaxBack(inner, by_output))
+        case Rectified(inner):
+            yield from words_of(inner, RectifiedBack(inner, by_output))
+        case SoftmaxBack() | RectifiedBack():
+            raise TypeError("a word has no words: the walk takes a model of products, sums, softmax and ReLU")
+
+
+def _turned(factors: tuple[Expression, ...]) -> list[Expression]:
+    return [transposed(factor) for factor in reversed(factors)]
+
+
+class Evaluation:
+    """Values of expressions, where letters have given values. What occurs twice is computed once, prefixes too.
+
+    Attributes:
+        n_products: Products of two matrices that were computed.
+    """
+
+    def __init__(self, letters: Mapping[str, Tensor]) -> None:
+        self.n_products = 0
+        self._letters = letters
+        self._known: dict[Expression, Tensor] = {}
+
+    def __call__(self, expression: Expression) -> Tensor:
+        """The value of an expression, a matrix.
+
+        Raises:
+            KeyError: For a letter without a value.
+        """
+        if (known := self._known.get(expression)) is not None:
+            return known
+        value = self._known[expression] = self._computed(expression)
+        return value
+
+    def _computed(self, expression: Expression) -> Tensor:
+        match expression:
+            case Letter(name):
+                return self._letters[name]
+            case Transposed(inner):
+                return self(inner).mT
+            case Product((only,)):
+                return self(only)
+            case Product((*first, last)):
+                prefix = self(Product(tuple(first)))
+                self.n_products += 1
+                return prefix @ self(last)
+            case Sum((first_term, *terms)):
+                total = self(first_term)
+                for term in terms:
+                    total = total + self(term)
+                return total
+            case Softmax(inner):
+                return torch.softmax(self(inner), -1)
+            case Rectified(inner):
+                return self(inner).clamp(min=0.0)
+            case SoftmaxBack(at, word):
+                weights, by_weights = self(Softmax(at)), self(word)
+                return weights * (by_weights - (weights * by_weights).sum(-1, keepdim=True))
+            case RectifiedBack(at, word):
+                return self(word) * (self(at) > 0)
+        raise TypeError("an empty product or sum has no value")
+
+
+Attention = Literal["linear", "softmax", "encoder"]
+
+
+def level(below: Expression, number: int, attention: Attention, *, has_skip: bool = False) -> Expression:
+    """One level of the encoder, whose weights carry its number: `Q1`, `K1`, ...
+
+    Args:
+        below: What the level reads.
+        number: Of the level, from 1.
+        attention: `linear`: X Q K' X' X V. `softmax`: a(X Q K' X') X V. `encoder`: with the scale s and the
+            feed-forward part, (a(s X Q K' X') X V + C b)_m W + C c.
+        has_skip: Whether to add what the level reads to what it gives.
+    """
+    Q, K, V, W, b, c = (Letter(f"{name}{number}") for name in "QKVWbc")
+    s, C = Letter("s"), Letter("C")
+    logits = product(below, Q, transposed(K), transposed(below))
+    match attention:
+        case "linear":
+            output = product(logits, below, V)
+        case "softmax":
+            output = product(Softmax(logits), below, V)
+        case "encoder":
+            read = product(Softmax(product(s, logits)), below, V)
+            hidden = Sum((read, product(C, b)))
+            output = Sum((product(Rectified(hidden), W), product(C, c)))
+    return Sum((below, output)) if has_skip else output

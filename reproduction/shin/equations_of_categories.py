@@ -1,0 +1,292 @@
+"""System C: equation 3.54 of Shin & Matzinger 2025 and those before 3.71, checked by enumeration, by autograd and by a
+search for stationary points.
+
+Each check takes the printed form (or its own claim) as an argument, so that tests can see a wrong form fail. Axes: L
+member of a family, T text, M position, N category, K = M - 1 predicted position. Derivations: docs/theory.md,
+system C.
+"""
+
+import functools
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnsweep.reproduction.shin.equations import (
+    EquationCheck,
+    distance_to_levels,
+    every_text,
+    examined,
+    family_error,
+    generator,
+    largest_error,
+    searched,
+)
+from attnsweep.reproduction.shin.row_sum_families import stationary_gains
+from attnsweep.reproduction.shin.stationary import StationaryPoints, family_of_categories_only
+from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
+from attnsweep.workloads.category_pairs.closed_forms_of_categories import (
+    Task,
+    closed_loss,
+    half_by_attention,
+    half_by_values,
+)
+
+SIZES = ((2, 3), (3, 4), (4, 3))
+"""(N, M) of the checks: all texts are enumerated."""
+_N_MEMBERS = 16
+
+
+def checks_of_categories() -> list[EquationCheck]:
+    """All of them, in the paper's order."""
+    return [
+        loss(),
+        gradient_of_values(),
+        gradient_of_attention(),
+        zeros(),
+        constant_predictor(),
+        division_by_row_sums(),
+        marginal_predictor(),
+        between_levels("zero_row_sums"),
+        between_levels("zero_diagonal"),
+        solution(),
+    ]
+
+
+def loss() -> EquationCheck:
+    errors = [largest_error(closed_loss(task) - _enumerated_loss(task)) for task in _tasks()]
+    return EquationCheck(
+        equation="§3.3",
+        subject="loss",
+        statement="L_i = V* - 2 p_i C + n_i V + E e_i(t)^2, any law of categories",
+        printed_error=None,
+        right_error=max(errors),
+    )
+
+
+def gradient_of_values(factor: float = 2.0) -> EquationCheck:
+    errors = [largest_error(_true_gradients(task)[1] - factor * half_by_values(task)) for task in _tasks()]
+    return EquationCheck(
+        equation="§3.3",
+        subject="gradient by v",
+        statement="dL/dv_ij = 2V v_ij - 2C [j=i-1] - 2E[e_i m], j != i; dL/dv_ii = -2E[e_i D]",
+        printed_error=None,
+        right_error=max(errors),
+    )
+
+
+def gradient_of_attention(factor: float = 2.0) -> EquationCheck:
+    errors = [largest_error(_true_gradients(task)[0] - factor * half_by_attention(task)) for task in _tasks()]
+    return EquationCheck(
+        equation="§3.3",
+        subject="gradient by q",
+        statement="dL/dq(r,t) = 2 pi_r pi_t (-(Sum p) qt* + (Sum n) qt) - 2 pi_t Sum e_i(t)(sg_i pi_r + d_i [r=t])",
+        printed_error=None,
+        right_error=max(errors),
+    )
+
+
+def zeros(index: int = 3) -> EquationCheck:
+    errors = []
+    for N, M in SIZES:
+        draw, target = _drawn(20, N)
+        q = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64)
+        # C = E[m* m] = E[m* D] = 0: three linear conditions on q.
+        centred = target - target.mean(1, keepdim=True)
+        marginal = target.mean(1, keepdim=True).expand_as(target)
+        conditions = torch.stack([centred, marginal, torch.eye(N, dtype=torch.float64) * marginal], 1).flatten(2)
+        q = _without(q.flatten(1), conditions).view_as(q)
+        # Summed over the predicted positions, the weights of the predecessor, of the own position and of the rest
+        # are each 0.
+        v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
+        before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
+        masks = torch.stack([before, own, 1 - own]).flatten(1).expand(_N_MEMBERS, -1, -1)
+        v = _without(v.flatten(1), masks).view_as(v)
+        for with_q, with_v in ((1, 0), (0, 1), (0, 0)):
+            members = {"q_NN": with_q * q, "v_KM": with_v * v}
+            found = examined(CategoriesOnly(N, M, softmax=False), members, {"target_NN": target})
+            errors.append(family_error(found, target.square().mean((1, 2)), index, M - 1))
+    return EquationCheck(
+        equation="§3.3",
+        subject="zeros",
+        statement="zeros (q = 0, v = 0 or both): stationary, level E Y^2, Hessian index 3",
+        printed_error=None,
+        right_error=max(errors),
+    )
+
+
+def constant_predictor() -> EquationCheck:
+    """The constant predictor E[Y] (q constant) is not stationary: the column sums of dL/dq cannot vanish."""
+    errors = []
+    for N, M in SIZES:
+        draw, target = _drawn(21, N)
+        for each in target:
+            mean = each.mean()
+            v = torch.rand(M - 1, M, generator=draw, dtype=torch.float64)
+            v = v / v.sum(1, keepdim=True)
+            task = Task(
+                q_NN=mean.expand(N, N), v_KM=v, target_NN=each, law_N=torch.full((N,), 1 / N, dtype=torch.float64)
+            )
+            slope = _true_gradients(task)[0].sum(0)
+            errors.append(largest_error(slope + 2 * (M - 1) / N * (each.mean(0) - mean)))
+    return EquationCheck(
+        equation="§3.3",
+        subject="constant predictor",
+        statement="the constant predictor is not stationary: Sum_r dL/dq(r,t) = -2 K pi_t (m*(t) - E Y)",
+        printed_error=None,
+        right_error=max(errors),
+    )
+
+
+def division_by_row_sums(n_solves: int = 120) -> EquationCheck:
+    """Levels of all points found by search, with and without those where Sum_i (sg_i + d_i) = 0."""
+    found, target = _search(n_solves)
+    levels = (found.losses / found.parameters["v_KM"].shape[1])[found.converged]
+    target = target[found.converged]
+    total = found.parameters["v_KM"].sum((1, 2))[found.converged]
+    known = {"solution": torch.zeros(()), "marginal": _marginal_level(target), "zero": target.square().mean((1, 2))}
+    distance = torch.stack([(levels - each).abs() for each in known.values()]).amin(0)
+    return EquationCheck(
+        equation="3.54",
+        subject="row sums",
+        statement="dividing by the row sums: levels are 0, V* or E Y^2 alone only if Sum_i (sg_i + d_i) != 0",
+        flaw="needs an assumption",
+        printed_error=distance.max().item(),
+        right_error=distance[total.abs() > 1e-6].max().item(),
+        tolerance=1e-6,
+    )
+
+
+def marginal_predictor(index: int = 1) -> EquationCheck:
+    errors, printed = [], []
+    for N, M in SIZES:
+        draw, target = _drawn(22, N)
+        marginal, c = target.mean(1, keepdim=True), 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw).double()
+        # First subfamily: q(r, t) = m*(t)/c, rows of v add up to c, Sum p = 0.
+        v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
+        before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
+        v = v - before * v.diagonal(dim1=1, dim2=2).mean(1).view(-1, 1, 1)
+        v = v + own * (c - v.sum(2, keepdim=True))
+        first = {"q_NN": (marginal / c).expand_as(target), "v_KM": v}
+        # Second subfamily: v reads the own position only, q(t, t) = m*(t)/c, q uncorrelated with q*.
+        on, centred = torch.eye(N, dtype=torch.float64), target - marginal
+        q = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64) * (1 - on) + on * marginal / c
+        free = centred * (1 - on)
+        q = q - free * ((q * centred).sum((1, 2)) / free.square().sum((1, 2))).view(-1, 1, 1)
+        second = {"q_NN": q, "v_KM": c * own}
+        for members in (first, second):
+            found = examined(CategoriesOnly(N, M, softmax=False), members, {"target_NN": target})
+            errors.append(family_error(found, _marginal_level(target), index, M - 1))
+        known = {"solution": torch.zeros(()), "zero": target.square().mean((1, 2))}
+        printed.append(distance_to_levels(_marginal_level(target), known))
+    return EquationCheck(
+        equation="§3.3",
+        subject="marginal predictor",
+        statement="marginal predictor E[Y | X_i], two subfamilies: stationary, level V*, index 1",
+        flaw="missed",
+        printed_error=max(printed),
+        right_error=max(errors),
+    )
+
+
+def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
+    """Compares the points found by search with the stationary values of the family's closed form."""
+    found, target = _search(n_solves)
+    names = family_of_categories_only(
+        found, {"marginal": _marginal_level(target), "zero": target.square().mean((1, 2))}
+    )
+    chosen = np.flatnonzero((names == family) & found.converged.numpy())
+    # Without a point found the claim is unverified: NaN refutes it.
+    errors, printed = ([], []) if chosen.size else ([float("nan")], [float("nan")])
+    for lane in chosen.tolist():
+        n_predicted, M = found.parameters["v_KM"].shape[1:]
+        level, zero = found.losses[lane] / n_predicted, target[lane].square().mean()
+        predicted = stationary_gains(target[lane], M)
+        distance = (torch.tensor([each.value for each in predicted], dtype=torch.float64) - (zero - level)).abs()
+        nearest = predicted[int(distance.argmin())]
+        errors.append(largest_error(distance.min(), float(nearest.index - found.index[lane])))
+        printed.append(distance_to_levels(level, {"solution": torch.zeros(()), "zero": zero}))
+    members = {
+        "zero_row_sums": "zero row sums, each sg_i + d_i = 0",
+        "zero_diagonal": "zero diagonal, q(t,t) = 0 and Sum_i (sg_i + d_i) = 0",
+    }
+    return EquationCheck(
+        equation="3.54" if family == "zero_row_sums" else "§3.3",
+        subject=family.replace("_", " "),
+        statement=f"{members[family]}: level E Y^2 - G, G a stationary value of G(o/p): a maximum has index 1, "
+        "a minimum 2",
+        flaw="missed",
+        printed_error=max(printed),
+        right_error=max(errors),
+        tolerance=1e-6,
+    )
+
+
+def solution(printed_sign: float = -1.0, right_sign: float = 1.0) -> EquationCheck:
+    """q = (q* + sign a)/c with a(t) = -d/(1 + d) q*(t,t), by enumeration under any law."""
+    errors: dict[float, list[float]] = {printed_sign: [], right_sign: []}
+    for number, task in enumerate(_tasks()):
+        M, d, c = task.v_KM.shape[1], (-0.4, 0.7, 2.0)[number % 3], 1.3
+        a_N = -d / (1 + d) * task.target_NN.diagonal()
+        v = c * (torch.eye(M - 1, M, dtype=torch.float64) + d * torch.eye(M, dtype=torch.float64)[1:])
+        for sign, found in errors.items():
+            q = (task.target_NN + sign * a_N) / c
+            found.append(_enumerated_loss(Task(q_NN=q, v_KM=v, target_NN=task.target_NN, law_N=task.law_N)).item())
+    return EquationCheck(
+        equation="before 3.71",
+        subject="solution",
+        statement="solutions q = (q* + a)/c, a(t) = -d/(1+d) q*(t,t); 'q_true = a + q' has the sign reversed",
+        printed_error=max(errors[printed_sign]),
+        right_error=max(errors[right_sign]),
+    )
+
+
+@functools.cache
+def _search(n_solves: int) -> tuple[StationaryPoints, Tensor]:
+    """Stationary points and their targets; cached, because three checks use them."""
+    found, tasks = searched(CategoriesOnly(3, 4, softmax=False), n_solves, sigma=1.5)
+    return found, tasks["target_NN"]
+
+
+def _marginal_level(target_LNN: Tensor) -> Tensor:
+    """(L,) V*."""
+    return target_LNN.var(dim=1, correction=0).mean(1)
+
+
+def _drawn(seed: int, N: int) -> tuple[torch.Generator, Tensor]:
+    """A generator, and targets (L, N, N) drawn from it."""
+    draw = generator(seed + N)
+    return draw, torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64)
+
+
+def _tasks() -> list[Task]:
+    tasks = []
+    for N, M in SIZES:
+        draw = generator(N + 10 * M)
+        q, target = torch.randn(2, N, N, generator=draw, dtype=torch.float64)
+        v = torch.randn(M - 1, M, generator=draw, dtype=torch.float64)
+        law = torch.rand(N, generator=draw, dtype=torch.float64) + 0.1
+        tasks.append(Task(q_NN=q, v_KM=v, target_NN=target, law_N=law / law.sum()))
+    return tasks
+
+
+def _without(vectors: Tensor, conditions: Tensor) -> Tensor:
+    """(L, n) the vectors, projected off the conditions (L, c, n)."""
+    along: Tensor = torch.linalg.pinv(conditions) @ (conditions @ vectors.unsqueeze(2))
+    return vectors - along.squeeze(2)
+
+
+def _enumerated_loss(task: Task) -> Tensor:
+    """E sum_i (q*(X_{i-1}, X_i) - sum_j v_ij q(X_j, X_i))^2 by its definition, over all texts."""
+    text = every_text(task.law_N.shape[0], task.v_KM.shape[1])
+    read_TMK = task.q_NN[text.unsqueeze(2), text[:, 1:].unsqueeze(1)]
+    error_TK = task.target_NN[text[:, :-1], text[:, 1:]] - torch.einsum("km,tmk->tk", task.v_KM, read_TMK)
+    return task.law_N[text].prod(1) @ error_TK.square().sum(1)
+
+
+def _true_gradients(task: Task) -> tuple[Tensor, Tensor]:
+    """The gradients of the enumerated loss by q and by v."""
+    q, v = task.q_NN.clone().requires_grad_(), task.v_KM.clone().requires_grad_()
+    loss = _enumerated_loss(Task(q_NN=q, v_KM=v, target_NN=task.target_NN, law_N=task.law_N))
+    by_q, by_v = torch.autograd.grad(loss, (q, v))
+    return by_q, by_v

@@ -1,0 +1,364 @@
+"""System P: equations 3.7-3.9, 3.18 and 3.33 of Shin & Matzinger 2025, checked by enumeration, by autograd and by least
+squares.
+
+Each check takes the printed form (or its own claim) as an argument, so that tests can see a wrong form fail. Axes: L
+member of a family, T text, M position, N category, K = M - 1 predicted position. E_MK is the superdiagonal shift
+without its unused first column: E_ji = 1 iff j = i - 1. Derivations: docs/theory.md, system P.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.func import grad, jacrev
+
+from attnsweep.reproduction.shin.equations import (
+    EquationCheck,
+    distance_to_levels,
+    every_text,
+    examined,
+    family_error,
+    generator,
+    largest_error,
+    objective_of,
+    searched,
+)
+from attnsweep.workloads.category_pairs.closed_forms_of_positions import (
+    by_attention,
+    by_values,
+    components,
+    mean,
+    shift,
+)
+from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
+from attnsweep.workloads.engine.lbfgs import unflattened
+from attnsweep.workloads.engine.optimizers import State
+
+SIZES = ((2, 3), (3, 4), (4, 3))
+"""(N, M) of the checks: all texts are enumerated."""
+_N_MEMBERS = 16
+_SATURATED = 10.0
+"""Columns whose logits spread more than this are saturated: the other weights are below e^-10 and still falling."""
+
+
+def checks_of_positions() -> list[EquationCheck]:
+    """All of them, in the paper's order."""
+    return [
+        loss(),
+        gradient_of_attention(),
+        gradient_of_values(),
+        centred_shift(),
+        mean_predictor(),
+        zeros(),
+        escape_rates(),
+        valley(),
+        barrier(),
+        bound_on_sigma(),
+        softmax_has_no_stationary_point(),
+        softmax_plateau(),
+    ]
+
+
+def printed_levels(n_categories: int) -> dict[str, float]:
+    """The levels of the stationary points that the paper analyses, by name."""
+    return {"solution": 0.0, "mean": 1 - 1 / n_categories, "zero": 1.0}
+
+
+def centred_shift_level(N: int, M: int) -> float:
+    """1/N + 1/M - 1/(NM): also the top of the barrier in front of the valley."""
+    return 1 / N + 1 / M - 1 / (N * M)
+
+
+def valley_level(rho: Tensor, N: int, M: int) -> Tensor:
+    """The level that the best q reaches at v = alpha (I - P) + beta P, rho = beta / alpha."""
+    return (1 - 1 / N) * (1 - rho).square() / ((N - 1) + M * rho.square())
+
+
+def loss() -> EquationCheck:
+    errors = []
+    for N, M in SIZES:
+        system = _random(N, M)
+        errors.append(largest_error(system.population_loss() - system.sampled_loss(every_text(N, M))))
+    return EquationCheck(
+        equation="§3.1",
+        subject="loss",
+        statement="L_i = 1 + (-2 p_i a - 2 s_i b + n_i A + s_i^2 B)/N",
+        printed_error=None,
+        right_error=max(errors),
+    )
+
+
+def gradient_of_attention(printed_factor: float = -0.5) -> EquationCheck:
+    return _gradient("dL/dq_ji = 2/N (-a [j=i-1] - b + A q_ji + B s_i)", "q_MK", by_attention, printed_factor)
+
+
+def gradient_of_values(printed_factor: float = -0.5) -> EquationCheck:
+    return _gradient(
+        "dL/dv = 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP)", "v_NN", by_values, printed_factor
+    )
+
+
+def centred_shift() -> EquationCheck:
+    """q = (U - 1/M)/c, v = c (I - P) + w 1^t with 1^t w = -c (N - 1)/M."""
+    printed, right = [], []
+    for N, M in SIZES:
+        draw = generator(3)
+        c = 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw, dtype=torch.float64)
+        w = torch.randn(_N_MEMBERS, N, 1, generator=draw, dtype=torch.float64)
+        w = w - w.mean(1, keepdim=True) - c * (N - 1) / (M * N)
+        v = c * (torch.eye(N, dtype=torch.float64) - mean(N)) + w
+        found = examined(PositionsOnly(N, M, softmax=False), {"q_MK": (shift(M) - 1 / M) / c, "v_NN": v})
+        right.append(family_error(found, centred_shift_level(N, M), 1, M - 1))
+        printed.append(distance_to_levels(found.losses / (M - 1), printed_levels(N)))
+    return EquationCheck(
+        equation="3.33",
+        subject="centred shift",
+        statement="centred shift q = (U - 1/M)/c: stationary, level 1/N + 1/M - 1/(NM), index 1; never analysed",
+        flaw="missed",
+        printed_error=max(printed),
+        right_error=max(right),
+    )
+
+
+def mean_predictor() -> EquationCheck:
+    errors = []
+    for N, M in SIZES:
+        draw = generator(4)
+        s = 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw, dtype=torch.float64)
+        q = torch.randn(_N_MEMBERS, M, M - 1, generator=draw, dtype=torch.float64)
+        q = q - _trace(q) / (M - 1) * shift(M)
+        # The last position precedes none that is predicted: it sets the column sums alone.
+        q[:, -1] += (s - q.sum(1, keepdim=True)).squeeze(1)
+        found = examined(PositionsOnly(N, M, softmax=False), {"q_MK": q, "v_NN": mean(N) / s})
+        errors.append(family_error(found, 1 - 1 / N, 1, M - 1))
+    return EquationCheck(
+        equation="§3.1",
+        subject="mean predictor",
+        statement="mean predictor v = P/s, column sums s, Sum p = 0: stationary, level 1 - 1/N, index 1",
+        printed_error=None,
+        right_error=max(errors),
+    )
+
+
+def zeros(index: int = 2) -> EquationCheck:
+    errors = []
+    for N, M in SIZES:
+        draw = generator(5)
+        q = torch.randn(_N_MEMBERS, M, M - 1, generator=draw, dtype=torch.float64)
+        q = q - _trace(q) / (M - 1) * shift(M)
+        q[:, -1] -= q.sum((1, 2)).unsqueeze(1) / (M - 1)
+        v = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64)
+        v = v - v.mean((1, 2), keepdim=True)
+        v = v - _trace(v) / (N - 1) * (torch.eye(N, dtype=torch.float64) - mean(N))
+        for with_q, with_v in ((1, 0), (0, 1), (0, 0)):
+            members = {"q_MK": with_q * q, "v_NN": with_v * v}
+            found = examined(PositionsOnly(N, M, softmax=False), members)
+            errors.append(family_error(found, 1.0, index, M - 1))
+    return EquationCheck(
+        equation="§3.1",
+        subject="zeros",
+        statement="zeros (q = 0, v = 0 or both): stationary, level 1, Hessian index 2 in all three subfamilies",
+        printed_error=None,
+        right_error=max(errors),
+    )
+
+
+def escape_rates() -> EquationCheck:
+    errors = []
+    for N, M in SIZES:
+        system = PositionsOnly(N, M, softmax=False)
+        like = {name: value.new_zeros(1, *value.shape).double() for name, value in system.named_parameters()}
+        curvature = torch.linalg.eigvalsh(_hessian_at_zero(system, like))
+        root = math.sqrt(((M - N + 1) / 2) ** 2 + N - 1)
+        rates = [(2 / N) * math.sqrt((M - 1) * ((N - 1 + M) / 2 + sign * root)) for sign in (1, -1)]
+        errors.append(largest_error(curvature[:2] + torch.tensor(rates, dtype=torch.float64)))
+        errors.append(largest_error(curvature[2:].clamp_max(0.0)))
+    return EquationCheck(
+        equation="§3.1",
+        subject="escape rates",
+        statement="escape rates at 0: 2/N sqrt(K [(N-1+M)/2 +- sqrt(((M-N+1)/2)^2 + N - 1)]), and no third",
+        printed_error=None,
+        right_error=max(errors),
+    )
+
+
+def valley() -> EquationCheck:
+    """Compares the best attention on all texts, by least squares, with L(rho) and its limit."""
+    errors, printed = [], []
+    for N, M in SIZES:
+        infimum = (1 - 1 / N) / M
+        for rho in (-1000.0, -10.0, -1.0, -0.1, 0.5, 1.0, 3.0):
+            v = 1.3 * (torch.eye(N, dtype=torch.float64) - mean(N)) + 1.3 * rho * mean(N)
+            errors.append(largest_error(_best_level(v, M) - valley_level(torch.tensor(rho, dtype=torch.float64), N, M)))
+        falling = valley_level(-torch.logspace(1, 12, 50, dtype=torch.float64), N, M)
+        errors += [largest_error(falling[-1] - infimum), falling.diff().max().clamp_min(0.0).item()]
+        known = printed_levels(N) | {"centred_shift": centred_shift_level(N, M)}
+        printed.append(distance_to_levels(infimum, known))
+    return EquationCheck(
+        equation="§3.1",
+        subject="valley at infinity",
+        statement="valley: the best q at v = alpha (I-P) + beta P, rho = beta/alpha, leaves "
+        "(1-1/N)(1-rho)^2/(N-1 + M rho^2), falling to (1-1/N)/M as rho -> -infinity",
+        flaw="missed",
+        printed_error=min(printed),
+        right_error=max(errors),
+    )
+
+
+def barrier() -> EquationCheck:
+    """The barrier between solution and valley: a b = 0 costs at least 1/N; along rho the top is the centred shift."""
+    errors = []
+    for N, M in SIZES:
+        rho = torch.linspace(-20.0, 1.0, 100_001, dtype=torch.float64)
+        top = valley_level(torch.tensor(-(N - 1) / M, dtype=torch.float64), N, M)
+        errors.append(largest_error(top - centred_shift_level(N, M)))
+        errors.append((valley_level(rho, N, M).max() - top).clamp_min(0.0).item())
+        draw = generator(6)
+        rest_NN = torch.eye(N, dtype=torch.float64) - mean(N)
+        for member in range(_N_MEMBERS):
+            v = torch.randn(N, N, generator=draw, dtype=torch.float64)
+            a, b, _, _ = components(v)
+            v = v - a / (N - 1) * rest_NN if member % 2 else v - b * mean(N)
+            errors.append((1 / N - _best_level(v, M)).clamp_min(0.0).item())
+        errors.append(largest_error(_best_level(rest_NN, M) - 1 / N))
+    return EquationCheck(
+        equation="§3.1",
+        subject="barrier",
+        statement="a b = 0 costs 1/N at least, so that descent under 1/N with a b < 0 never solves; on the way along "
+        "rho the top, at rho = -(N-1)/M, is the level of 3.33",
+        printed_error=None,
+        right_error=max(errors),
+    )
+
+
+def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75) -> EquationCheck:
+    """The init_sigma at which a random start's cubic gradient term A q equals its linear term a: a power of N."""
+    sizes, crossings = torch.tensor([16.0, 32.0, 64.0, 128.0], dtype=torch.float64), []
+    draw = generator(7)
+    for N in sizes.int().tolist():
+        v = torch.randn(400, N, N, generator=draw, dtype=torch.float64)
+        of_members = torch.stack([torch.stack(components(each)) for each in v])
+        # At init_sigma: a ~ sigma, A q ~ sigma^3.
+        crossings.append((of_members[:, 0].square().mean().sqrt() / of_members[:, 2].mean()).sqrt())
+    steps = torch.stack(crossings).log()
+    x = sizes.log() - sizes.log().mean()
+    slope = ((x * steps).sum() / x.square().sum()).item()
+    return EquationCheck(
+        equation="§3.1",
+        subject="bound on sigma",
+        statement="the terms compared, a and A q_ji, are equal at sigma ~ N^(-3/4), not N^(-1/2)",
+        printed_error=abs(slope - printed_exponent),
+        right_error=abs(slope - right_exponent),
+        tolerance=0.05,
+    )
+
+
+def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATURATED) -> EquationCheck:
+    """At the best v a higher logit still lowers every column's loss, and every search ends in saturated columns."""
+    errors = []
+    for N, M in SIZES:
+        p = torch.linspace(0.05, 0.99, _N_MEMBERS, dtype=torch.float64)
+        other = (1 - p) / (M - 1)
+        n = p.square() + (M - 1) * other.square()
+        alpha = p / n
+        weights = other.view(-1, 1, 1) + (p - other).view(-1, 1, 1) * shift(M)
+        mean_NN = mean(N)
+        v = alpha.view(-1, 1, 1) * (torch.eye(N, dtype=torch.float64) - mean_NN) + mean_NN
+        _, gradients = objective_of(PositionsOnly(N, M, softmax=True)).evaluate({"q_MK": weights.log(), "v_NN": v}, 0)
+        pull = -(2 / N) * alpha * (N - 1) * p * (1 - p) * other / n
+        errors += [largest_error(gradients["v_NN"]), largest_error(gradients["q_MK"].diagonal(dim1=1, dim2=2).T - pull)]
+    found, _ = searched(PositionsOnly(3, 4, softmax=True), n_solves, sigma=1.2)
+    spread = (found.parameters["q_MK"].amax(1) - found.parameters["q_MK"].amin(1)).amax(1)
+    stays = spread < saturated
+    return EquationCheck(
+        equation="§3.2",
+        subject="softmax, points",
+        statement="no stationary point at finite logits: at the best v, dL/dlogit = -(2/N) a p(1-p)^2/((M-1) n) < 0",
+        printed_error=None,
+        right_error=max(*errors, stays.double().mean().item()),
+    )
+
+
+def softmax_plateau() -> EquationCheck:
+    """The loss of saturated columns, right and wrong ones, with the best v on all texts."""
+    errors = []
+    for N, M in SIZES:
+        draw = generator(8)
+        for _ in range(_N_MEMBERS):
+            read_K = torch.randint(M, (M - 1,), generator=draw)
+            weights_MK = torch.nn.functional.one_hot(read_K, M).T.double()
+            p, n = weights_MK.diagonal().sum(), weights_MK.square().sum()
+            level = (1 - 1 / N) * (1 - p.square() / ((M - 1) * n))
+            errors.append(largest_error(_best_level_of_values(weights_MK, N) - level))
+    return EquationCheck(
+        equation="§3.2",
+        subject="softmax, plateaus",
+        statement="saturated columns make plateaus at (1-1/N)(1 - (Sum p)^2/(K Sum n)); 0 where all are right",
+        printed_error=None,
+        right_error=max(errors),
+    )
+
+
+def _gradient(
+    statement: str, name: str, right: Callable[[PositionsOnly], Tensor], printed_factor: float
+) -> EquationCheck:
+    printed_errors, right_errors = [], []
+    for N, M in SIZES:
+        system = _random(N, M)
+        truth = torch.autograd.grad(system.sampled_loss(every_text(N, M)), dict(system.named_parameters())[name])[0]
+        closed = right(system).detach()
+        right_errors.append(largest_error(closed - truth))
+        printed_errors.append(largest_error(printed_factor * closed - truth))
+    return EquationCheck(
+        equation="3.7-3.9, 3.18",
+        subject="gradient by " + name[0],
+        statement=f"{statement}; printed: -1/2 of it",
+        printed_error=max(printed_errors),
+        right_error=max(right_errors),
+    )
+
+
+def _random(N: int, M: int) -> PositionsOnly:
+    system = PositionsOnly(N, M, softmax=False).double()
+    draw = generator(N + 10 * M)
+    for value in system.parameters():
+        value.data.normal_(generator=draw)
+    return system
+
+
+def _trace(matrices: Tensor) -> Tensor:
+    return matrices.diagonal(dim1=1, dim2=2).sum(1).view(-1, 1, 1)
+
+
+def _hessian_at_zero(system: PositionsOnly, like: State) -> Tensor:
+    objective = objective_of(system)
+    n = sum(value.numel() for value in like.values())
+
+    def at(point: Tensor) -> Tensor:
+        return objective.losses(unflattened(point.unsqueeze(0), like)).sum()
+
+    result: Tensor = jacrev(grad(at))(torch.zeros(n, dtype=torch.float64))
+    return result
+
+
+def _best_level(v_NN: Tensor, M: int) -> Tensor:
+    """The level that the best attention reaches: least squares of the predicted categories on v X, over all texts."""
+    N = v_NN.shape[0]
+    one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, M)]
+    readings = (one_hot_TMN @ v_NN.T).transpose(1, 2).reshape(-1, M)
+    wanted = one_hot_TMN[:, :-1].transpose(1, 2).reshape(-1, M - 1)
+    # By SVD, because the readings are linearly dependent where v is singular.
+    fitted = torch.linalg.lstsq(readings, wanted, driver="gelsd").solution
+    level: Tensor = N * (readings @ fitted - wanted).square().mean()
+    return level
+
+
+def _best_level_of_values(weights_MK: Tensor, N: int) -> Tensor:
+    """The level that the best v reaches with these attention weights."""
+    one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, weights_MK.shape[0])]
+    context = torch.einsum("jk,tjn->tkn", weights_MK, one_hot_TMN).reshape(-1, N)
+    wanted = one_hot_TMN[:, :-1].reshape(-1, N)
+    fitted = torch.linalg.lstsq(context, wanted, driver="gelsd").solution
+    level: Tensor = N * (context @ fitted - wanted).square().mean()
+    return level

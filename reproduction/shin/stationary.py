@@ -1,0 +1,163 @@
+"""A search for the stationary points of a loss, with Hessian index, for all lanes at once.
+
+Minimizes |gradient|^2 / 2 by damped least squares (Levenberg-Marquardt on the gradient, whose Jacobian is the Hessian):
+unlike descent it converges to saddles as well as to minima, and unlike plain Newton it copes with the singular Hessians
+of continuous families. The Hessian is formed, so problems must be small.
+Axes: L lane, n parameter, K predicted position.
+Source: Nocedal & Wright 2006, section 10.3.
+
+**The families** that stationary points of systems P and C belong to.
+System P (docs/theory.md): `solution`, `centred_shift`, `mean`, `zero`, recognized by their levels; Hessian index 0, 1,
+1, 2. System C (docs/theory.md): `solution`, `marginal`, `zero`, recognized by their levels; index 0, 1, 3. Between
+these levels, at a level that depends on q*, there are two families in which the row sums sg_i + d_i of v add up to 0
+over the predicted positions; their index is 1 or 2. In `zero_row_sums` each row sum is 0; in `zero_diagonal` q(t, t) =
+0 and the row sums are free otherwise [M: every point found by search is in one of these families].
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import grad, grad_and_value, jacrev, vmap
+
+from attnsweep.workloads.diagnostics.objective import Objective
+from attnsweep.workloads.engine.lbfgs import flattened, unflattened
+from attnsweep.workloads.engine.optimizers import State
+
+_FLAT = 1e-6
+"""An eigenvalue below this share of the largest counts as 0: a direction along a family, neither up nor down."""
+_FAR = 1e3
+"""A point of larger norm counts as diverging to infinity, where gradients vanish without a stationary point."""
+
+
+@dataclass(frozen=True, slots=True)
+class StationaryPoints:
+    """The ends of L searches.
+
+    Attributes:
+        parameters: (L, ...) by name.
+        losses: (L,).
+        gradient_norm: (L,).
+        index: (L,) int64 number of negative eigenvalues of the Hessian.
+        converged: (L,) bool, whether the end is a finite point with a vanishing gradient.
+    """
+
+    parameters: State
+    losses: Tensor
+    gradient_norm: Tensor
+    index: Tensor
+    converged: Tensor
+
+
+def find_stationary_points(
+    objective: Objective, parameters: State, n_iterations: int = 200, tolerance: float = 1e-10
+) -> StationaryPoints:
+    """Searches from the parameters (L, ...), in their own precision: use float64.
+
+    Args:
+        objective: Losses of L lanes, twice differentiable.
+        parameters: (L, ...) where to start.
+        n_iterations: The most iterations, each with one Hessian.
+        tolerance: The gradient norm below which a point counts as stationary.
+    """
+    derivatives = _Derivatives(objective, parameters)
+    point = flattened(parameters)
+    _, gradient = derivatives.first(point)
+    damping = gradient.new_ones(gradient.shape[0])
+    for _ in range(n_iterations):
+        curvature, axes = torch.linalg.eigh(derivatives.second(point))
+        along = torch.einsum("lij,li->lj", axes, gradient)
+        step = -curvature / (curvature.square() + damping.unsqueeze(1)) * along
+        trial = point + torch.einsum("lij,lj->li", axes, step)
+        _, trial_gradient = derivatives.first(trial)
+        is_better = trial_gradient.norm(dim=1) < gradient.norm(dim=1)
+        point = torch.where(is_better.unsqueeze(1), trial, point)
+        gradient = torch.where(is_better.unsqueeze(1), trial_gradient, gradient)
+        damping = torch.where(is_better, damping / 4, damping * 4).clamp(1e-16, 1e8)
+        if bool((gradient.norm(dim=1) < tolerance).all()):
+            break
+    losses, gradient = derivatives.first(point)
+    curvature = torch.linalg.eigvalsh(derivatives.second(point))
+    scale = curvature.abs().amax(1, keepdim=True)
+    gradient_norm = gradient.norm(dim=1)
+    return StationaryPoints(
+        parameters=unflattened(point, parameters),
+        losses=losses,
+        gradient_norm=gradient_norm,
+        index=(curvature < -_FLAT * scale).sum(1),
+        converged=(gradient_norm < tolerance) & (point.norm(dim=1) < _FAR),
+    )
+
+
+def nearest_level(
+    losses: NDArray[np.float64], levels: Mapping[str, NDArray[np.float64]], tolerance: float = 1e-6
+) -> NDArray[np.str_]:
+    """(L,) the name of the reference level that each loss is at; `none` if it is at no level.
+
+    Args:
+        losses: (L,) in the units of the levels.
+        levels: (L,) by name.
+        tolerance: The largest distance of a loss from its level.
+    """
+    names = np.array([*levels, "none"])
+    distance = np.stack([np.abs(losses - level) for level in levels.values()])
+    nearest = distance.argmin(0)
+    return np.where(distance.min(0) <= tolerance, names[nearest], "none")
+
+
+class _Derivatives:
+    """Gradients and Hessians of all lanes at points (L, n)."""
+
+    def __init__(self, objective: Objective, like: State) -> None:
+        one_lane = {name: value[:1] for name, value in like.items()}
+
+        def loss(point: Tensor, buffers: State, batch: State) -> Tensor:
+            parameters = {name: value[0] for name, value in unflattened(point.unsqueeze(0), one_lane).items()}
+            return objective.one_lane(parameters, buffers, batch)
+
+        self._objective = objective
+        self._first = vmap(grad_and_value(loss))
+        # Reverse over reverse, because forward mode makes a deprecated call.
+        self._second = vmap(jacrev(grad(loss)))
+
+    def first(self, point: Tensor) -> tuple[Tensor, Tensor]:
+        """Losses (L,) and gradients (L, n)."""
+        gradients, losses = self._first(point, self._objective.buffers, self._objective.batch)
+        return losses, gradients
+
+    def second(self, point: Tensor) -> Tensor:
+        """Hessians (L, n, n)."""
+        result: Tensor = self._second(point, self._objective.buffers, self._objective.batch)
+        return result
+
+
+_ZERO = 1e-4
+"""Where two families cross, the gradient is of second order in the distance: 1e-10 allows a distance of 1e-5."""
+
+
+def family_of_positions_only(found: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
+    """(L,) names; `levels` (L,) are the reference levels by name."""
+    n_predicted = found.parameters["q_MK"].shape[2]
+    return _by_level(found, levels, ("centred_shift", "mean", "zero"), n_predicted)
+
+
+def family_of_categories_only(found: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
+    """(L,) names; `levels` (L,) are the reference levels by name."""
+    row_sums_LK = found.parameters["v_KM"].sum(2)
+    diagonal_LN = found.parameters["q_NN"].diagonal(dim1=1, dim2=2)
+    by_level = _by_level(found, levels, ("marginal", "zero"), row_sums_LK.shape[1])
+    each_is_zero = (row_sums_LK.abs().amax(1) < _ZERO).numpy()
+    on_diagonal = ((row_sums_LK.sum(1).abs() < _ZERO) & (diagonal_LN.abs().amax(1) < _ZERO)).numpy()
+    otherwise = np.select([each_is_zero, on_diagonal], ["zero_row_sums", "zero_diagonal"], "none")
+    return np.where(by_level == "none", otherwise, by_level)
+
+
+def _by_level(
+    found: StationaryPoints, levels: dict[str, Tensor], names: tuple[str, ...], n_predicted: int
+) -> NDArray[np.str_]:
+    losses = found.losses.detach() / n_predicted
+    known = {"solution": torch.zeros_like(losses)} | {name: levels[name] for name in names}
+    return nearest_level(losses.numpy(), {name: level.expand_as(losses).numpy() for name, level in known.items()})

@@ -1,0 +1,160 @@
+"""What reproductions train: the sweep behind one, which runs and resumes as any other, and packs in this process."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
+from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.search_spaces.loading import load_sweep
+from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.engine.contract import Evidence, P, Training, Workload
+from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
+from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.engine.shape_programs import Programs
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.parameters import Value
+
+
+def swept(
+    name: str,
+    directory: Path,
+    console: Console,
+    engine: Literal["auto", "vmapped"] = "vmapped",
+    *,
+    seed: int | None = None,
+    local: bool = False,
+    changed: Sweep | None = None,
+) -> SweepDirectory:
+    """Runs or resumes a shipped sweep to its end. One that has ended is read as it is: a published one has no journal.
+
+    Args:
+        name: The name of the shipped sweep.
+        directory: The directory of the reproduction; the sweep is in a folder `name` inside, which may hold it with
+            another seed.
+        console: Shows progress and summary.
+        engine: The engine with which the documents' numbers were measured; the others differ in the last digits.
+        seed: Of a new sweep; default that of the shipped one.
+        local: Train in this process, without Ray.
+        changed: What to run in place of the shipped sweep.
+
+    Raises:
+        UserError: If the folder holds another sweep.
+        SweepError: If the sweep cannot continue.
+        KeyboardInterrupt: If a signal stopped the sweep early; it can be resumed.
+    """
+    path, spec, resources = directory / name, changed or load_sweep(name), Resources(engine=engine, local=local)
+    if (path / SWEEP_FILE).exists():
+        found = SweepDirectory.open(path)
+        if not is_same_but_for_seed(found.spec, spec):
+            raise UserError(
+                "--dir", given=str(path), expected=f"the sweep {name} as shipped now", fix="choose another --dir"
+            )
+        if found.finished:
+            return found
+        summary = resume_sweep(path, resources, console)
+    else:
+        spec = spec if seed is None else spec.but(seed=seed)
+        summary = run_sweep(spec, path, resources, console)
+    summary.print(console)
+    if not summary.finished:
+        raise KeyboardInterrupt
+    return summary.directory
+
+
+def is_same_but_for_seed(one: Sweep, other: Sweep) -> bool:
+    """Whether two sweeps differ in nothing but the seed, as the documents' numbers and their second measurement do."""
+    return one.but(seed=other.seed) == other
+
+
+def queried(sweep: SweepDirectory, query: str, *parameters: object) -> list[tuple[Any, ...]]:
+    """The rows of a query on the ledger of a sweep."""
+    with Ledger(sweep.place).connect() as connection:
+        return connection.execute(query, list(parameters)).fetchall()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Limits torch to one thread, and restores the process's own number afterwards."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
+
+
+@dataclass(frozen=True)
+class Trained(Generic[P]):
+    """A pack that has ended.
+
+    Attributes:
+        parameters: Those of its trainings.
+        result: What it measured.
+        outcome: (L,) how its trainings ended.
+    """
+
+    pack: Pack[P]
+    parameters: P
+    result: PackResult
+    outcome: NDArray[np.str_]
+
+    @property
+    def evidence(self) -> Evidence:
+        """The measurements, (L, P)."""
+        return self.result.evidence
+
+
+def trained(
+    workload: Workload[P],
+    seeds: Iterable[int],
+    values: Mapping[str, Value],
+    *,
+    compiled: bool = False,
+    probes: Sequence[int] = (),
+) -> Trained[P]:
+    """Trains a pack in this process, to its end.
+
+    Args:
+        workload: The problem.
+        seeds: Of its trainings.
+        values: Parameters that differ from the workload's defaults.
+        compiled: With the block engine's programs, where this machine can compile.
+        probes: Steps to measure at beside the workload's own.
+    """
+    parameters = workload.parameters.resolve(values)
+    programs = block_programs(workload.name) if compiled else None
+    trainings = [Training(parameters, seed) for seed in seeds]
+    pack = Pack(workload, trainings, extra_probe_steps=probes, programs=programs)
+    while not pack.advance(100_000):
+        pass
+    result = pack.result()
+    outcome = result.at_last_probe(judged(workload, parameters, result.evidence).outcome)
+    return Trained(pack, parameters, result, outcome)
+
+
+_known: dict[str, Programs] = {}
+
+
+def block_programs(workload: str) -> Programs | None:
+    """The programs of a workload's shapes, each compiled once; `None` on a machine that cannot compile.
+
+    Args:
+        workload: Its name.
+    """
+    try:
+        block_engine()
+    except NoCompilerError:
+        return None
+    return _known.setdefault(workload, Programs())
