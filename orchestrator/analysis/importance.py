@@ -87,8 +87,7 @@ class Importance(DrawnAnswer):
     def plot(self) -> "Figure":
         """A bar per parameter, with a mark that 5% of the shuffles reach."""
         from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_figure
-        from attnsweep.orchestrator.analysis.figures.style import BLUE, VERMILION, house_style
-        from attnsweep.orchestrator.analysis.figures.texts import legend_below
+        from attnsweep.orchestrator.analysis.figures.style import BLUE, VERMILION, house_style, legend_below
 
         rows = range(len(self.parameters))
         with house_style():

@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 import pyarrow.compute as pc
 
+from attnsweep.orchestrator.analysis.answer import MOST_CHARACTERS, TableFormat, as_format, html_table, html_text
 from attnsweep.orchestrator.analysis.importance import Importance, importance
 from attnsweep.orchestrator.analysis.labels import clipped
 from attnsweep.orchestrator.analysis.onset.onset import Onset, onset_by, outcome_onsets
@@ -20,11 +21,9 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     rates_in_bins,
     swept_names,
 )
-from attnsweep.orchestrator.analysis.rates.crossing import names_of, read_crossing
 from attnsweep.orchestrator.analysis.rates.ending import Ending, read_ending
-from attnsweep.orchestrator.analysis.rates.grouping import dimension_of, parameters_of, values_of
-from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once
-from attnsweep.orchestrator.analysis.rates.two_way import (
+from attnsweep.orchestrator.analysis.rates.groups import dimension_of, names_of, parameters_of, read_crossing, values_of
+from attnsweep.orchestrator.analysis.rates.interaction import (
     CellRate,
     Interaction,
     Interactions,
@@ -33,8 +32,8 @@ from attnsweep.orchestrator.analysis.rates.two_way import (
     read_interaction,
     read_interactions,
 )
-from attnsweep.orchestrator.analysis.roles.emergence_by import read_emergence
-from attnsweep.orchestrator.analysis.tables import TableFormat, as_format, html_table, html_text
+from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once
+from attnsweep.orchestrator.analysis.roles.emergence import read_emergence
 from attnsweep.orchestrator.ledger.query import answer
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.sql import param_column
@@ -48,8 +47,6 @@ from attnsweep.search_spaces.dimensions import Categorical
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError, did_you_mean
 from attnsweep.workloads.vocabulary import OUTCOMES
-
-_MOST_CHARACTERS = 300
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,7 +84,7 @@ class SweepData:
 
     def __repr__(self) -> str:
         sweeps = ", ".join(f"{each.place}: {each.spec.trials:,} trials" for each in self.directories)
-        return plain(clipped(f"SweepData({self._specs[0].workload}; {sweeps})", _MOST_CHARACTERS))
+        return plain(clipped(f"SweepData({self._specs[0].workload}; {sweeps})", MOST_CHARACTERS))
 
     def _repr_html_(self) -> str:
         """What is there so far: the trainings by sweep and outcome."""
@@ -95,7 +92,7 @@ class SweepData:
             "select sweep, outcome, count(distinct trial) as trials, count(*) as trainings "
             "from trainings group by all order by min(trial), trainings desc, outcome"
         )
-        return f"<p>{html_text(repr(self), _MOST_CHARACTERS)}</p>{html_table(found)}"
+        return f"<p>{html_text(repr(self), MOST_CHARACTERS)}</p>{html_table(found)}"
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection to the views `trainings`, `curves`, `heads` and `trials` as they are now."""

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.logistic import fit_logistic
-from attnsweep.orchestrator.analysis.sandwich import clustered_covariance
+from attnsweep.orchestrator.analysis.logistic import clustered_covariance, fit_logistic
 
 Floats = NDArray[np.float64]
 

@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
 
-from attnsweep.orchestrator.analysis.logistic import fit_logistic
-from attnsweep.orchestrator.analysis.sandwich import clustered_covariance
+from attnsweep.orchestrator.analysis.logistic import clustered_covariance, fit_logistic
 
 Floats = NDArray[np.float64]
 

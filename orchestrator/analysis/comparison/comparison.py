@@ -11,8 +11,8 @@ import pyarrow as pa
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer
 from attnsweep.orchestrator.analysis.comparison.difference import RateDifference, difference_label
 from attnsweep.orchestrator.analysis.labels import value_label
-from attnsweep.orchestrator.analysis.rates.crossing import by_label
 from attnsweep.orchestrator.analysis.rates.ending import Ending
+from attnsweep.orchestrator.analysis.rates.groups import by_label
 from attnsweep.orchestrator.analysis.rates.interaction import InteractionTest
 from attnsweep.search_spaces.dimensions import Scalar
 
@@ -126,10 +126,15 @@ class SweepComparison(DrawnAnswer):
 
     def plot(self) -> "Figure":
         """The differences in the stuck rate, in each outcome and in each group, with 95% intervals."""
-        from attnsweep.orchestrator.analysis.figures.marks import draw_interval
         from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_figure
-        from attnsweep.orchestrator.analysis.figures.style import BLUE, GREY, VERMILION, house_style
-        from attnsweep.orchestrator.analysis.figures.texts import figure_text
+        from attnsweep.orchestrator.analysis.figures.style import (
+            BLUE,
+            GREY,
+            VERMILION,
+            draw_interval,
+            figure_text,
+            house_style,
+        )
 
         rows = [("stuck rate", self.stuck)]
         rows += [(figure_text(outcome.replace("_", " ")), each) for outcome, each in self.outcomes.items()]

@@ -15,9 +15,8 @@ from attnsweep.orchestrator.analysis.comparison.difference import (
     unpaired_difference,
 )
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
-from attnsweep.orchestrator.analysis.rates.crossing import Crossing, names_of
 from attnsweep.orchestrator.analysis.rates.ending import Ending, read_ending
-from attnsweep.orchestrator.analysis.rates.grouping import Group, groups_by
+from attnsweep.orchestrator.analysis.rates.groups import Crossing, Group, groups_by, names_of
 from attnsweep.orchestrator.analysis.rates.interaction import InteractionTest, interaction_test
 from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once, weights_of_equal_trials
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED

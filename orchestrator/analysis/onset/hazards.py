@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer
 from attnsweep.orchestrator.analysis.labels import parameter_label
-from attnsweep.orchestrator.analysis.onset.onset_times import OnsetTimes
+from attnsweep.orchestrator.analysis.onset.share_by_step import OnsetTimes
 from attnsweep.orchestrator.analysis.rates.intervals import weights_of_equal_trials
 from attnsweep.workloads.errors import UserError
 
@@ -112,10 +112,8 @@ class HazardRatios(DrawnAnswer):
 
     def plot(self) -> "Figure":
         """The ratios with their intervals, on a logarithmic axis; bins without an estimate have no mark."""
-        from attnsweep.orchestrator.analysis.figures.marks import draw_interval
         from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_figure
-        from attnsweep.orchestrator.analysis.figures.style import BLUE, GREY, house_style
-        from attnsweep.orchestrator.analysis.figures.texts import figure_text
+        from attnsweep.orchestrator.analysis.figures.style import BLUE, GREY, draw_interval, figure_text, house_style
 
         with house_style():
             figure, panel = new_figure(1.5 * WIDTH, 1.1 + 0.3 * len(self.ratios), grid="x")

@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer
 from attnsweep.orchestrator.analysis.onset.hazards import Factor, HazardRatios, hazard_ratios
-from attnsweep.orchestrator.analysis.onset.onset_times import OnsetTimes
-from attnsweep.orchestrator.analysis.onset.share_by_step import CurvePoint
-from attnsweep.orchestrator.analysis.rates.crossing import Crossing, by_label
+from attnsweep.orchestrator.analysis.onset.share_by_step import CurvePoint, OnsetTimes
+from attnsweep.orchestrator.analysis.rates.groups import Crossing, by_label
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED
 
 if TYPE_CHECKING:
@@ -139,10 +138,8 @@ class Onset(DrawnAnswer):
 
     def plot(self) -> "Figure":
         """One line per group with its pointwise 95% band."""
-        from attnsweep.orchestrator.analysis.figures.axes import scale_shares, scale_steps
-        from attnsweep.orchestrator.analysis.figures.panels import HEIGHT, WIDTH, new_figure
-        from attnsweep.orchestrator.analysis.figures.style import group_style, house_style
-        from attnsweep.orchestrator.analysis.figures.texts import figure_text, legend_below
+        from attnsweep.orchestrator.analysis.figures.panels import HEIGHT, WIDTH, new_figure, scale_shares, scale_steps
+        from attnsweep.orchestrator.analysis.figures.style import figure_text, group_style, house_style, legend_below
 
         with house_style():
             figure, panel = new_figure(1.3 * WIDTH, HEIGHT + 0.15 * len(self.curves))

@@ -10,12 +10,19 @@ import numpy as np
 import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer
-from attnsweep.orchestrator.analysis.phase.fit import fit_surface
-from attnsweep.orchestrator.analysis.phase.residuals import ResidualBin, binned_residuals, pearson_residuals
-from attnsweep.orchestrator.analysis.phase.surface import Floats, PlaneAxis, Surface, TrialCounts
+from attnsweep.orchestrator.analysis.phase.surface import (
+    Floats,
+    PlaneAxis,
+    ResidualBin,
+    Surface,
+    TrialCounts,
+    binned_residuals,
+    fit_surface,
+    pearson_residuals,
+)
 from attnsweep.orchestrator.analysis.rates.by_parameter import counts_by_trial
 from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending
-from attnsweep.orchestrator.analysis.rates.grouping import check_parameter, is_logarithmic
+from attnsweep.orchestrator.analysis.rates.groups import check_parameter, is_logarithmic
 from attnsweep.orchestrator.analysis.rates.intervals import trials_count_once
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
-from attnsweep.orchestrator.analysis.rates.crossing import Crossing, by_label
 from attnsweep.orchestrator.analysis.rates.ending import Ending
+from attnsweep.orchestrator.analysis.rates.groups import Crossing, by_label
+from attnsweep.orchestrator.analysis.rates.interaction import CellRate, with_rates
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, rate_label
-from attnsweep.orchestrator.analysis.rates.two_way import CellRate, with_rates
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED
 from attnsweep.workloads.vocabulary import PRUNED
 
@@ -60,7 +60,7 @@ class StuckRates(DrawnAnswer):
 
     def plot(self) -> "Figure":
         """One panel per parameter with 95% intervals; without parameters, the rate over all trials."""
-        from attnsweep.orchestrator.analysis.rates.figure import grouped_rates_figure, stuck_rate_figure
+        from attnsweep.orchestrator.analysis.rates.figures import grouped_rates_figure, stuck_rate_figure
 
         drawn = [each for each in self.by_parameter if each.bins]
         if drawn:
@@ -130,7 +130,7 @@ class OutcomeRates(DrawnAnswer):
 
         With two parameters, a map: each cell has the colour of its most frequent outcome.
         """
-        from attnsweep.orchestrator.analysis.rates.figure import grouped_rates_figure
+        from attnsweep.orchestrator.analysis.rates.figures import grouped_rates_figure
 
         if len(self.bins) > 1:
             return self.plot_map()
@@ -140,7 +140,7 @@ class OutcomeRates(DrawnAnswer):
 
     def plot_map(self) -> "Figure":
         """The cells of two parameters in the colours of their most frequent outcomes."""
-        from attnsweep.orchestrator.analysis.rates.map_figure import outcome_map_figure
+        from attnsweep.orchestrator.analysis.rates.figures import outcome_map_figure
 
         return outcome_map_figure(self.by.split(","), self.bins, self.most_frequent())
 

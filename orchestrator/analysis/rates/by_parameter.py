@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import duckdb
 
 from attnsweep.orchestrator.analysis.labels import value_label
-from attnsweep.orchestrator.analysis.rates.bins import place_in_bins
 from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending
+from attnsweep.orchestrator.analysis.rates.groups import place_in_bins
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, pooling
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Varied

@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from attnsweep.orchestrator.analysis.figures.axes import scale_steps
-from attnsweep.orchestrator.analysis.figures.panels import new_share_panels
-from attnsweep.orchestrator.analysis.figures.style import house_style, role_colour
-from attnsweep.orchestrator.analysis.figures.texts import figure_text, legend_below
+from attnsweep.orchestrator.analysis.figures.panels import new_share_panels, scale_steps
+from attnsweep.orchestrator.analysis.figures.style import figure_text, house_style, legend_below, role_colour
 from attnsweep.orchestrator.analysis.roles.emergence import RoleEmergence
 from attnsweep.orchestrator.analysis.roles.results import RoleResults
 

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from attnsweep.orchestrator.analysis import compare, open_sweep
-from attnsweep.orchestrator.analysis.answer import Answer
+from attnsweep.orchestrator.analysis.answer import Answer, html_table
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
-from attnsweep.orchestrator.analysis.tables import html_table
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows

@@ -4,7 +4,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from attnsweep.orchestrator.analysis.motion import read_motion_curves
+from attnsweep.orchestrator.analysis.learning_curves import read_motion_curves
 from attnsweep.workloads.diagnostics.outcomes import is_moving
 
 STEPS = np.array([0, 1, 2, 4, 7, 10])
