@@ -12,7 +12,7 @@ Source: Watanabe, Bansal & Hutter 2023, PED-ANOVA (arXiv:2304.10255), as Optuna 
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from optuna.distributions import BaseDistribution
 
-from attnsweep.orchestrator.analysis.answer import DrawnAnswer
+from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
 from attnsweep.orchestrator.analysis.labels import parameter_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
@@ -76,13 +76,7 @@ class Importance(DrawnAnswer):
 
     def to_arrow(self) -> pa.Table:
         """One row per parameter."""
-        return pa.table(
-            {
-                "parameter": pa.array([each.parameter for each in self.parameters], pa.string()),
-                "importance": pa.array([each.importance for each in self.parameters], pa.float64()),
-                "chance": pa.array([each.chance for each in self.parameters], pa.float64()),
-            }
-        )
+        return table({"parameter": str, "importance": float, "chance": float}, map(astuple, self.parameters))
 
     def plot(self) -> "Figure":
         """A bar per parameter, with a mark that 5% of the shuffles reach."""

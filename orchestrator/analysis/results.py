@@ -1,7 +1,6 @@
 """The results of a sweep in a few tables: for the end of a run, `--json` and MLflow."""
 
 import dataclasses
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import duckdb
 import pyarrow.compute as pc
 
+from attnsweep.orchestrator.analysis.answer import Record, markdown_table
 from attnsweep.orchestrator.analysis.labels import value_label
 from attnsweep.orchestrator.analysis.rates.answers import outcome_counts, pruned_note
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
@@ -29,7 +29,7 @@ from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 
 @dataclass(frozen=True, slots=True)
-class BestTrial:
+class BestTrial(Record):
     """The trial that the sweep's objective prefers.
 
     Attributes:
@@ -43,6 +43,10 @@ class BestTrial:
     value: float
     parameters: dict[str, Scalar]
     rate: Rate
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields; unlike elsewhere, those of the rate too."""
+        return dataclasses.asdict(self)
 
 
 def best_trial(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> BestTrial | None:
@@ -78,7 +82,7 @@ _WELL_PAST = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class StuckOrSlow:
+class StuckOrSlow(Record):
     """What laws of the start say of the stuck trainings of a sweep.
 
     Attributes:
@@ -92,10 +96,6 @@ class StuckOrSlow:
     slow: int
     unknown: int
     ratio: float
-
-    def as_json(self) -> dict[str, Any]:
-        """The same as plain values for JSON."""
-        return dataclasses.asdict(self) | {"ratio": self.ratio if math.isfinite(self.ratio) else None}
 
     def sentence(self) -> str:
         """The answer in one line."""
@@ -128,7 +128,7 @@ def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | N
 
 
 @dataclass(frozen=True, slots=True)
-class SweepResults:
+class SweepResults(Record):
     """The results of a sweep.
 
     Attributes:
@@ -151,6 +151,11 @@ class SweepResults:
     roles: RoleResults | None
     stuck_or_slow: StuckOrSlow | None
 
+    json_keys = (
+        *("n_trainings", "outcomes", "stuck_rate=stuck", "solved_rate=solved", "stuck_or_slow", "loss_median"),
+        *("stuck_rate_by=by_parameter", "best_trial=best", "roles", "role_rates_by"),
+    )
+
     @property
     def n_trainings(self) -> int:
         """The number of rows in the ledger."""
@@ -161,29 +166,17 @@ class SweepResults:
         """How many trainings the rates leave out because they were pruned; `None` if there are none."""
         return pruned_note(self.outcomes)
 
-    def as_json(self) -> dict[str, Any]:
-        """The results as plain values for JSON."""
-        return {
-            "n_trainings": self.n_trainings,
-            "outcomes": self.outcomes,
-            "stuck_rate": self.stuck.as_json(),
-            "solved_rate": self.solved.as_json(),
-            "stuck_or_slow": None if self.stuck_or_slow is None else self.stuck_or_slow.as_json(),
-            "loss_median": self.loss_median,
-            "stuck_rate_by": [each.as_json() for each in self.by_parameter],
-            "best_trial": None if self.best is None else dataclasses.asdict(self.best),
-            "roles": None if self.roles is None else self.roles.as_json(),
-            "role_rates_by": None if self.roles is None else self.roles.by_parameter_as_json(),
-        }
+    @property
+    def role_rates_by(self) -> list[dict[str, Any]] | None:
+        """The rates of roles by parameter, for JSON."""
+        return None if self.roles is None else self.roles.by_parameter_as_json()
 
     def markdown(self) -> str:
         """The results as tables in Markdown."""
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
-        yield "| outcome | trainings |"
-        yield "|---|---|"
-        yield from (f"| {outcome} | {count} |" for outcome, count in self.outcomes.items())
+        yield from markdown_table(("outcome", "trainings"), self.outcomes.items())
         yield ""
         yield f"Stuck rate: {rate_label(self.stuck)} (95% interval, trainings of one trial not taken as independent)"
         if self.pruned_note is not None:
@@ -198,9 +191,8 @@ class SweepResults:
             yield f"Best trial: {self.best.trial} ({values}), objective {self.best.value:.4g}"
         for each in self.by_parameter:
             yield ""
-            yield f"| {each.title} | trials | stuck rate (95% interval) |"
-            yield "|---|---|---|"
-            yield from (f"| {one.label} | {one.n_trials} | {rate_label(one.rate)} |" for one in each.bins)
+            rows = [(one.label, one.n_trials, rate_label(one.rate)) for one in each.bins]
+            yield from markdown_table((each.title, "trials", "stuck rate (95% interval)"), rows)
         if self.roles is not None:
             yield ""
             yield from self.roles.markdown_lines()

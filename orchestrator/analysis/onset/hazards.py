@@ -20,14 +20,14 @@ training, U trial in one combination of bins, J interval.
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.answer import DrawnAnswer
+from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
 from attnsweep.orchestrator.analysis.labels import parameter_label
 from attnsweep.orchestrator.analysis.onset.share_by_step import OnsetTimes
 from attnsweep.orchestrator.analysis.rates.intervals import weights_of_equal_trials
@@ -103,12 +103,8 @@ class HazardRatios(DrawnAnswer):
 
     def to_arrow(self) -> pa.Table:
         """One row per bin: `ratio` with its 95% interval `low` to `high`, relative to the bin `reference`."""
-        kinds = {"name": pa.string(), "label": pa.string(), "reference": pa.string()}
-        kinds |= dict.fromkeys(("n_trainings", "n_came"), pa.int64())
-        kinds |= dict.fromkeys(("ratio", "low", "high"), pa.float64())
-        return pa.table(
-            {name: pa.array([getattr(each, name) for each in self.ratios], kind) for name, kind in kinds.items()}
-        )
+        columns: dict[str, type] = {"name": str, "label": str, "reference": str, "n_trainings": int, "n_came": int}
+        return table(columns | dict.fromkeys(("ratio", "low", "high"), float), map(astuple, self.ratios))
 
     def plot(self) -> "Figure":
         """The ratios with their intervals, on a logarithmic axis; bins without an estimate have no mark."""

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import duckdb
 
+from attnsweep.orchestrator.analysis.answer import Record
 from attnsweep.orchestrator.analysis.labels import value_label
 from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending
 from attnsweep.orchestrator.analysis.rates.groups import place_in_bins
@@ -20,7 +21,7 @@ CountedValue: TypeAlias = tuple[object, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class RateBin:
+class RateBin(Record):
     """The rate of the trials whose parameter is in one bin.
 
     Attributes:
@@ -36,9 +37,11 @@ class RateBin:
     n_trials: int
     rate: Rate
 
+    json_keys = ("label", "n_trials", "**rate")
+
 
 @dataclass(frozen=True, slots=True)
-class ParameterRates:
+class ParameterRates(Record):
     """A rate by one swept parameter.
 
     Attributes:
@@ -53,18 +56,17 @@ class ParameterRates:
     dimension: Varied
     bins: tuple[RateBin, ...]
 
+    json_keys = ("parameter", "where=condition", "bins")
+
     @property
     def title(self) -> str:
         """The parameter's name, with the condition of a conditional one."""
         return f"{self.parameter} ({self.where})" if self.where else self.parameter
 
-    def as_json(self) -> dict[str, Any]:
-        """The rates as plain values for JSON."""
-        return {
-            "parameter": self.parameter,
-            "where": self.where or None,
-            "bins": [{"label": each.label, "n_trials": each.n_trials} | each.rate.as_json() for each in self.bins],
-        }
+    @property
+    def condition(self) -> str | None:
+        """`where`; `None` if it is empty."""
+        return self.where or None
 
 
 def stuck_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:

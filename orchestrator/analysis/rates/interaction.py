@@ -26,12 +26,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.answer import Answer, DrawnAnswer
+from attnsweep.orchestrator.analysis.answer import Answer, DrawnAnswer, table
 from attnsweep.orchestrator.analysis.logistic import fit_logistic
 from attnsweep.orchestrator.analysis.rates.by_parameter import counts_by_trial
 from attnsweep.orchestrator.analysis.rates.ending import Ending
 from attnsweep.orchestrator.analysis.rates.groups import Crossing, read_crossing
-from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling, trials_count_once
+from attnsweep.orchestrator.analysis.rates.intervals import RATE_COLUMNS, Rate, pooling, trials_count_once
 from attnsweep.search_spaces.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -179,7 +179,8 @@ class Interaction(DrawnAnswer):
 
     def to_arrow(self) -> pa.Table:
         """One row per cell: `param_<name>` holds the label of the bin; then trials, trainings, rate and interval."""
-        return cells_to_arrow(self.by, self.cells)
+        columns = {**{f"param_{name}": str for name in self.by}, "n_trials": int, **RATE_COLUMNS}
+        return table(columns, ((*each.labels, each.n_trials, *each.rate.row) for each in self.cells))
 
     def plot(self) -> "Figure":
         """The rate in each cell with its interval, and the test above them."""
@@ -211,17 +212,12 @@ class Interactions(Answer):
 
     def to_arrow(self) -> pa.Table:
         """One row per pair: the parameters, the statistic, its degrees of freedom, `p` and `p_adjusted`."""
-        tests = [pair.test for pair in self.pairs]
-        return pa.table(
-            {
-                "first": pa.array([pair.by[0] for pair in self.pairs], pa.string()),
-                "second": pa.array([pair.by[1] for pair in self.pairs], pa.string()),
-                "statistic": pa.array([test.statistic for test in tests], pa.float64()),
-                "degrees": pa.array([test.degrees for test in tests], pa.int64()),
-                "p": pa.array([test.p for test in tests], pa.float64()),
-                "p_adjusted": pa.array(self.p_adjusted, pa.float64()),
-            }
-        )
+        columns = {"first": str, "second": str, "statistic": float, "degrees": int, "p": float, "p_adjusted": float}
+        rows = [
+            (*pair.by, pair.test.statistic, pair.test.degrees, pair.test.p, p_adjusted)
+            for pair, p_adjusted in zip(self.pairs, self.p_adjusted, strict=True)
+        ]
+        return table(columns, rows)
 
 
 def read_interaction(
@@ -267,29 +263,6 @@ def cell_rates(crossing: Crossing, counts: dict[int, tuple[int, int]], specs: Se
         if inside:
             found.append(CellRate(place, labels, len(inside), pool(inside)))
     return tuple(found)
-
-
-def cells_to_arrow(by: Sequence[str], cells: Sequence[CellRate]) -> pa.Table:
-    """One row per cell, whose bins are named in a column `param_<name>` for each parameter."""
-    columns = {
-        f"param_{name}": pa.array([each.labels[at] for each in cells], pa.string()) for at, name in enumerate(by)
-    }
-    table = pa.table({**columns, "n_trials": pa.array([each.n_trials for each in cells], pa.int64())})
-    return with_rates(table, [each.rate for each in cells])
-
-
-def with_rates(table: pa.Table, rates: Sequence[Rate]) -> pa.Table:
-    """The table with the columns `n`, `k`, `rate`, `low` and `high`."""
-    columns: dict[str, pa.Array] = {
-        "n": pa.array([rate.n for rate in rates], pa.int64()),
-        "k": pa.array([rate.k for rate in rates], pa.int64()),
-        "rate": pa.array([rate.share for rate in rates], pa.float64()),
-        "low": pa.array([rate.low for rate in rates], pa.float64()),
-        "high": pa.array([rate.high for rate in rates], pa.float64()),
-    }
-    for name, column in columns.items():
-        table = table.append_column(name, column)
-    return table
 
 
 def _interaction(

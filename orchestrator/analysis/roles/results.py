@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from attnsweep.orchestrator.analysis.answer import Answer
+from attnsweep.orchestrator.analysis.answer import Answer, Record, markdown_table, table
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, binned_rates, swept_names
-from attnsweep.orchestrator.analysis.rates.interaction import with_rates
 from attnsweep.orchestrator.analysis.rates.intervals import (
+    RATE_COLUMNS,
     Rate,
     pooling,
     rate_label,
@@ -23,6 +23,10 @@ from attnsweep.orchestrator.analysis.roles.emergence import RoleEmergence, emerg
 from attnsweep.orchestrator.analysis.roles.history import RoleHistory, layer_names_of, layer_title, role_histories
 from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.search_spaces.sweep import Sweep
+
+_MOST_MARKDOWN_COLUMNS = 4
+"""Markdown leaves out a table of roles by parameter with more columns; the JSON has its numbers."""
+_LAYER_AND_ROLE = {"layer": pa.int32(), "role": str}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,64 +61,58 @@ class RoleRatesBy:
     by_parameter: tuple[ParameterRates, ...]
 
 
+_One = TypeVar("_One", RoleRate, RoleRatesBy)
+
+
 @dataclass(frozen=True, repr=False)
-class RoleRates(Answer, Sequence[RoleRate]):
-    """How often each role occurs in each layer: a sequence with one element for each, and a table."""
+class _ByLayerAndRole(Answer, Sequence[_One]):
+    """A sequence with one element for each layer and role, and a table."""
 
-    rates: tuple[RoleRate, ...]
-
-    @overload
-    def __getitem__(self, index: int) -> RoleRate: ...
+    rates: tuple[_One, ...]
 
     @overload
-    def __getitem__(self, index: slice) -> tuple[RoleRate, ...]: ...
+    def __getitem__(self, index: int) -> _One: ...
 
-    def __getitem__(self, index: int | slice) -> RoleRate | tuple[RoleRate, ...]:
+    @overload
+    def __getitem__(self, index: slice) -> tuple[_One, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> _One | tuple[_One, ...]:
         return self.rates[index]
 
     def __len__(self) -> int:
         return len(self.rates)
 
+
+class RoleRates(_ByLayerAndRole[RoleRate]):
+    """How often each role occurs in each layer: a sequence with one element for each, and a table."""
+
     def _in_words(self) -> str:
-        words = (f"{each.role} in {_layer(each.layer)} {share_label(each.rate)}" for each in self.rates)
+        words = (f"{each.role} in {layer_title((), each.layer)} {share_label(each.rate)}" for each in self)
         return "; ".join(words) or "no heads that could have a role"
 
     def to_arrow(self) -> pa.Table:
         """One row per layer and role: the share of trainings with its interval, and the share of heads."""
-        table = with_rates(_layers_and_roles(self.rates), [each.rate for each in self.rates])
-        return table.append_column("head_share", pa.array([each.head_share for each in self.rates], pa.float64()))
+        columns = {**_LAYER_AND_ROLE, **RATE_COLUMNS, "head_share": float}
+        return table(columns, ((each.layer, each.role, *each.rate.row, each.head_share) for each in self))
 
 
-@dataclass(frozen=True, repr=False)
-class RoleRatesByParameter(Answer, Sequence[RoleRatesBy]):
+class RoleRatesByParameter(_ByLayerAndRole[RoleRatesBy]):
     """How often each role occurs in each layer, by each swept parameter: a sequence, and a table."""
 
-    rates: tuple[RoleRatesBy, ...]
-
-    @overload
-    def __getitem__(self, index: int) -> RoleRatesBy: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[RoleRatesBy, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> RoleRatesBy | tuple[RoleRatesBy, ...]:
-        return self.rates[index]
-
-    def __len__(self) -> int:
-        return len(self.rates)
-
     def _in_words(self) -> str:
-        parameters = dict.fromkeys(by.parameter for each in self.rates for by in each.by_parameter)
-        return f"{', '.join(dict.fromkeys(each.role for each in self.rates))} by {', '.join(parameters)}"
+        parameters = dict.fromkeys(by.parameter for each in self for by in each.by_parameter)
+        return f"{', '.join(dict.fromkeys(each.role for each in self))} by {', '.join(parameters)}"
 
     def to_arrow(self) -> pa.Table:
         """One row per layer, role, parameter and bin: the share of trainings with its interval."""
-        rows = [(each, by, one) for each in self.rates for by in each.by_parameter for one in by.bins]
-        table = _layers_and_roles([each for each, _, _ in rows])
-        table = table.append_column("parameter", pa.array([by.title for _, by, _ in rows], pa.string()))
-        table = table.append_column("bin", pa.array([one.label for _, _, one in rows], pa.string()))
-        table = table.append_column("n_trials", pa.array([one.n_trials for _, _, one in rows], pa.int64()))
-        return with_rates(table, [one.rate for _, _, one in rows])
+        columns = {**_LAYER_AND_ROLE, "parameter": str, "bin": str, "n_trials": int, **RATE_COLUMNS}
+        rows = [
+            (each.layer, each.role, by.title, one.label, one.n_trials, *one.rate.row)
+            for each in self
+            for by in each.by_parameter
+            for one in by.bins
+        ]
+        return table(columns, rows)
 
 
 def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False) -> RoleRates:
@@ -168,26 +166,13 @@ def rates_by_parameter_of(
     return tuple(found)
 
 
-def _layers_and_roles(rates: Sequence[RoleRate | RoleRatesBy]) -> pa.Table:
-    layers = pa.array([each.layer for each in rates], pa.int32())
-    return pa.table({"layer": layers, "role": pa.array([each.role for each in rates], pa.string())})
-
-
-def _layer(layer: int | None) -> str:
-    return "any layer" if layer is None else f"layer {layer}"
-
-
 def _head_share(history: RoleHistory, spec: Sweep) -> float:
     weight = weights_of_equal_trials(history.trial) if trials_count_once(spec) else np.ones(len(history.trial))
     return float((weight * history.n_with).sum() / (weight * history.n_heads).sum())
 
 
-_MOST_MARKDOWN_COLUMNS = 4
-"""Markdown leaves out a table of roles by parameter with more columns; the JSON has its numbers."""
-
-
 @dataclass(frozen=True, slots=True)
-class RoleResults:
+class RoleResults(Record):
     """The roles of attention heads. All tuples have one element per layer and role, in the same order.
 
     Attributes:
@@ -223,7 +208,7 @@ class RoleResults:
         yield from sorted(pairs, key=lambda pair: self.names.index(pair[0].role))
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Rates and emergence as plain values for JSON."""
+        """Rates and emergence as plain values for JSON, role by role."""
         return [
             {
                 "role": rate.role,
@@ -251,30 +236,25 @@ class RoleResults:
 
     def markdown_lines(self) -> Iterator[str]:
         """The tables in Markdown."""
-        yield "| role | layer | trainings with it (95% interval) | heads | median step of emergence |"
-        yield "|---|---|---|---|---|"
-        for rate, when in self.rows():
-            words = (rate.role, self.layer_name(rate.layer), rate_label(rate.rate), f"{rate.head_share:.1%}")
-            yield f"| {' | '.join(words)} | {step_label(when)} |"
+        columns = ("role", "layer", "trainings with it (95% interval)", "heads", "median step of emergence")
+        rows = [
+            (rate.role, self.layer_name(rate.layer), rate_label(rate.rate), f"{rate.head_share:.1%}", step_label(when))
+            for rate, when in self.rows()
+        ]
+        yield from markdown_table(columns, rows)
         if len(self.by_parameter) > _MOST_MARKDOWN_COLUMNS:
             return
-        heading = " | ".join(f"{each.role}, {self.layer_name(each.layer)}" for each in self.by_parameter)
-        for index, parameter in enumerate(self.by_parameter[0].by_parameter):
+        names = [f"{each.role}, {self.layer_name(each.layer)}" for each in self.by_parameter]
+        for parameters in zip(*(each.by_parameter for each in self.by_parameter), strict=True):
+            # The bins of one parameter are the same for all roles.
+            bins = zip(*(each.bins for each in parameters), strict=True)
+            rows = [(same[0].label, same[0].n_trials, *(rate_label(each.rate) for each in same)) for same in bins]
             yield ""
-            yield f"| {parameter.title} | trials | {heading} |"
-            yield "|---|---|" + "---|" * len(self.by_parameter)
-            for place, each in enumerate(parameter.bins):
-                rates = (role.by_parameter[index].bins[place].rate for role in self.by_parameter)
-                yield f"| {each.label} | {each.n_trials} | {' | '.join(map(rate_label, rates))} |"
+            yield from markdown_table([parameters[0].title, "trials", *names], rows)
 
 
 def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> RoleResults | None:
-    """Reads the roles of a sweep's heads; `None` if it has no heads that could have a role.
-
-    Args:
-        connection: From `Ledger.connect`.
-        spec: The sweep.
-    """
+    """Reads the roles of a sweep's heads; `None` if it has no heads that could have a role."""
     histories = role_histories(connection)
     if not histories:
         return None
