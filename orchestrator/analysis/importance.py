@@ -99,12 +99,7 @@ class Importance(DrawnAnswer):
 
 
 def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Importance:
-    """The importance of each swept parameter for the sweep's objective, from the ledger alone.
-
-    Args:
-        connection: From `Ledger.connect`.
-        spec: The sweep.
-    """
+    """The importance of each swept parameter for the sweep's objective, from the ledger alone."""
     names = swept_names(spec)
     columns = "".join(f", any_value({param_column(name)})" for name in names)
     rows = connection.execute(

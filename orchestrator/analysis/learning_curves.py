@@ -45,6 +45,25 @@ from followed join chosen using (trial, replicate) join whole using ({group})
 group by {group}, step, n_whole having 2 * n >= n_whole order by {group}, step
 """
 """A solved training may end early: after its end it counts with its last loss. One that diverged counts as infinite."""
+MOVING, STILL = "moving", "still"
+_ENDINGS = f"""
+create temp table if not exists endings as
+with probed as (select trial, replicate, step, value from curves where metric = 'eval_loss'),
+last as (select trial, replicate, floor({TAIL}::double * max(step)) as tail_start from probed group by all),
+moved as (
+    select trial, replicate, final < (1 - {MOVING_SHARE}::double * sign(before)) * before as is_moving
+    from (
+        select trial, replicate, arg_max(value, step) as final,
+            arg_max(value, step) filter (step <= tail_start) as before
+        from probed join last using (trial, replicate) group by all
+    )
+)
+select trial, replicate, training_id, outcome, diverged_step,
+    case when is_moving is null or outcome in {("diverged", *UNJUDGED_OUTCOMES)} then ''
+        when is_moving then '{MOVING}' else '{STILL}' end as motion,
+    outcome || '/' || motion as ending
+from trainings left join moved using (trial, replicate)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +111,6 @@ def quartile_curves(
     per doubling, each at the last probe in it.
 
     Args:
-        connection: From `Ledger.connect`.
         group: A column of `trainings`.
         value: The quantity whose quartiles are computed: an SQL expression in `value` (the loss) and columns of
             `trainings`.
@@ -115,35 +133,9 @@ def quartile_curves(
 
 
 def read_learning_curves(connection: duckdb.DuckDBPyConnection) -> tuple[LearningCurve, ...]:
-    """One curve for each outcome that has probes, in the order of `OUTCOMES`.
-
-    Args:
-        connection: From `Ledger.connect`.
-    """
+    """One curve for each outcome that has probes, in the order of `OUTCOMES`."""
     curves = quartile_curves(connection, "outcome")
     return tuple(LearningCurve(outcome, curves[outcome]) for outcome in sorted(curves, key=outcome_order))
-
-
-MOVING, STILL = "moving", "still"
-
-_ENDINGS = f"""
-create temp table if not exists endings as
-with probed as (select trial, replicate, step, value from curves where metric = 'eval_loss'),
-last as (select trial, replicate, floor({TAIL}::double * max(step)) as tail_start from probed group by all),
-moved as (
-    select trial, replicate, final < (1 - {MOVING_SHARE}::double * sign(before)) * before as is_moving
-    from (
-        select trial, replicate, arg_max(value, step) as final,
-            arg_max(value, step) filter (step <= tail_start) as before
-        from probed join last using (trial, replicate) group by all
-    )
-)
-select trial, replicate, training_id, outcome, diverged_step,
-    case when is_moving is null or outcome in {("diverged", *UNJUDGED_OUTCOMES)} then ''
-        when is_moving then '{MOVING}' else '{STILL}' end as motion,
-    outcome || '/' || motion as ending
-from trainings left join moved using (trial, replicate)
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,19 +159,12 @@ def mark_endings(connection: duckdb.DuckDBPyConnection) -> None:
     """Makes the table `endings`, one row per training: its outcome and its motion, also as `outcome/motion`.
 
     Idempotent.
-
-    Args:
-        connection: From `Ledger.connect`.
     """
     connection.execute(_ENDINGS)
 
 
 def read_motion_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MotionCurve, ...]:
-    """One curve for each outcome and motion that has probes, in the order of `OUTCOMES`, moving ones first.
-
-    Args:
-        connection: From `Ledger.connect`.
-    """
+    """One curve for each outcome and motion that has probes, in the order of `OUTCOMES`, moving ones first."""
     mark_endings(connection)
     curves = quartile_curves(connection, "ending", trainings="endings")
     counts = connection.execute("select outcome, motion, count(*) from endings group by all").fetchall()

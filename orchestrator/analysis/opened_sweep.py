@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from attnsweep.orchestrator.analysis.answer import MOST_CHARACTERS, TableFormat, as_format, html_table, html_text
 from attnsweep.orchestrator.analysis.importance import Importance, importance
-from attnsweep.orchestrator.analysis.labels import clipped
+from attnsweep.orchestrator.analysis.labels import check_known, clipped
 from attnsweep.orchestrator.analysis.onset.onset import Onset, onset_by, outcome_onsets
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
 from attnsweep.orchestrator.analysis.rates.answers import OutcomeRates, StuckRates, outcome_rates
@@ -45,7 +45,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import plain
 from attnsweep.search_spaces.dimensions import Categorical
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.errors import UserError, did_you_mean
+from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.vocabulary import OUTCOMES
 
 
@@ -245,9 +245,7 @@ class SweepData:
         Raises:
             UserError: For an unknown outcome or parameter, or more than two parameters.
         """
-        if outcome not in OUTCOMES:
-            fix = did_you_mean(outcome, OUTCOMES, otherwise="see docs/outcomes.md")
-            raise UserError("outcome", given=outcome, expected=f"one of {', '.join(OUTCOMES)}", fix=fix)
+        check_known("outcome", outcome, OUTCOMES, "", "see docs/outcomes.md")
         with self.reading() as connection:
             crossing = read_crossing(connection, self._specs, names_of(by))
             once = trials_count_once(*self._specs)

@@ -27,6 +27,8 @@ from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import LossQuantile, Sweep
 from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
+_WELL_PAST = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class BestTrial(Record):
@@ -53,10 +55,6 @@ def best_trial(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> BestTrial 
     """The complete trial with the best objective; of equals, the one with the lowest median loss.
 
     `None` if no trial is complete.
-
-    Args:
-        connection: From `Ledger.connect`.
-        spec: The sweep.
     """
     rows = judging_columns(connection)
     complete = complete_among(rows, spec.replicates)
@@ -76,9 +74,6 @@ def _parameters(connection: duckdb.DuckDBPyConnection, trial: int, names: Sequen
     columns = "".join(f", any_value({param_column(name)})" for name in names)
     found = connection.execute(f"select count(*){columns} from trainings where trial = {trial}").fetchall()
     return dict(zip(names, found[0][1:], strict=True))
-
-
-_WELL_PAST = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +102,7 @@ class StuckOrSlow(Record):
 
 
 def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | None:
-    """The answer for the trainings in a ledger; `None` if no stuck one has a prediction.
-
-    Args:
-        connection: From `Ledger.connect`.
-    """
+    """The answer for the trainings in a ledger; `None` if no stuck one has a prediction."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     if "predicted_escape_step" not in columns:
         return None  # An earlier version wrote all of it.
@@ -199,12 +190,7 @@ class SweepResults(Record):
 
 
 def read_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> SweepResults:
-    """Reads a sweep's results from its ledger.
-
-    Args:
-        connection: From `Ledger.connect`.
-        spec: The sweep.
-    """
+    """Reads a sweep's results from its ledger."""
     return SweepResults(
         outcome_counts(connection),
         stuck_rate(connection, spec),

@@ -15,6 +15,7 @@ from attnsweep.orchestrator.analysis.comparison.difference import (
     paired_differences,
     unpaired_difference,
 )
+from attnsweep.orchestrator.analysis.labels import check_known
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.ending import Ending, read_ending
 from attnsweep.orchestrator.analysis.rates.groups import Crossing, Group, groups_by, names_of
@@ -23,7 +24,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_coun
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.errors import UserError, did_you_mean
+from attnsweep.workloads.errors import UserError
 
 _ENOUGH_PAIRS = 0.5
 """Pairs are compared if they are at least this share of the smaller sweep. Fewer would leave out most trainings."""
@@ -244,13 +245,7 @@ def _crossing(
     axes, trials = [], [*before.ends.trial.tolist(), *after.ends.trial.tolist()]
     for name in names:
         for each in (before, after):
-            if name not in each.parameters:
-                raise UserError(
-                    "--by",
-                    given=name,
-                    expected=f"one of {', '.join(each.parameters)}",
-                    fix=did_you_mean(name, each.parameters, otherwise="name a parameter that both sweeps have"),
-                )
+            check_known("--by", name, each.parameters, "", "name a parameter that both sweeps have")
         if name in changed:
             raise UserError(
                 "--by",

@@ -20,6 +20,9 @@ _MANYFOLD, _TWO_DECADES = 10, 100
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LONG = 36
 """Labels are slanted if the longest one's length times their number exceeds this."""
+WIDTH, HEIGHT = 3.4, 2.7
+"""The size of a panel in inches: a column of a paper, or the width of a phone."""
+_MOST_COLUMNS = 3
 
 
 def scale_shares(panel: Axes, label: str = "") -> None:
@@ -99,11 +102,6 @@ def name_places(panel: Axes, names: Sequence[str]) -> None:
             label.set_rotation_mode("anchor")
 
 
-WIDTH, HEIGHT = 3.4, 2.7
-"""The size of a panel in inches: a column of a paper, or the width of a phone."""
-_MOST_COLUMNS = 3
-
-
 def new_figure(width: float = WIDTH, height: float = HEIGHT, grid: Literal["x", "y"] = "y") -> tuple[Figure, Axes]:
     """A figure of one panel, its size in inches, with grid lines along one axis."""
     figure = Figure(figsize=(width, height))
@@ -129,7 +127,6 @@ def new_share_panels(n: int, label: str, title: str = "") -> tuple[Figure, list[
     Args:
         n: The number of panels.
         label: The label of the vertical axes.
-        title: The title above all panels.
     """
     columns = min(n, _MOST_COLUMNS)
     rows = math.ceil(n / columns)

@@ -45,6 +45,8 @@ _GROUP_STYLES = (
     ("#56B4E9", "--", "P"),
     ("#000000", "-.", "X"),
 )
+Interval: TypeAlias = tuple[float, float, float]
+"""An estimate, and the bounds of its interval."""
 
 
 @contextmanager
@@ -85,7 +87,6 @@ def legend_below(figure: Figure, handles: Mapping[str, Artist], title: str | Non
     """Puts a legend under all panels.
 
     Args:
-        figure: The figure.
         handles: The artists in the legend, by name.
         title: The title of the legend.
         columns: The most columns of the legend.
@@ -105,15 +106,10 @@ def _drawable() -> frozenset[int]:
     return frozenset(get_font(findfont(FontProperties(family="DejaVu Sans"))).get_charmap())
 
 
-Interval: TypeAlias = tuple[float, float, float]
-"""An estimate, and the bounds of its interval."""
-
-
 def draw_interval(panel: Axes, at: float, interval: Interval, along: Literal["x", "y"] = "y", **look: Any) -> None:
     """Draws a point with its interval.
 
     Args:
-        panel: The axes to draw into.
         at: The place on the other axis.
         interval: The estimate with its bounds.
         along: The axis of the estimate.

@@ -43,6 +43,8 @@ _MOST_INTERVALS = 16
 """More intervals than this between steps at which trainings came to it are merged, with equally many in each."""
 _LARGEST = 12.0
 """A log ratio beyond this is that of a bin whose trainings all come at once: it has no estimate."""
+_Estimate = tuple[float | None, float | None, float | None]
+_NONE: _Estimate = (None, None, None)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -134,9 +136,7 @@ def hazard_ratios(
     """The ratio of each bin of each factor, and a note if they could not be estimated.
 
     Args:
-        times: The times of all trainings.
         factors: One or two.
-        once_per_trial: Whether each trial counts once, whatever its number of trainings.
 
     Raises:
         UserError: Without a factor.
@@ -163,10 +163,6 @@ def ratio_label(ratio: HazardRatio) -> str:
     if ratio.low is None or ratio.high is None:
         return "1 (reference)" if ratio.label == ratio.reference else "0 (none reached it)"
     return f"{ratio.ratio:.2g} [{ratio.low:.2g}, {ratio.high:.2g}]"
-
-
-_Estimate = tuple[float | None, float | None, float | None]
-_NONE: _Estimate = (None, None, None)
 
 
 def _fit(

@@ -163,10 +163,6 @@ def onset_by(
     """The curve of each group of trials.
 
     Args:
-        what: The outcome or the role.
-        times: The times of all trainings.
-        crossing: The groups.
-        once_per_trial: Whether each trial counts once, whatever its number of trainings.
         note: What a reader must know.
     """
     factors = factors_of(times, crossing)

@@ -50,7 +50,6 @@ def share_by_step(
         step: (R,) the step at which the training reached the event, or was censored.
         came: (R,) whether it was reached; false means censored.
         trial: (R,) the training's trial.
-        once_per_trial: Whether each trial counts once, whatever its number of trainings.
 
     Returns:
         The points; none without trainings.

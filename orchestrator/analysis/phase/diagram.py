@@ -134,12 +134,6 @@ def read_phase_diagram(
 ) -> PhaseDiagram:
     """The phase diagram of a ledger; trials where one of the parameters is null are left out.
 
-    Args:
-        connection: From `Ledger.connect`.
-        specs: The specs of the sweeps in the ledger.
-        x, y: The names of two parameters.
-        ending: What the probability is of.
-
     Raises:
         UserError: For a parameter that does not exist, or whose values are not numbers.
     """

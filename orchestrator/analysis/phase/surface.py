@@ -32,6 +32,13 @@ Floats = NDArray[np.float64]
 
 TERMS = ("1", "x", "y", "x y", "x^2", "y^2")
 _GRID = 61
+_BINS = 4
+"""The number of bins along each axis."""
+_TRIALS_PER_TERM = 5
+_FEW_TRIALS = 1000
+_RIDGE = 0.1
+"""The ridge penalty of squared coefficients, in trials' worth of log-likelihood; used if the likelihood has no
+maximum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +144,6 @@ def expit(predictor: Floats) -> Floats:
     return np.asarray(special.expit(predictor))
 
 
-_BINS = 4
-"""The number of bins along each axis."""
-
-
 @dataclass(frozen=True, slots=True)
 class ResidualBin:
     """Observed and expected trainings with the ending in one cell of the plane.
@@ -198,23 +201,14 @@ def _cells(values: Floats) -> Sequence[tuple[float, float, NDArray[np.bool_]]]:
     return [(float(low), float(high), inside) for low, high, inside in ranges if inside.any()]
 
 
-_TRIALS_PER_TERM = 5
-_FEW_TRIALS = 1000
-_RIDGE = 0.1
-"""The ridge penalty of squared coefficients, in trials' worth of log-likelihood; used if the likelihood has no
-maximum."""
-
-
 def fit_surface(
     x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
 ) -> tuple[Surface | None, str]:
     """Fits the model.
 
     Args:
-        x, y: The parameters.
         trials: Each with at least one training.
         weight: (T,) the weight of each trial in the fit, in trainings.
-        ending: What the counts are of.
 
     Returns:
         The surface, `None` if there is nothing to fit; and a note that says what was fitted, or why nothing was.

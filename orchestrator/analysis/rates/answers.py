@@ -153,13 +153,7 @@ def pruned_note(outcomes: Mapping[str, int]) -> str | None:
 
 
 def outcome_rates(connection: duckdb.DuckDBPyConnection, crossing: Crossing, pool: Pooling) -> OutcomeRates:
-    """The rate of each outcome in each group of trials.
-
-    Args:
-        connection: With the views of a ledger.
-        crossing: The groups.
-        pool: How to combine trials: from `pooling`.
-    """
+    """The rate of each outcome in each group of trials."""
     totals = outcome_counts(connection)
     n_failed, n_pruned = totals.pop("failed", 0), totals.pop(PRUNED, 0)
     counts: dict[int, dict[str, int]] = {}

@@ -95,11 +95,6 @@ def rates_by(connection: duckdb.DuckDBPyConnection, spec: Sweep, ending: Ending 
 
     They are in the order of the search space. The bins are those of `place_in_bins`. A conditional parameter has rates
     for each of its branches that varies.
-
-    Args:
-        connection: From `Ledger.connect`.
-        spec: The sweep.
-        ending: What the rate is of.
     """
     names = swept_names(spec)
     rows = counts_by_trial(connection, names, ending)
@@ -133,10 +128,8 @@ def binned_rates(
     """Any rate by each parameter that the sweep varies, in the bins of `rates_by`.
 
     Args:
-        spec: The sweep.
         rows: The values of `swept_names`, for each trial.
         counts: `(n, k)` for each trial.
-        pool: How to combine trials: from `pooling`.
     """
     values = {name: [row[index] for row in rows] for index, name in enumerate(swept_names(spec))}
     found = []
@@ -158,10 +151,7 @@ def rates_in_bins(
     """Any rate in the bins of one parameter.
 
     Args:
-        parameter: The parameter's name.
-        dimension: How the parameter varies.
         counted: For each trial the parameter's value and `(n, k)`.
-        pool: How to combine trials: from `pooling`.
         where: The condition that selected the trials.
     """
     ranges, place = place_in_bins(dimension, [value for value, _ in counted])

@@ -47,7 +47,6 @@ def stuck_rate_figure(rates: Sequence[ParameterRates], title: str = "", label: s
 
     Args:
         rates: From `rates_by`; at least one.
-        title: The title above all panels.
         label: The name of the rate.
     """
     figure, panels = new_share_panels(len(rates), label, title)
@@ -125,10 +124,7 @@ def rate_map_figure(
     """The rate in each cell with its interval; cells without trials are left white.
 
     Args:
-        names: The two parameters.
-        bins: The labels of the bins of each.
         cells: The rate of each cell, by the numbers of its bins.
-        ending: What the rate is of.
         note: A sentence above the figure.
     """
     figure, panel = new_cells(names, bins)
@@ -146,8 +142,6 @@ def outcome_map_figure(
     """Each cell in the colour of its most frequent outcome, whose share and interval are written in.
 
     Args:
-        names: The two parameters.
-        bins: The labels of the bins of each.
         cells: The most frequent outcome of each cell and its rate, by the numbers of the cell's bins.
     """
     figure, panel = new_cells(names, bins)
@@ -167,12 +161,7 @@ def map_gid(place: tuple[int, ...]) -> str:
 
 
 def new_cells(names: Sequence[str], bins: Sequence[Sequence[str]]) -> tuple[Figure, Axes]:
-    """A figure for the cells of two parameters: the first across, the second up.
-
-    Args:
-        names: The two parameters.
-        bins: The labels of the bins of each.
-    """
+    """A figure for the cells of two parameters: the first across, the second up."""
     (n_columns, n_rows), (across, up) = map(len, bins), names
     figure, (panel,) = new_planes(1, max(WIDTH, 1.0 + 0.62 * n_columns), max(2.4, 0.95 + 0.42 * n_rows))
     panel.set_xlim(-0.5, n_columns - 0.5)
@@ -192,7 +181,6 @@ def draw_cell(
     """Draws a cell; one without trainings is hatched.
 
     Args:
-        panel: The axes to draw into.
         place: The numbers of the cell's bins.
         rate: What is written in.
         gid: The name of the patch in an SVG file.

@@ -8,13 +8,18 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 
-from attnsweep.orchestrator.analysis.labels import parameter_label, value_label
+from attnsweep.orchestrator.analysis.labels import check_known, parameter_label, value_label
 from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Varied
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.errors import UserError, did_you_mean
+from attnsweep.workloads.errors import UserError
 
 _MOST_LINEAR_BINS = 5
+_MOST_VALUES = 8
+"""Up to this many distinct numbers get a bin each."""
+_MANYFOLD = 10.0
+"""The axis of positive numbers is logarithmic if the largest is at least this many times the smallest."""
+_MOST_PARAMETERS = 2
 
 
 def place_in_bins(
@@ -71,12 +76,6 @@ def _range(dimension: Float | Int, low: float, high: float) -> tuple[str, float,
     return label, max(low, dimension.low), min(high, dimension.high)
 
 
-_MOST_VALUES = 8
-"""Up to this many distinct numbers get a bin each."""
-_MANYFOLD = 10.0
-"""The axis of positive numbers is logarithmic if the largest is at least this many times the smallest."""
-
-
 @dataclass(frozen=True, slots=True)
 class Group:
     """The trials whose parameter has one value, or a value in one bin."""
@@ -93,14 +92,9 @@ def parameters_of(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 def check_parameter(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     """Refuses a parameter that the ledger has no column for, with a `UserError`."""
-    known = parameters_of(connection)
-    if name not in known:
-        raise UserError(
-            "parameter",
-            given=name,
-            expected=f"one of {', '.join(known)}",
-            fix=did_you_mean(name, known, otherwise="name it as in the search space"),
-        )
+    check_known(
+        "parameter", name, parameters_of(connection), "a ledger with parameters", "name it as in the search space"
+    )
 
 
 def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Scalar]:
@@ -119,11 +113,6 @@ def dimension_of(
     """How a parameter varies: as the specs say if they agree, else as its values suggest.
 
     If the parameter is a choice among few values, null has a bin too; otherwise a trial with null has no bin.
-
-    Args:
-        specs: The specs of the sweeps.
-        name: The parameter's name.
-        values: The parameter's value in each trial.
 
     Returns:
         The dimension, `None` if no trial has a bin; and the values of the trials that have one.
@@ -154,13 +143,7 @@ def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) 
 
 
 def groups_by(specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]) -> list[Group]:
-    """The trials in each bin of a parameter; trials without a value form a group of their own.
-
-    Args:
-        specs: The specs of the sweeps.
-        name: The parameter's name.
-        values: The parameter's value in each trial.
-    """
+    """The trials in each bin of a parameter; trials without a value form a group of their own."""
     dimension, kept = dimension_of(specs, name, values)
     groups = [Group("null", frozenset(values.keys() - kept.keys()))]
     if dimension is not None:
@@ -176,9 +159,6 @@ def _ranges(spec: Sweep, name: str) -> list[Float | Int]:
     dimension = spec.space.get(name)
     branches = (dimension.then, dimension.otherwise) if isinstance(dimension, Conditional) else (dimension,)
     return [each for each in branches if isinstance(each, Float | Int)]
-
-
-_MOST_PARAMETERS = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,12 +225,6 @@ def read_interaction(
 ) -> Interaction:
     """The rate of an ending in the cells of two parameters.
 
-    Args:
-        connection: From `Ledger.connect`.
-        specs: The specs of the sweeps in the ledger.
-        by: The two parameters.
-        ending: What the rate is of.
-
     Raises:
         UserError: For a parameter that the ledger has no column for.
     """

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 
+from attnsweep.orchestrator.analysis.labels import check_known
 from attnsweep.orchestrator.analysis.onset.hazards import Factor
 from attnsweep.orchestrator.analysis.onset.onset import Onset, factors_of, onset_curves
 from attnsweep.orchestrator.analysis.onset.share_by_step import CurvePoint, OnsetTimes
@@ -16,7 +17,8 @@ from attnsweep.orchestrator.analysis.rates.groups import read_crossing
 from attnsweep.orchestrator.analysis.rates.intervals import trials_count_once
 from attnsweep.orchestrator.analysis.roles.history import RoleHistory, layer_names_of, layer_title, role_histories
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.errors import UserError, did_you_mean
+
+LAYER = "layer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,6 @@ def role_emergence(
     the curve.
 
     Args:
-        connection: From `Ledger.connect`.
-        spec: The sweep.
         any_layer: Whether to take the heads of all layers together.
     """
     return emergence_of(role_histories(connection, any_layer=any_layer), spec)
@@ -78,17 +78,12 @@ def _emergence(history: RoleHistory, *, once_per_trial: bool) -> RoleEmergence:
     )
 
 
-LAYER = "layer"
-
-
 def read_emergence(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], role: str, names: Sequence[str], layer: int | None
 ) -> Onset:
     """When a role emerges, in groups.
 
     Args:
-        connection: From `Ledger.connect`.
-        specs: The specs of the sweeps in the ledger.
         role: The role's label.
         names: The parameters whose bins are the groups; `layer` among them stands for the layer.
         layer: The number of a layer; `None` for any.
@@ -98,15 +93,9 @@ def read_emergence(
     """
     found = role_histories(connection, any_layer=layer is None and LAYER not in names)
     inside = [each for each in found if layer in (None, each.layer)]
+    there = sorted({each.role for each in inside})
+    check_known("role", role, there, "a workload with attention heads", "see docs/roles.md")
     chosen = [each for each in inside if each.role == role]
-    if not chosen:
-        there = sorted({each.role for each in inside})
-        raise UserError(
-            "role",
-            given=role,
-            expected=f"one of {', '.join(there)}" if there else "a workload with attention heads",
-            fix=did_you_mean(role, there, otherwise="see docs/roles.md"),
-        )
     onsets = [each.onsets for each in chosen]
     columns = zip(*((each.trial, each.step, each.came) for each in onsets), strict=True)
     times = OnsetTimes(*(np.concatenate(column) for column in columns))

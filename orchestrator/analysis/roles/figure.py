@@ -21,7 +21,6 @@ def emergence_figure(roles: RoleResults, title: str = "", layers: Sequence[int |
 
     Args:
         roles: The roles of a sweep, at least one.
-        title: The title above all panels.
         layers: The layers to draw; by default all.
     """
     layers = layers or list(dict.fromkeys(each.layer for each in roles.emergence))

@@ -118,7 +118,6 @@ def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = F
     """A history for each layer and each role that occurs there, or could occur because its score is measured.
 
     Args:
-        connection: From `Ledger.connect`.
         any_layer: Whether to take the heads of all layers together.
     """
     layer = str(_ANY_LAYER) if any_layer else "layer"
