@@ -152,17 +152,13 @@ class SweepData:
         """
         by = [by] if isinstance(by, str) else by
         with self.reading() as connection:
-            ending, cells = read_ending(connection, outcome, detail), tuple[CellRate, ...]()
+            ending = read_ending(connection, outcome, detail)
             overall = pooling(*self._specs)([(n, k) for _, n, k in counts_by_trial(connection, (), ending)])
+            cells: tuple[CellRate, ...] = ()
             if by is not None and len(by) == 2:
                 crossing = read_crossing(connection, self._specs, names_of(by))
                 cells = cell_rates(crossing, counted_trials(connection, ending), self._specs)
-            if len(self.directories) == 1 and (by is None or set(by) <= set(swept_names(self.directories[0].spec))):
-                rates = rates_by(connection, self.directories[0].spec, ending)
-                chosen = rates if by is None else tuple(each for name in by for each in rates if each.parameter == name)
-                return StuckRates(overall, chosen, ending, cells)
-            names = self.differing(connection) if by is None else list(by)
-            return StuckRates(overall, tuple(self._rates_by(connection, name, ending) for name in names), ending, cells)
+            return StuckRates(overall, self._by_parameter(connection, by, ending), ending, cells)
 
     def outcomes(self, by: str | Sequence[str] | None = None) -> OutcomeRates:
         """The rate of each outcome with its interval.
@@ -270,6 +266,16 @@ class SweepData:
     @property
     def _specs(self) -> list[Sweep]:
         return [each.spec for each in self.directories]
+
+    def _by_parameter(
+        self, connection: duckdb.DuckDBPyConnection, by: Sequence[str] | None, ending: Ending
+    ) -> tuple[ParameterRates, ...]:
+        spec = self._specs[0]
+        if len(self._specs) > 1 or not set(by or ()) <= set(swept_names(spec)):
+            names = self.differing(connection) if by is None else by
+            return tuple(self._rates_by(connection, name, ending) for name in names)
+        rates = rates_by(connection, spec, ending)
+        return rates if by is None else tuple(each for name in by for each in rates if each.parameter == name)
 
     def _rates_by(self, connection: duckdb.DuckDBPyConnection, name: str, ending: Ending) -> ParameterRates:
         values = values_of(connection, name)

@@ -38,7 +38,7 @@ FAULTS_OF_OUTCOMES = (
         "orchestrator/analysis/learning_curves.py",
         "::double * sign(before)) * before",
         "::double) * before",
-        ("tests/orchestrator/analysis/test_motion.py",),
+        ("tests/orchestrator/analysis/test_learning_curves.py",),
     ),
     Fault(
         "a loss at two levels has the name of one",

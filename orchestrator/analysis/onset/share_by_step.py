@@ -85,20 +85,6 @@ def share_by_step(
     return tuple(points)
 
 
-def median_of_those_that_come(step: NDArray[np.int64], came: NDArray[np.bool_]) -> int | None:
-    """The first step at which the Kaplan-Meier estimate is at least half of its last value; `None` if that is 0.
-
-    Args:
-        step, came: (R,) as in `share_by_step`.
-    """
-    times_T, came_T = np.unique(step[came], return_counts=True)
-    if len(times_T) == 0:
-        return None
-    at_risk_T = len(step) - np.searchsorted(np.sort(step), times_T)
-    share_T = 1.0 - np.cumprod(1.0 - came_T / at_risk_T)
-    return int(times_T[np.argmax(share_T >= share_T[-1] / 2 * (1 - _ROUNDING))])
-
-
 def _effective_n(
     share: float, spread: float, spread_of_trials: float, n_informed: int, n_trainings: int, n_trials: int
 ) -> tuple[float, float]:
@@ -150,7 +136,12 @@ class OnsetTimes:
     def median_step(self) -> int | None:
         """The step by which half of those that reach it at all, within the steps seen, have reached it; `None` if none
         does. Like the curve, it takes into account that censored trainings might have reached it later."""
-        return median_of_those_that_come(self.step, self.came)
+        times_T, came_T = np.unique(self.step[self.came], return_counts=True)
+        if len(times_T) == 0:
+            return None
+        at_risk_T = len(self.step) - np.searchsorted(np.sort(self.step), times_T)
+        share_T = 1.0 - np.cumprod(1.0 - came_T / at_risk_T)
+        return int(times_T[np.argmax(share_T >= share_T[-1] / 2 * (1 - _ROUNDING))])
 
     def curve(self, *, once_per_trial: bool) -> tuple[CurvePoint, ...]:
         """The share that has reached it, by step."""

@@ -9,7 +9,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from attnsweep.orchestrator.analysis.answer import DrawnAnswer
+from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
 from attnsweep.orchestrator.analysis.phase.surface import (
     Floats,
     PlaneAxis,
@@ -97,18 +97,14 @@ class PhaseDiagram(DrawnAnswer):
             observed = {x: self.trials.x, y: self.trials.y, "n": self.trials.n, "k": self.trials.k}
             return pa.table({name: pa.array(each) for name, each in observed.items()})
         rows = [
-            {
-                x: f"{each.x_low:.3g}..{each.x_high:.3g}",
-                y: f"{each.y_low:.3g}..{each.y_high:.3g}",
-                "n_trials": each.n_trials,
-                "n": each.n,
-                "k": each.k,
-                "expected": each.expected,
-                "z": each.z,
-            }
+            (
+                f"{each.x_low:.3g}..{each.x_high:.3g}",
+                f"{each.y_low:.3g}..{each.y_high:.3g}",
+                *(each.n_trials, each.n, each.k, each.expected, each.z),
+            )
             for each in self.residuals()
         ]
-        return pa.Table.from_pylist(rows)
+        return table({x: str, y: str, "n_trials": int, "n": int, "k": int, "expected": float, "z": float}, rows)
 
     def plot(self) -> "Figure":
         """The model beside its residuals, with the note; without a model, the trials alone."""
