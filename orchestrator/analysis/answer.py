@@ -143,7 +143,7 @@ def as_format(table: pa.Table, format: TableFormat) -> Any:
         raise UserError("format", given=format, expected="arrow, pandas or polars", fix=advice)
     try:
         if format == "pandas":
-            # By itself: PyArrow would report a missing pandas in its own words.
+            # Imported here because PyArrow's error for a missing pandas does not say how to fix it.
             import pandas  # noqa: F401
 
             return table.to_pandas()

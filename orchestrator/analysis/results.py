@@ -105,7 +105,7 @@ def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | N
     """The answer for the trainings in a ledger; `None` if no stuck one has a prediction."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     if "predicted_escape_step" not in columns:
-        return None  # An earlier version wrote all of it.
+        return None  # All rows are of a version without this column.
     outcomes = ", ".join(literal(outcome) for outcome in STUCK_OUTCOMES)
     ((n, stuck, slow, ratio),) = connection.execute(
         f"""

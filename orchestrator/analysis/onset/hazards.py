@@ -1,10 +1,10 @@
 """How much sooner trainings reach an outcome or a role under one setting than under another: hazard ratios.
 
-The hazard is the chance to reach it in the next short while, of a training that has not reached it. A ratio of 2 means
-that this chance is twice as large as in the bin of reference, at every step. Probes see only in which interval between
-two probes a training came to it, and many trainings share an interval. So the model is a regression of the chance per
-interval with the complementary log-log link, which has the ratios of a continuous proportional-hazards (Cox) model and,
-unlike Cox's partial likelihood, no bias from ties. It has one term for each interval and one for each bin of each
+The hazard is the chance that a training which has not reached it reaches it in the next short while. A ratio of 2 means
+that this chance is twice as large as in the bin of reference, at every step. Probes tell only the interval between two
+probes in which a training reached it, and many trainings share an interval. So the model is a regression of the chance
+per interval with the complementary log-log link, which has the ratios of a continuous proportional-hazards (Cox) model
+and, unlike Cox's partial likelihood, no bias from ties. It has one term for each interval and one for each bin of each
 factor except the reference: with two factors, the ratios of one are at equal values of the other.
 
 Trainings of one trial are not independent: the covariance is the sandwich with scores summed by trial, and the
@@ -40,9 +40,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _MOST_INTERVALS = 16
-"""More intervals than this between steps at which trainings came to it are merged, with equally many in each."""
+"""More intervals than this between the steps at which trainings reached it are merged, with equally many in each."""
 _LARGEST = 12.0
-"""A log ratio beyond this is that of a bin whose trainings all come at once: it has no estimate."""
+"""A log ratio beyond this has no estimate: all trainings of the bin reached it at the same step."""
 _Estimate = tuple[float | None, float | None, float | None]
 _NONE: _Estimate = (None, None, None)
 
@@ -221,7 +221,7 @@ class _Counts:
         np.add.at(at_risk, (row_R.ravel(), np.maximum(n_at_risk_R - 1, 0)), weight_R * (n_at_risk_R > 0))
         np.add.at(came, (row_R.ravel(), np.minimum(interval_R, len(last_J))), weight_R * times.came)
         at_risk, came = at_risk[:, ::-1].cumsum(axis=1)[:, ::-1][:, :-1], came[:, :-1]
-        # An interval in which all that are left come says nothing about ratios.
+        # An interval in which all trainings at risk reach it says nothing about ratios.
         told_J = came.sum(axis=0) < at_risk.sum(axis=0)
         return cls(keys[:, 0], keys[:, 1:], at_risk[:, told_J], came[:, told_J])
 

@@ -1,8 +1,8 @@
 """The share of trainings that have reached an event, by step: the Kaplan-Meier estimate. Axes: R training, T time.
 
-Trainings may have different lengths. One that ends without coming to it says only that it had not by then: it is
-censored at its last step. The variance is Greenwood's, summed by trial, so that replicates of one trial are not taken
-as independent. The interval is the one of `rates.intervals` at the number of trainings that gives this variance:
+Trainings may have different lengths. One that ends without the event is censored at its last step. The variance is
+Greenwood's, summed by trial, so that replicates of one trial are not taken as independent. The interval is the one of
+`rates.intervals` at the number of trainings that gives this variance:
 
 - Up to the first censored training, the share and interval are those of `pooled_rate`.
 - If each trial has one training, the variance is Greenwood's own.
@@ -134,8 +134,10 @@ class OnsetTimes:
 
     @property
     def median_step(self) -> int | None:
-        """The step by which half of those that reach it at all, within the steps seen, have reached it; `None` if none
-        does. Like the curve, it takes into account that censored trainings might have reached it later."""
+        """The step by which half of those that reach it within the steps seen have reached it; `None` if none does.
+
+        Like the curve, it takes into account that censored trainings might have reached it later.
+        """
         times_T, came_T = np.unique(self.step[self.came], return_counts=True)
         if len(times_T) == 0:
             return None
