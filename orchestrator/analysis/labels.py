@@ -52,17 +52,14 @@ def outcome_order(outcome: str) -> tuple[int, str]:
 
 
 def check_known(subject: str, given: str, known: Collection[str], if_none: str, otherwise: str) -> None:
-    """Refuses a name that is not among the known ones.
+    """Refuses a name that is not known, with a `UserError`.
 
     Args:
-        subject: What the name is of.
+        subject: What is named.
         given: The name.
-        known: The known names.
+        known: The names that are accepted.
         if_none: What is expected if there are none.
         otherwise: The advice if no known name is similar.
-
-    Raises:
-        UserError: If it is not.
     """
     if given not in known:
         expected = f"one of {', '.join(known)}" if known else if_none

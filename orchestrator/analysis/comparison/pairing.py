@@ -20,7 +20,12 @@ from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.ending import Ending, read_ending
 from attnsweep.orchestrator.analysis.rates.groups import Crossing, Group, groups_by, names_of
 from attnsweep.orchestrator.analysis.rates.interaction import InteractionTest, interaction_test
-from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once, weights_of_equal_trials
+from attnsweep.orchestrator.analysis.rates.intervals import (
+    pooling,
+    trials_count_once,
+    weights_of_trainings,
+    weights_of_trials,
+)
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep
@@ -86,7 +91,7 @@ class _Compared:
         if self.configuration is None:
             return tuple(unpaired_difference(self.a.counts(in_a), self.b.counts(in_b), pool) for in_a, in_b in has)
         cluster = np.unique(self.configuration, return_inverse=True)[1]
-        weight = weights_of_equal_trials(cluster) if trials_count_once(*self.specs) else np.ones(len(cluster))
+        weight = weights_of_trainings(cluster, once_per_trial=trials_count_once(*self.specs))
         before, after = (np.array(each, dtype=np.bool_) for each in zip(*has, strict=True))
         return paired_differences(before, after, cluster, weight, pool)
 
@@ -111,7 +116,7 @@ class _Compared:
         cells, cell = np.unique(np.array(rows), axis=0, return_inverse=True)
         n = np.bincount(cell.ravel()).astype(np.float64)
         k = np.bincount(cell.ravel(), np.concatenate([self.a.ended, self.b.ended]))
-        weight = np.full(len(n), n.mean()) if trials_count_once(*self.specs) else n
+        weight = weights_of_trials(n, *self.specs)
         sweeps, bins, clusters = cells.T
         return interaction_test(weight, k / n * weight, sweeps, bins, np.unique(clusters, return_inverse=True)[1])
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
 from attnsweep.orchestrator.analysis.labels import parameter_label
 from attnsweep.orchestrator.analysis.onset.share_by_step import OnsetTimes
-from attnsweep.orchestrator.analysis.rates.intervals import weights_of_equal_trials
+from attnsweep.orchestrator.analysis.rates.intervals import weights_of_trainings
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class _Counts:
         interval_R = np.searchsorted(last_J, times.step, side="left")
         n_at_risk_R = np.where(times.came, interval_R + 1, np.searchsorted(last_J, times.step, side="right"))
         keys, row_R = np.unique(np.column_stack([times.trial, *places]), axis=0, return_inverse=True)
-        weight_R = weights_of_equal_trials(times.trial) if once_per_trial else np.ones(len(times.step))
+        weight_R = weights_of_trainings(times.trial, once_per_trial=once_per_trial)
         at_risk, came = (np.zeros((len(keys), len(last_J) + 1)) for _ in range(2))
         np.add.at(at_risk, (row_R.ravel(), np.maximum(n_at_risk_R - 1, 0)), weight_R * (n_at_risk_R > 0))
         np.add.at(came, (row_R.ravel(), np.minimum(interval_R, len(last_J))), weight_R * times.came)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from attnsweep.orchestrator.analysis.rates.intervals import (
     rate_interval,
     spread_of_estimate,
-    weights_of_equal_trials,
+    weights_of_trainings,
 )
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
 
@@ -58,7 +58,7 @@ def share_by_step(
         return ()
     times_T = np.union1d(step, [0])
     place_R, n_times = np.searchsorted(times_T, step), len(times_T)
-    weight_R = weights_of_equal_trials(trial) if once_per_trial else np.ones(len(step))
+    weight_R = weights_of_trainings(trial, once_per_trial=once_per_trial)
     leaving_T = np.bincount(place_R, weight_R, minlength=n_times)
     came_T = np.bincount(place_R, weight_R * came, minlength=n_times)
     at_risk_T = leaving_T[::-1].cumsum()[::-1]

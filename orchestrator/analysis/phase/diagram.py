@@ -23,7 +23,7 @@ from attnsweep.orchestrator.analysis.phase.surface import (
 from attnsweep.orchestrator.analysis.rates.by_parameter import counts_by_trial
 from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending
 from attnsweep.orchestrator.analysis.rates.groups import check_parameter, is_logarithmic
-from attnsweep.orchestrator.analysis.rates.intervals import trials_count_once
+from attnsweep.orchestrator.analysis.rates.intervals import weights_of_trials
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
@@ -152,7 +152,7 @@ def read_phase_diagram(
         )
     n_T, k_T, x_T, y_T = kept.T
     trials = TrialCounts(x_T, y_T, n_T, k_T)
-    weight = np.full(len(kept), trials.n.mean()) if trials_count_once(*specs) else trials.n
+    weight = weights_of_trials(trials.n, *specs)
     diagram = fit_phase_diagram(_axis(specs, x, trials.x), _axis(specs, y, trials.y), trials, weight, ending)
     if len(kept) == len(rows):
         return diagram

@@ -32,8 +32,8 @@ Floats = NDArray[np.float64]
 
 TERMS = ("1", "x", "y", "x y", "x^2", "y^2")
 _GRID = 61
-_BINS = 4
-"""The number of bins along each axis."""
+_RESIDUAL_BINS = 4
+"""The number of cells of residuals along each axis."""
 _TRIALS_PER_TERM = 5
 _FEW_TRIALS = 1000
 _RIDGE = 0.1
@@ -193,7 +193,7 @@ def binned_residuals(surface: Surface, trials: TrialCounts) -> tuple[ResidualBin
 
 def _cells(values: Floats) -> Sequence[tuple[float, float, NDArray[np.bool_]]]:
     """Up to 4 ranges of about equally many values; the last holds its upper end."""
-    edges = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1)))
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, _RESIDUAL_BINS + 1)))
     if len(edges) == 1:
         return [(float(edges[0]), float(edges[0]), np.ones(len(values), bool))]
     place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)

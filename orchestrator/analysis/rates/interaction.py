@@ -31,7 +31,7 @@ from attnsweep.orchestrator.analysis.logistic import fit_logistic
 from attnsweep.orchestrator.analysis.rates.by_parameter import counts_by_trial
 from attnsweep.orchestrator.analysis.rates.ending import Ending
 from attnsweep.orchestrator.analysis.rates.groups import Crossing, read_crossing
-from attnsweep.orchestrator.analysis.rates.intervals import RATE_COLUMNS, Rate, pooling, trials_count_once
+from attnsweep.orchestrator.analysis.rates.intervals import RATE_COLUMNS, Rate, pooling, weights_of_trials
 from attnsweep.search_spaces.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: I
         first, second: (R,) the bin of each factor, numbered from 0.
         cluster: (R,) the trial or configuration, numbered from 0 without gaps.
     """
+    from scipy import special
+
     counted = n > 0
     n, k, first, second = n[counted], k[counted], first[counted], second[counted]
     cluster = np.unique(cluster[counted], return_inverse=True)[1]
@@ -109,7 +111,8 @@ def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: I
     if degrees == 0:
         return InteractionTest(0.0, 0, None, "trainings end in both ways in too few cells")
     along = directions[:, informed].T @ score_C.sum(axis=0)
-    return _result(float((np.square(along) / variances[informed]).sum()), degrees)
+    statistic = float((np.square(along) / variances[informed]).sum())
+    return InteractionTest(statistic, degrees, float(special.chdtrc(degrees, statistic)))
 
 
 def adjusted(p: Sequence[float | None]) -> list[float | None]:
@@ -121,12 +124,6 @@ def adjusted(p: Sequence[float | None]) -> list[float | None]:
         highest = min(max(highest, value * (len(tested) - rank)), 1.0)
         found[at] = highest
     return found
-
-
-def _result(statistic: float, degrees: int) -> InteractionTest:
-    from scipy import special
-
-    return InteractionTest(statistic, degrees, float(special.chdtrc(degrees, statistic)))
 
 
 def _dummies(bins: Ints) -> Floats:
@@ -263,16 +260,15 @@ def _interaction(
     crossing: Crossing, counts: dict[int, tuple[int, int]], specs: Sequence[Sweep], ending: Ending
 ) -> Interaction:
     (first, second), bins = crossing.names, crossing.bins
-    test = _test(crossing, counts, once_per_trial=trials_count_once(*specs))
+    test = _test(crossing, counts, specs)
     return Interaction((first, second), ending, (bins[0], bins[1]), cell_rates(crossing, counts, specs), test)
 
 
-def _test(crossing: Crossing, counts: dict[int, tuple[int, int]], *, once_per_trial: bool) -> InteractionTest:
+def _test(crossing: Crossing, counts: dict[int, tuple[int, int]], specs: Sequence[Sweep]) -> InteractionTest:
     places = {trial: place for place, group in crossing.cells().items() for trial in group.trials}
     rows = [(*counts[trial], *places[trial]) for trial in sorted(places.keys() & counts.keys())]
     if not rows:
         return InteractionTest(0.0, 0, None, "no training to count")
     n, k, first, second = np.array(rows).T
-    # Under `Sequential` a trial's number of trainings depends on how they ended, so all trials count the same.
-    share, weight = k / n, np.full(len(n), n.mean()) if once_per_trial else n.astype(np.float64)
-    return interaction_test(weight, share * weight, first, second, np.arange(len(n)))
+    weight = weights_of_trials(n.astype(np.float64), *specs)
+    return interaction_test(weight, k / n * weight, first, second, np.arange(len(n)))

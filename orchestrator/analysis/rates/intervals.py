@@ -157,14 +157,21 @@ def trials_count_once(*specs: Sweep) -> bool:
     return any(isinstance(spec.replicates, Sequential) for spec in specs)
 
 
-def weights_of_equal_trials(trial: NDArray[np.int64]) -> NDArray[np.float64]:
-    """A weight for each training such that all trials count the same; the weights sum to the number of trainings.
+def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> NDArray[np.float64]:
+    """(R,) a weight for each training, 1 or such that all trials count the same; they sum to the number of trainings.
 
     Args:
         trial: (R,) the trial of each training.
     """
+    if not once_per_trial:
+        return np.ones(len(trial))
     trials, place, n = np.unique(trial, return_inverse=True, return_counts=True)
     return len(trial) / (len(trials) * n[place])
+
+
+def weights_of_trials(n: NDArray[np.float64], *specs: Sweep) -> NDArray[np.float64]:
+    """(T,) the weights of trials of `n` trainings each: `n`, or the mean of `n` where all trials count the same."""
+    return np.full(len(n), n.mean()) if trials_count_once(*specs) else n
 
 
 def rate_label(rate: Rate) -> str:

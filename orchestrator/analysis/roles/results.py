@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.answer import Answer, Record, markdown_table, table
@@ -17,7 +16,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import (
     rate_label,
     share_label,
     trials_count_once,
-    weights_of_equal_trials,
+    weights_of_trainings,
 )
 from attnsweep.orchestrator.analysis.roles.emergence import RoleEmergence, emergence_of
 from attnsweep.orchestrator.analysis.roles.history import RoleHistory, layer_names_of, layer_title, role_histories
@@ -167,7 +166,7 @@ def rates_by_parameter_of(
 
 
 def _head_share(history: RoleHistory, spec: Sweep) -> float:
-    weight = weights_of_equal_trials(history.trial) if trials_count_once(spec) else np.ones(len(history.trial))
+    weight = weights_of_trainings(history.trial, once_per_trial=trials_count_once(spec))
     return float((weight * history.n_with).sum() / (weight * history.n_heads).sum())
 
 
