@@ -1,6 +1,10 @@
 """Answers from a sweep's ledger: rates with intervals, models, curves, comparisons, figures. Start with `open_sweep`.
 
 The package is fast to import: modules that compute are imported when they are called.
+
+Arguments of the same name are the same in all modules: `connection` is from `Ledger.connect`, or from
+`SweepData.reading`; `spec` or `specs` are those of the sweeps in it; `ending` is what a rate is of; `pool` combines
+trials into one rate (`pooling`); `once_per_trial` says that each trial counts once, whatever its number of trainings.
 """
 
 from collections.abc import Sequence

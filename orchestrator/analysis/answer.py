@@ -1,21 +1,55 @@
-"""What all answers have in common: one table in three formats, one line of text, and their look in a notebook."""
+"""What all answers have in common: JSON, one table in three formats, one line of text, their look in a notebook."""
 
 import base64
+import dataclasses
+import html
 import io
+import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.labels import clipped
-from attnsweep.orchestrator.analysis.tables import as_format, html_table, html_text
 from attnsweep.orchestrator.terminal import plain
+from attnsweep.workloads.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MOST_CHARACTERS = 300
+TableFormat: TypeAlias = Literal["arrow", "pandas", "polars"]
+
+MOST_CHARACTERS = 300
+"""Of an answer in one line."""
+_MOST_ROWS, _MOST_IN_A_CELL = 20, 120
 _PIXELS_PER_INCH = 80
+_FORMATS = ("arrow", "pandas", "polars")
+_TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+_LEFT, _RIGHT = ' style="text-align: left"', ' style="text-align: right"'
+
+
+class Record:
+    """Numbers with a JSON form: the fields of the dataclass, or what `json_keys` names.
+
+    Implementers: a dataclass. If its JSON has other keys than its fields, `json_keys` names attributes: `share`,
+    `stuck_rate=stuck` under another key, `difference_is_shown=rate.is_shown` of an attribute, `**rate` for all keys of
+    a record.
+    """
+
+    __slots__ = ()
+
+    json_keys: ClassVar[tuple[str, ...]] = ()
+
+    def as_json(self) -> Any:
+        """The numbers as plain values for JSON; those that are not finite are null."""
+        found: dict[str, Any] = {}
+        for each in self.json_keys or _field_names(self):
+            key, _, attribute = each.removeprefix("**").partition("=")
+            value = _json_value(attrgetter(attribute or key)(self))
+            found |= value if each.startswith("**") else {key: value}
+        return found
 
 
 class Answer(ABC):
@@ -55,10 +89,10 @@ class Answer(ABC):
         return self.to_arrow()
 
     def __repr__(self) -> str:
-        return plain(clipped(f"{type(self).__name__}({self._in_words()})", _MOST_CHARACTERS))
+        return plain(clipped(f"{type(self).__name__}({self._in_words()})", MOST_CHARACTERS))
 
     def _repr_html_(self) -> str:
-        words = html_text(self._in_words(), _MOST_CHARACTERS)
+        words = html_text(self._in_words(), MOST_CHARACTERS)
         return f"<p><b>{type(self).__name__}</b> {words}</p>{html_table(self._shown())}"
 
 
@@ -77,3 +111,99 @@ class DrawnAnswer(Answer):
         self.plot().savefig(png, format="png", dpi=_PIXELS_PER_INCH)
         image = base64.b64encode(png.getvalue()).decode()
         return f'{Answer._repr_html_(self)}<img alt="" src="data:image/png;base64,{image}">'
+
+
+def table(columns: Mapping[str, Any], rows: Iterable[Sequence[object]]) -> pa.Table:
+    """The rows as a table whose columns have these types, also where there are no rows, or only nulls in a column.
+
+    Args:
+        columns: For each column `str`, `int`, `float` or a type of Arrow.
+        rows: The values of each row, in the order of the columns.
+    """
+    values = list(zip(*rows, strict=True)) or [()] * len(columns)
+    arrays = [pa.array(each, _TYPES.get(kind, kind)) for each, kind in zip(values, columns.values(), strict=True)]
+    return pa.table(dict(zip(columns, arrays, strict=True)))
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """The lines of a table in Markdown."""
+    yield f"| {' | '.join(columns)} |"
+    yield "|" + "---|" * len(columns)
+    yield from (f"| {' | '.join(map(str, row))} |" for row in rows)
+
+
+def as_format(table: pa.Table, format: TableFormat) -> Any:
+    """The table itself, or as a data frame.
+
+    Raises:
+        UserError: For another format, or if the format's library is not installed.
+    """
+    if format not in _FORMATS:
+        advice = did_you_mean(format, _FORMATS, otherwise="leave it out for arrow")
+        raise UserError("format", given=format, expected="arrow, pandas or polars", fix=advice)
+    try:
+        if format == "pandas":
+            # Imported here because PyArrow's error for a missing pandas does not say how to fix it.
+            import pandas  # noqa: F401
+
+            return table.to_pandas()
+        if format == "polars":
+            import polars
+
+            return polars.from_arrow(table)
+    except ModuleNotFoundError as error:
+        raise UserError(
+            "format",
+            given=format,
+            expected=f"{format} to be installed",
+            fix=f"pip install {format}, or take an Arrow table",
+        ) from error
+    return table
+
+
+def html_table(table: pa.Table) -> str:
+    """The first 20 rows as an HTML table. All texts are escaped, because names of parameters and labels are untrusted.
+
+    Long texts are cut, and a line below says how many rows are left out.
+    """
+    heading = "".join(f"<th{_LEFT}>{html_text(name)}</th>" for name in table.column_names)
+    rows = [list(row.values()) for row in table.slice(0, _MOST_ROWS).to_pylist()]
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    left_out = table.num_rows - len(rows)
+    more = f"<p>{left_out:,} more rows: to_arrow(), to_pandas(), to_polars()</p>" if left_out else ""
+    return f"<table><thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def html_text(text: object, most: int = _MOST_IN_A_CELL) -> str:
+    """An untrusted text for HTML: escaped, without control characters or marks of writing direction, cut if long."""
+    return html.escape(plain(clipped(text, most)))
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return "<td></td>"
+        case float():
+            return f"<td{_RIGHT}>{value:.4g}</td>"
+        case int() if not isinstance(value, bool):
+            return f"<td{_RIGHT}>{value:,}</td>"
+    return f"<td{_LEFT}>{html_text(value)}</td>"
+
+
+def _field_names(record: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(record)]
+
+
+def _json_value(value: Any) -> Any:
+    match value:
+        case Record():
+            return value.as_json()
+        case Mapping():
+            return {key: _json_value(each) for key, each in value.items()}
+        case tuple() | list():
+            return [_json_value(each) for each in value]
+        case float() if not math.isfinite(value):
+            return None
+    if dataclasses.is_dataclass(value):
+        return {name: _json_value(getattr(value, name)) for name in _field_names(value)}
+    return value

@@ -12,7 +12,7 @@ Source: Watanabe, Bansal & Hutter 2023, PED-ANOVA (arXiv:2304.10255), as Optuna 
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from optuna.distributions import BaseDistribution
 
-from attnsweep.orchestrator.analysis.answer import DrawnAnswer
+from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
 from attnsweep.orchestrator.analysis.labels import parameter_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
@@ -76,19 +76,12 @@ class Importance(DrawnAnswer):
 
     def to_arrow(self) -> pa.Table:
         """One row per parameter."""
-        return pa.table(
-            {
-                "parameter": pa.array([each.parameter for each in self.parameters], pa.string()),
-                "importance": pa.array([each.importance for each in self.parameters], pa.float64()),
-                "chance": pa.array([each.chance for each in self.parameters], pa.float64()),
-            }
-        )
+        return table({"parameter": str, "importance": float, "chance": float}, map(astuple, self.parameters))
 
     def plot(self) -> "Figure":
         """A bar per parameter, with a mark that 5% of the shuffles reach."""
         from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_figure
-        from attnsweep.orchestrator.analysis.figures.style import BLUE, VERMILION, house_style
-        from attnsweep.orchestrator.analysis.figures.texts import legend_below
+        from attnsweep.orchestrator.analysis.figures.style import BLUE, VERMILION, house_style, legend_below
 
         rows = range(len(self.parameters))
         with house_style():
@@ -106,12 +99,7 @@ class Importance(DrawnAnswer):
 
 
 def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Importance:
-    """The importance of each swept parameter for the sweep's objective, from the ledger alone.
-
-    Args:
-        connection: From `Ledger.connect`.
-        spec: The sweep.
-    """
+    """The importance of each swept parameter for the sweep's objective, from the ledger alone."""
     names = swept_names(spec)
     columns = "".join(f", any_value({param_column(name)})" for name in names)
     rows = connection.execute(

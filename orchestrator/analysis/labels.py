@@ -1,8 +1,9 @@
 """The names of parameters and outcomes in tables and figures."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
+from attnsweep.workloads.errors import UserError, did_you_mean
 from attnsweep.workloads.vocabulary import OUTCOMES
 
 _PARAMETERS: Mapping[str, str] = MappingProxyType(
@@ -48,6 +49,21 @@ def outcome_order(outcome: str) -> tuple[int, str]:
     """A sort key: outcomes in the order of `OUTCOMES`, all others after them."""
     known = list(OUTCOMES)
     return (known.index(outcome) if outcome in known else len(known), outcome)
+
+
+def check_known(subject: str, given: str, known: Collection[str], if_none: str, otherwise: str) -> None:
+    """Refuses a name that is not known, with a `UserError`.
+
+    Args:
+        subject: What is named.
+        given: The name.
+        known: The names that are accepted.
+        if_none: What is expected if there are none.
+        otherwise: The advice if no known name is similar.
+    """
+    if given not in known:
+        expected = f"one of {', '.join(known)}" if known else if_none
+        raise UserError(subject, given=given, expected=expected, fix=did_you_mean(given, known, otherwise=otherwise))
 
 
 def clipped(text: object, most: int) -> str:

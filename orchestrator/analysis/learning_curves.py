@@ -1,4 +1,8 @@
-"""Learning curves: the median and quartiles of the evaluation loss by step, for each group of trainings, in SQL."""
+"""Learning curves in SQL: the median and quartiles of the evaluation loss by step, for each group of trainings.
+
+The groups are outcomes, or outcomes with the motion: whether a training still moved when it ended, whatever its
+outcome, by the rule of the detail `moving`.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,6 +10,8 @@ from typing import Any
 import duckdb
 
 from attnsweep.orchestrator.analysis.labels import outcome_order
+from attnsweep.workloads.engine.schedule import TAIL
+from attnsweep.workloads.vocabulary import MOVING_SHARE, UNJUDGED_OUTCOMES
 
 _LOSS = "eval_loss"
 _MOST_STEPS = 100
@@ -39,6 +45,25 @@ from followed join chosen using (trial, replicate) join whole using ({group})
 group by {group}, step, n_whole having 2 * n >= n_whole order by {group}, step
 """
 """A solved training may end early: after its end it counts with its last loss. One that diverged counts as infinite."""
+MOVING, STILL = "moving", "still"
+_ENDINGS = f"""
+create temp table if not exists endings as
+with probed as (select trial, replicate, step, value from curves where metric = 'eval_loss'),
+last as (select trial, replicate, floor({TAIL}::double * max(step)) as tail_start from probed group by all),
+moved as (
+    select trial, replicate, final < (1 - {MOVING_SHARE}::double * sign(before)) * before as is_moving
+    from (
+        select trial, replicate, arg_max(value, step) as final,
+            arg_max(value, step) filter (step <= tail_start) as before
+        from probed join last using (trial, replicate) group by all
+    )
+)
+select trial, replicate, training_id, outcome, diverged_step,
+    case when is_moving is null or outcome in {("diverged", *UNJUDGED_OUTCOMES)} then ''
+        when is_moving then '{MOVING}' else '{STILL}' end as motion,
+    outcome || '/' || motion as ending
+from trainings left join moved using (trial, replicate)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +111,6 @@ def quartile_curves(
     per doubling, each at the last probe in it.
 
     Args:
-        connection: From `Ledger.connect`.
         group: A column of `trainings`.
         value: The quantity whose quartiles are computed: an SQL expression in `value` (the loss) and columns of
             `trainings`.
@@ -109,10 +133,44 @@ def quartile_curves(
 
 
 def read_learning_curves(connection: duckdb.DuckDBPyConnection) -> tuple[LearningCurve, ...]:
-    """One curve for each outcome that has probes, in the order of `OUTCOMES`.
-
-    Args:
-        connection: From `Ledger.connect`.
-    """
+    """One curve for each outcome that has probes, in the order of `OUTCOMES`."""
     curves = quartile_curves(connection, "outcome")
     return tuple(LearningCurve(outcome, curves[outcome]) for outcome in sorted(curves, key=outcome_order))
+
+
+@dataclass(frozen=True, slots=True)
+class MotionCurve:
+    """The loss of the trainings with one outcome that moved, or stood still, when they ended.
+
+    Attributes:
+        outcome: The outcome.
+        motion: `moving`, `still`, or empty: it diverged, failed or was pruned, so neither is known.
+        n_trainings: Their number.
+        points: The quartiles at steps where at least half of them have a finite loss.
+    """
+
+    outcome: str
+    motion: str
+    n_trainings: int
+    points: tuple[CurveQuartiles, ...]
+
+
+def mark_endings(connection: duckdb.DuckDBPyConnection) -> None:
+    """Makes the table `endings`, one row per training: its outcome and its motion, also as `outcome/motion`.
+
+    Idempotent.
+    """
+    connection.execute(_ENDINGS)
+
+
+def read_motion_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MotionCurve, ...]:
+    """One curve for each outcome and motion that has probes, in the order of `OUTCOMES`, moving ones first."""
+    mark_endings(connection)
+    curves = quartile_curves(connection, "ending", trainings="endings")
+    counts = connection.execute("select outcome, motion, count(*) from endings group by all").fetchall()
+    found = [
+        MotionCurve(outcome, motion, n, curves[ending])
+        for outcome, motion, n in counts
+        if (ending := f"{outcome}/{motion}") in curves
+    ]
+    return tuple(sorted(found, key=lambda each: (outcome_order(each.outcome), each.motion)))

@@ -8,8 +8,9 @@ from typing import Any
 import duckdb
 import pyarrow.compute as pc
 
+from attnsweep.orchestrator.analysis.answer import MOST_CHARACTERS, TableFormat, as_format, html_table, html_text
 from attnsweep.orchestrator.analysis.importance import Importance, importance
-from attnsweep.orchestrator.analysis.labels import clipped
+from attnsweep.orchestrator.analysis.labels import check_known, clipped
 from attnsweep.orchestrator.analysis.onset.onset import Onset, onset_by, outcome_onsets
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
 from attnsweep.orchestrator.analysis.rates.answers import OutcomeRates, StuckRates, outcome_rates
@@ -20,11 +21,9 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     rates_in_bins,
     swept_names,
 )
-from attnsweep.orchestrator.analysis.rates.crossing import names_of, read_crossing
 from attnsweep.orchestrator.analysis.rates.ending import Ending, read_ending
-from attnsweep.orchestrator.analysis.rates.grouping import dimension_of, parameters_of, values_of
-from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once
-from attnsweep.orchestrator.analysis.rates.two_way import (
+from attnsweep.orchestrator.analysis.rates.groups import dimension_of, names_of, parameters_of, read_crossing, values_of
+from attnsweep.orchestrator.analysis.rates.interaction import (
     CellRate,
     Interaction,
     Interactions,
@@ -33,8 +32,8 @@ from attnsweep.orchestrator.analysis.rates.two_way import (
     read_interaction,
     read_interactions,
 )
-from attnsweep.orchestrator.analysis.roles.emergence_by import read_emergence
-from attnsweep.orchestrator.analysis.tables import TableFormat, as_format, html_table, html_text
+from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once
+from attnsweep.orchestrator.analysis.roles.emergence import read_emergence
 from attnsweep.orchestrator.ledger.query import answer
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.sql import param_column
@@ -46,10 +45,8 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import plain
 from attnsweep.search_spaces.dimensions import Categorical
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.errors import UserError, did_you_mean
+from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.vocabulary import OUTCOMES
-
-_MOST_CHARACTERS = 300
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,7 +84,7 @@ class SweepData:
 
     def __repr__(self) -> str:
         sweeps = ", ".join(f"{each.place}: {each.spec.trials:,} trials" for each in self.directories)
-        return plain(clipped(f"SweepData({self._specs[0].workload}; {sweeps})", _MOST_CHARACTERS))
+        return plain(clipped(f"SweepData({self._specs[0].workload}; {sweeps})", MOST_CHARACTERS))
 
     def _repr_html_(self) -> str:
         """What is there so far: the trainings by sweep and outcome."""
@@ -95,7 +92,7 @@ class SweepData:
             "select sweep, outcome, count(distinct trial) as trials, count(*) as trainings "
             "from trainings group by all order by min(trial), trainings desc, outcome"
         )
-        return f"<p>{html_text(repr(self), _MOST_CHARACTERS)}</p>{html_table(found)}"
+        return f"<p>{html_text(repr(self), MOST_CHARACTERS)}</p>{html_table(found)}"
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection to the views `trainings`, `curves`, `heads` and `trials` as they are now."""
@@ -155,17 +152,13 @@ class SweepData:
         """
         by = [by] if isinstance(by, str) else by
         with self.reading() as connection:
-            ending, cells = read_ending(connection, outcome, detail), tuple[CellRate, ...]()
+            ending = read_ending(connection, outcome, detail)
             overall = pooling(*self._specs)([(n, k) for _, n, k in counts_by_trial(connection, (), ending)])
+            cells: tuple[CellRate, ...] = ()
             if by is not None and len(by) == 2:
                 crossing = read_crossing(connection, self._specs, names_of(by))
                 cells = cell_rates(crossing, counted_trials(connection, ending), self._specs)
-            if len(self.directories) == 1 and (by is None or set(by) <= set(swept_names(self.directories[0].spec))):
-                rates = rates_by(connection, self.directories[0].spec, ending)
-                chosen = rates if by is None else tuple(each for name in by for each in rates if each.parameter == name)
-                return StuckRates(overall, chosen, ending, cells)
-            names = self.differing(connection) if by is None else list(by)
-            return StuckRates(overall, tuple(self._rates_by(connection, name, ending) for name in names), ending, cells)
+            return StuckRates(overall, self._by_parameter(connection, by, ending), ending, cells)
 
     def outcomes(self, by: str | Sequence[str] | None = None) -> OutcomeRates:
         """The rate of each outcome with its interval.
@@ -248,9 +241,7 @@ class SweepData:
         Raises:
             UserError: For an unknown outcome or parameter, or more than two parameters.
         """
-        if outcome not in OUTCOMES:
-            fix = did_you_mean(outcome, OUTCOMES, otherwise="see docs/outcomes.md")
-            raise UserError("outcome", given=outcome, expected=f"one of {', '.join(OUTCOMES)}", fix=fix)
+        check_known("outcome", outcome, OUTCOMES, "", "see docs/outcomes.md")
         with self.reading() as connection:
             crossing = read_crossing(connection, self._specs, names_of(by))
             once = trials_count_once(*self._specs)
@@ -275,6 +266,16 @@ class SweepData:
     @property
     def _specs(self) -> list[Sweep]:
         return [each.spec for each in self.directories]
+
+    def _by_parameter(
+        self, connection: duckdb.DuckDBPyConnection, by: Sequence[str] | None, ending: Ending
+    ) -> tuple[ParameterRates, ...]:
+        spec = self._specs[0]
+        if len(self._specs) > 1 or not set(by or ()) <= set(swept_names(spec)):
+            names = self.differing(connection) if by is None else by
+            return tuple(self._rates_by(connection, name, ending) for name in names)
+        rates = rates_by(connection, spec, ending)
+        return rates if by is None else tuple(each for name in by for each in rates if each.parameter == name)
 
     def _rates_by(self, connection: duckdb.DuckDBPyConnection, name: str, ending: Ending) -> ParameterRates:
         values = values_of(connection, name)

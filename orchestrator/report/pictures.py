@@ -11,9 +11,8 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from attnsweep.orchestrator.analysis.figures.style import BLUE
-from attnsweep.orchestrator.analysis.rates.figure import stuck_rate_figure
+from attnsweep.orchestrator.analysis.rates.figures import map_gid, stuck_rate_figure
 from attnsweep.orchestrator.analysis.rates.intervals import rate_label
-from attnsweep.orchestrator.analysis.rates.map_figure import map_gid
 from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
 from attnsweep.orchestrator.report.figures.cells import cells_figure
 from attnsweep.orchestrator.report.figures.curves import curve_figures

@@ -6,8 +6,8 @@ import duckdb
 
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
 from attnsweep.orchestrator.analysis.rates.answers import OutcomeRates, outcome_rates
-from attnsweep.orchestrator.analysis.rates.crossing import read_crossing
 from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending
+from attnsweep.orchestrator.analysis.rates.groups import read_crossing
 from attnsweep.orchestrator.analysis.rates.intervals import pooling
 from attnsweep.orchestrator.report.regions import Regions
 from attnsweep.search_spaces.sweep import Sweep

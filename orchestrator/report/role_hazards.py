@@ -7,9 +7,9 @@ import duckdb
 
 from attnsweep.orchestrator.analysis.onset.hazards import HazardRatios
 from attnsweep.orchestrator.analysis.onset.onset import onset_by
-from attnsweep.orchestrator.analysis.rates.crossing import read_crossing
+from attnsweep.orchestrator.analysis.rates.groups import read_crossing
 from attnsweep.orchestrator.analysis.rates.intervals import trials_count_once
-from attnsweep.orchestrator.analysis.roles.emergence_by import ending_note
+from attnsweep.orchestrator.analysis.roles.emergence import ending_note
 from attnsweep.orchestrator.analysis.roles.history import role_histories
 from attnsweep.search_spaces.sweep import Sweep
 

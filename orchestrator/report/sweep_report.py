@@ -7,8 +7,8 @@ import duckdb
 
 from attnsweep.orchestrator.analysis.learning_curves import LearningCurve, read_learning_curves
 from attnsweep.orchestrator.analysis.rates.ending import Ending
+from attnsweep.orchestrator.analysis.rates.interaction import Interactions, read_interactions
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling
-from attnsweep.orchestrator.analysis.rates.two_way import Interactions, read_interactions
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report import facts

@@ -86,7 +86,7 @@ class _Drawing:
 
 def _write_figures(found: SweepResults, title: str, folder: Path) -> None:
     """The figures that MLflow's page of the sweep's run shows without the report."""
-    from attnsweep.orchestrator.analysis.rates.figure import stuck_rate_figure
+    from attnsweep.orchestrator.analysis.rates.figures import stuck_rate_figure
     from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
     from attnsweep.orchestrator.report.images import as_png
 

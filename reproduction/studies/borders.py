@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
 
-from attnsweep.orchestrator.analysis.logistic import fit_logistic
+from attnsweep.orchestrator.analysis.logistic import clustered_covariance, fit_logistic
 from attnsweep.orchestrator.analysis.rates.interaction import adjusted
-from attnsweep.orchestrator.analysis.sandwich import clustered_covariance
 
 Floats = NDArray[np.float64]
 

@@ -35,10 +35,10 @@ FAULTS_OF_OUTCOMES = (
     ),
     Fault(
         "a table of motion that is not the labels'",
-        "orchestrator/analysis/motion.py",
+        "orchestrator/analysis/learning_curves.py",
         "::double * sign(before)) * before",
         "::double) * before",
-        ("tests/orchestrator/analysis/test_motion.py",),
+        ("tests/orchestrator/analysis/test_learning_curves.py",),
     ),
     Fault(
         "a loss at two levels has the name of one",

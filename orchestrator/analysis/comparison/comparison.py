@@ -1,18 +1,17 @@
 """The comparison of two sweeps as an answer: numbers, a sentence, a table and a figure."""
 
-import dataclasses
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from attnsweep.orchestrator.analysis.answer import DrawnAnswer
+from attnsweep.orchestrator.analysis.answer import DrawnAnswer, Record, table
 from attnsweep.orchestrator.analysis.comparison.difference import RateDifference, difference_label
 from attnsweep.orchestrator.analysis.labels import value_label
-from attnsweep.orchestrator.analysis.rates.crossing import by_label
 from attnsweep.orchestrator.analysis.rates.ending import Ending
+from attnsweep.orchestrator.analysis.rates.groups import by_label
 from attnsweep.orchestrator.analysis.rates.interaction import InteractionTest
 from attnsweep.search_spaces.dimensions import Scalar
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupDifference:
+class GroupDifference(Record):
     """The difference in the rate in one bin of a parameter, or in one cell of two.
 
     Attributes:
@@ -34,9 +33,11 @@ class GroupDifference:
     n: int
     rate: RateDifference
 
+    json_keys = ("label", "n", "**rate")
+
 
 @dataclass(frozen=True, slots=True, repr=False)
-class SweepComparison(DrawnAnswer):
+class SweepComparison(DrawnAnswer, Record):
     """Sweep B against sweep A.
 
     Attributes:
@@ -68,8 +69,22 @@ class SweepComparison(DrawnAnswer):
     groups: tuple[GroupDifference, ...]
     by_test: InteractionTest | None = None
 
+    json_keys = (
+        *("a", "b", "paired", "n_pairs", "n_configurations", "changed_parameters=_changed_values", "rate_of=ending"),
+        *("rate", "difference_is_shown=rate.is_shown", "stuck_rate=stuck", "outcomes"),
+        *("by=_named", "groups", "by_test"),
+    )
+
     def _in_words(self) -> str:
         return f"{self.a} -> {self.b}: {self.sentence()}"
+
+    @property
+    def _changed_values(self) -> dict[str, dict[str, Scalar]]:
+        return {name: {"a": old, "b": new} for name, (old, new) in self.changed.items()}
+
+    @property
+    def _named(self) -> str | None:
+        return self.by or None
 
     def sentence(self) -> str:
         """`stuck rate changed by +0.12 [0.08, 0.16]`, and whether the interval excludes 0."""
@@ -86,25 +101,6 @@ class SweepComparison(DrawnAnswer):
             )
         return f"not paired: {self.n_pairs} trainings have a counterpart with equal parameters and seed"
 
-    def as_json(self) -> dict[str, Any]:
-        """The comparison as plain values for JSON."""
-        return {
-            "a": self.a,
-            "b": self.b,
-            "paired": self.paired,
-            "n_pairs": self.n_pairs,
-            "n_configurations": self.n_configurations,
-            "changed_parameters": {name: {"a": old, "b": new} for name, (old, new) in self.changed.items()},
-            "rate_of": {"outcome": self.ending.outcome, "detail": self.ending.detail},
-            "rate": self.rate.as_json(),
-            "difference_is_shown": self.rate.is_shown,
-            "stuck_rate": self.stuck.as_json(),
-            "outcomes": {outcome: each.as_json() for outcome, each in self.outcomes.items()},
-            "by": self.by or None,
-            "groups": [{"label": each.label, "n": each.n} | each.rate.as_json() for each in self.groups],
-            "by_test": None if self.by_test is None else dataclasses.asdict(self.by_test),
-        }
-
     def to_arrow(self) -> pa.Table:
         """One row for the stuck rate, each outcome, the detail if one was named, and each group: both rates, difference
         and interval."""
@@ -113,23 +109,26 @@ class SweepComparison(DrawnAnswer):
         if self.ending.detail is not None:
             rows.append((self.ending.share_label, "", self.rate))
         rows += [(f"{self.ending.share_label} by {self.by}", each.label, each.rate) for each in self.groups]
-        numbers = {
-            "a": [each.before.share for _, _, each in rows],
-            "b": [each.after.share for _, _, each in rows],
-            "difference": [each.value for _, _, each in rows],
-            "low": [each.low for _, _, each in rows],
-            "high": [each.high for _, _, each in rows],
-            "p": [each.p for _, _, each in rows],
-        }
-        columns = {name: pa.array(values, pa.float64()) for name, values in numbers.items()}
-        return pa.table({"what": [row[0] for row in rows], "label": [row[1] for row in rows], **columns})
+        columns = {"what": str, "label": str} | dict.fromkeys(("a", "b", "difference", "low", "high", "p"), float)
+        return table(
+            columns,
+            (
+                (what, label, each.before.share, each.after.share, each.value, each.low, each.high, each.p)
+                for what, label, each in rows
+            ),
+        )
 
     def plot(self) -> "Figure":
         """The differences in the stuck rate, in each outcome and in each group, with 95% intervals."""
-        from attnsweep.orchestrator.analysis.figures.marks import draw_interval
         from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_figure
-        from attnsweep.orchestrator.analysis.figures.style import BLUE, GREY, VERMILION, house_style
-        from attnsweep.orchestrator.analysis.figures.texts import figure_text
+        from attnsweep.orchestrator.analysis.figures.style import (
+            BLUE,
+            GREY,
+            VERMILION,
+            draw_interval,
+            figure_text,
+            house_style,
+        )
 
         rows = [("stuck rate", self.stuck)]
         rows += [(figure_text(outcome.replace("_", " ")), each) for outcome, each in self.outcomes.items()]

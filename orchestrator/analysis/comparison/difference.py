@@ -18,15 +18,14 @@ works); Hesterberg 2015, The American Statistician 69 (expanded percentiles); Mc
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
+from attnsweep.orchestrator.analysis.answer import Record
+from attnsweep.orchestrator.analysis.rates.intervals import Counts, Pooling, Rate
 
 N_RESAMPLES = 4000
 _ENOUGH_CHANGED = 10
@@ -36,7 +35,7 @@ _AT_ONCE = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class RateDifference:
+class RateDifference(Record):
     """A rate in B minus that in A.
 
     Attributes:
@@ -53,6 +52,8 @@ class RateDifference:
     high: float | None
     p: float | None = None
 
+    json_keys = ("a=before", "b=after", "difference=value", "low", "high", "p")
+
     @property
     def interval(self) -> tuple[float, float, float] | None:
         """The difference and its bounds; `None` if nothing was counted."""
@@ -68,17 +69,6 @@ class RateDifference:
     def exceeds(self, limit: float) -> bool:
         """Whether the whole interval is above the limit, or below its negative."""
         return (self.low is not None and self.low > limit) or (self.high is not None and self.high < -limit)
-
-    def as_json(self) -> dict[str, Any]:
-        """The difference as plain values for JSON."""
-        return {
-            "a": self.before.as_json(),
-            "b": self.after.as_json(),
-            "difference": self.value,
-            "low": self.low,
-            "high": self.high,
-            "p": self.p,
-        }
 
 
 def difference_label(difference: RateDifference) -> str:
@@ -127,9 +117,7 @@ def paired_differences(
     return tuple(found)
 
 
-def unpaired_difference(
-    before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]], pool: Pooling
-) -> RateDifference:
+def unpaired_difference(before: Counts, after: Counts, pool: Pooling) -> RateDifference:
     """The difference between two rates over unpaired trainings, each given as `(n, k)` by trial."""
     rate_a, rate_b = pool(before), pool(after)
     if rate_a.share is None or rate_b.share is None:

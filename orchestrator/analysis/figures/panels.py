@@ -1,20 +1,105 @@
-"""New figures, with their size and panels. Call these functions within `house_style`.
+"""New figures and their axes: panels, optimizer steps, shares, logarithmic ranges, named places.
 
-Figures are made without pyplot, which keeps a reference to every figure and needs a display.
+Call these functions within `house_style`. Figures are made without pyplot, which keeps a reference to every figure and
+needs a display.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from matplotlib import rcParams
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
 
-from attnsweep.orchestrator.analysis.figures.axes import scale_shares
+from attnsweep.orchestrator.analysis.figures.style import figure_text
 
+_MANYFOLD, _TWO_DECADES = 10, 100
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_LONG = 36
+"""Labels are slanted if the longest one's length times their number exceeds this."""
 WIDTH, HEIGHT = 3.4, 2.7
 """The size of a panel in inches: a column of a paper, or the width of a phone."""
 _MOST_COLUMNS = 3
+
+
+def scale_shares(panel: Axes, label: str = "") -> None:
+    """A vertical axis from 0 to 1, with room for marks at its ends."""
+    panel.set_ylim(-0.03, 1.03)
+    panel.set_ylabel(label)
+
+
+def scale_steps(panel: Axes, steps: Sequence[int]) -> None:
+    """A horizontal axis of steps; logarithmic from the first probe on if early probes are close together."""
+    first = next((step for step in steps if step > 0), 0)
+    if first and steps[-1] >= _MANYFOLD * first and len(steps) < steps[-1] / first / 2:
+        panel.set_xscale("symlog", linthresh=first, linscale=0.5)
+        decades = range(math.ceil(math.log10(first) + 1e-9), math.floor(math.log10(steps[-1])) + 1)
+        panel.set_xticks([0.0, *(10.0**each for each in decades)])
+        panel.minorticks_off()
+        label_powers(panel.xaxis)
+    panel.set_xlim(left=0)
+    panel.set_xlabel("optimizer steps")
+
+
+def scale_logarithmic(panel: Axes, axis: Literal["x", "y"], low: float, high: float) -> None:
+    """A logarithmic axis whose labels do not touch, however few or many powers of ten it holds."""
+    getattr(panel, f"set_{axis}scale")("log")
+    ticks = panel.xaxis if axis == "x" else panel.yaxis
+    label_powers(ticks)
+    if high / low < _TWO_DECADES:
+        ticks.set_major_locator(LogLocator(subs=(1, 3)) if high / low > _MANYFOLD else MaxNLocator(4))
+        ticks.set_major_formatter(FormatStrFormatter("%g"))
+
+
+def label_powers(axis: Axis) -> None:
+    """Labels the powers of ten at an axis's major ticks. Matplotlib's own labels are formulas, which cost more than
+    the rest of the figure."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: power_label(round(math.log10(value))) if value else "0"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def power_label(power: int) -> str:
+    """10⁻⁴ for -4."""
+    return "10" + str(power).translate(_SUPERSCRIPTS)
+
+
+def number_label(value: float) -> str:
+    """10⁻⁴ for a power of ten with many zeros; else up to three digits."""
+    power = round(math.log10(value)) if value > 0 else 0
+    return power_label(power) if abs(power) > 1 and value == float(f"1e{power}") else f"{value:.3g}"
+
+
+def bin_label(label: str) -> str:
+    """A bin's label as an axis has it: 10⁻⁴–10⁻³ for `1e-4..1e-3`. Labels that are no range stay as they are."""
+    try:
+        low, high = map(float, label.split(".."))
+    except ValueError:
+        return label
+    return f"{number_label(low)}–{number_label(high)}"
+
+
+def title_panel(panel: Axes, title: str) -> None:
+    """Puts a title above a panel whose axes are complete.
+
+    At a given height, Matplotlib need not measure all labels of the vertical axis several times to find one. It must
+    where a power of ten may stand above the axis.
+    """
+    may_be_in_the_way = isinstance(panel.yaxis.get_major_formatter(), ScalarFormatter)
+    panel.set_title(title, y=None if may_be_in_the_way else 1.0)
+
+
+def name_places(panel: Axes, names: Sequence[str]) -> None:
+    """Puts names at 0, 1, ... of the horizontal axis, slanted if they would touch."""
+    short = [figure_text(name, 18) for name in names]
+    panel.set_xticks(range(len(short)), short)
+    if max(map(len, short), default=0) * len(short) > _LONG:
+        panel.tick_params(axis="x", rotation=35)
+        for label in panel.get_xticklabels():
+            label.set_horizontalalignment("right")
+            label.set_rotation_mode("anchor")
 
 
 def new_figure(width: float = WIDTH, height: float = HEIGHT, grid: Literal["x", "y"] = "y") -> tuple[Figure, Axes]:
@@ -42,7 +127,6 @@ def new_share_panels(n: int, label: str, title: str = "") -> tuple[Figure, list[
     Args:
         n: The number of panels.
         label: The label of the vertical axes.
-        title: The title above all panels.
     """
     columns = min(n, _MOST_COLUMNS)
     rows = math.ceil(n / columns)

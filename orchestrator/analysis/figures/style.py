@@ -1,13 +1,21 @@
-"""The parts of the style that `house.mplstyle` cannot express: colours by meaning."""
+"""The parts of the style that `house.mplstyle` cannot express: colours by meaning, texts, legends and intervals."""
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from matplotlib import rcParams, style
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.typing import ColorType
+
+from attnsweep.orchestrator.analysis.labels import clipped
 
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#595959"
 OUTCOME_COLOURS: Mapping[str, str] = MappingProxyType(
@@ -37,6 +45,8 @@ _GROUP_STYLES = (
     ("#56B4E9", "--", "P"),
     ("#000000", "-.", "X"),
 )
+Interval: TypeAlias = tuple[float, float, float]
+"""An estimate, and the bounds of its interval."""
 
 
 @contextmanager
@@ -71,3 +81,52 @@ def letters_on(colour: ColorType) -> str:
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     luminance = float(linear @ (0.2126, 0.7152, 0.0722))
     return "black" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "white"
+
+
+def legend_below(figure: Figure, handles: Mapping[str, Artist], title: str | None = None, columns: int = 4) -> None:
+    """Puts a legend under all panels.
+
+    Args:
+        handles: The artists in the legend, by name.
+        title: The title of the legend.
+        columns: The most columns of the legend.
+    """
+    names = [figure_text(name.replace("_", " "), 60) for name in handles]
+    figure.legend(handles.values(), names, loc="outside lower center", ncols=columns, title=title)
+
+
+def figure_text(text: object, most: int = 26) -> str:
+    """A text on one short line that Matplotlib draws literally: no formulas, no characters that the font lacks."""
+    drawn = "".join(letter if ord(letter) in _drawable() else "▯" for letter in clipped(text, most))
+    return drawn.replace("$", r"\$")
+
+
+@functools.cache
+def _drawable() -> frozenset[int]:
+    return frozenset(get_font(findfont(FontProperties(family="DejaVu Sans"))).get_charmap())
+
+
+def draw_interval(panel: Axes, at: float, interval: Interval, along: Literal["x", "y"] = "y", **look: Any) -> None:
+    """Draws a point with its interval.
+
+    Args:
+        at: The place on the other axis.
+        interval: The estimate with its bounds.
+        along: The axis of the estimate.
+        look: Further arguments of `Axes.errorbar`.
+    """
+    x, y = (interval[0], at) if along == "x" else (at, interval[0])
+    panel.errorbar(x, y, **look | {f"{along}err": reach(interval)})
+
+
+def draw_bar(panel: Axes, row: float, interval: Interval, height: float, colour: str, label: str = "") -> None:
+    """Draws a horizontal bar as long as the estimate, with its interval."""
+    panel.barh(row, interval[0], height=height, color=colour, alpha=0.85, linewidth=0, label=label)
+    draw_interval(panel, row, interval, "x", fmt="none", ecolor="black", elinewidth=1)
+
+
+def reach(interval: Interval) -> list[list[float]]:
+    """The distances of the bounds from the estimate, as `Axes.errorbar` takes them; clipped so that none is
+    negative."""
+    estimate, low, high = interval
+    return [[max(estimate - low, 0.0)], [max(high - estimate, 0.0)]]

@@ -1,10 +1,10 @@
 """How much sooner trainings reach an outcome or a role under one setting than under another: hazard ratios.
 
-The hazard is the chance to reach it in the next short while, of a training that has not reached it. A ratio of 2 means
-that this chance is twice as large as in the bin of reference, at every step. Probes see only in which interval between
-two probes a training came to it, and many trainings share an interval. So the model is a regression of the chance per
-interval with the complementary log-log link, which has the ratios of a continuous proportional-hazards (Cox) model and,
-unlike Cox's partial likelihood, no bias from ties. It has one term for each interval and one for each bin of each
+The hazard is the chance that a training which has not reached it reaches it in the next short while. A ratio of 2 means
+that this chance is twice as large as in the bin of reference, at every step. Probes tell only the interval between two
+probes in which a training reached it, and many trainings share an interval. So the model is a regression of the chance
+per interval with the complementary log-log link, which has the ratios of a continuous proportional-hazards (Cox) model
+and, unlike Cox's partial likelihood, no bias from ties. It has one term for each interval and one for each bin of each
 factor except the reference: with two factors, the ratios of one are at equal values of the other.
 
 Trainings of one trial are not independent: the covariance is the sandwich with scores summed by trial, and the
@@ -20,17 +20,17 @@ training, U trial in one combination of bins, J interval.
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.answer import DrawnAnswer
+from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
 from attnsweep.orchestrator.analysis.labels import parameter_label
-from attnsweep.orchestrator.analysis.onset.onset_times import OnsetTimes
-from attnsweep.orchestrator.analysis.rates.intervals import weights_of_equal_trials
+from attnsweep.orchestrator.analysis.onset.share_by_step import OnsetTimes
+from attnsweep.orchestrator.analysis.rates.intervals import weights_of_trainings
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,9 +40,11 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _MOST_INTERVALS = 16
-"""More intervals than this between steps at which trainings came to it are merged, with equally many in each."""
+"""More intervals than this between the steps at which trainings reached it are merged, with equally many in each."""
 _LARGEST = 12.0
-"""A log ratio beyond this is that of a bin whose trainings all come at once: it has no estimate."""
+"""A log ratio beyond this has no estimate: all trainings of the bin reached it at the same step."""
+_Estimate = tuple[float | None, float | None, float | None]
+_NONE: _Estimate = (None, None, None)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -103,19 +105,13 @@ class HazardRatios(DrawnAnswer):
 
     def to_arrow(self) -> pa.Table:
         """One row per bin: `ratio` with its 95% interval `low` to `high`, relative to the bin `reference`."""
-        kinds = {"name": pa.string(), "label": pa.string(), "reference": pa.string()}
-        kinds |= dict.fromkeys(("n_trainings", "n_came"), pa.int64())
-        kinds |= dict.fromkeys(("ratio", "low", "high"), pa.float64())
-        return pa.table(
-            {name: pa.array([getattr(each, name) for each in self.ratios], kind) for name, kind in kinds.items()}
-        )
+        columns: dict[str, type] = {"name": str, "label": str, "reference": str, "n_trainings": int, "n_came": int}
+        return table(columns | dict.fromkeys(("ratio", "low", "high"), float), map(astuple, self.ratios))
 
     def plot(self) -> "Figure":
         """The ratios with their intervals, on a logarithmic axis; bins without an estimate have no mark."""
-        from attnsweep.orchestrator.analysis.figures.marks import draw_interval
         from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_figure
-        from attnsweep.orchestrator.analysis.figures.style import BLUE, GREY, house_style
-        from attnsweep.orchestrator.analysis.figures.texts import figure_text
+        from attnsweep.orchestrator.analysis.figures.style import BLUE, GREY, draw_interval, figure_text, house_style
 
         with house_style():
             figure, panel = new_figure(1.5 * WIDTH, 1.1 + 0.3 * len(self.ratios), grid="x")
@@ -140,9 +136,7 @@ def hazard_ratios(
     """The ratio of each bin of each factor, and a note if they could not be estimated.
 
     Args:
-        times: The times of all trainings.
         factors: One or two.
-        once_per_trial: Whether each trial counts once, whatever its number of trainings.
 
     Raises:
         UserError: Without a factor.
@@ -169,10 +163,6 @@ def ratio_label(ratio: HazardRatio) -> str:
     if ratio.low is None or ratio.high is None:
         return "1 (reference)" if ratio.label == ratio.reference else "0 (none reached it)"
     return f"{ratio.ratio:.2g} [{ratio.low:.2g}, {ratio.high:.2g}]"
-
-
-_Estimate = tuple[float | None, float | None, float | None]
-_NONE: _Estimate = (None, None, None)
 
 
 def _fit(
@@ -226,12 +216,12 @@ class _Counts:
         interval_R = np.searchsorted(last_J, times.step, side="left")
         n_at_risk_R = np.where(times.came, interval_R + 1, np.searchsorted(last_J, times.step, side="right"))
         keys, row_R = np.unique(np.column_stack([times.trial, *places]), axis=0, return_inverse=True)
-        weight_R = weights_of_equal_trials(times.trial) if once_per_trial else np.ones(len(times.step))
+        weight_R = weights_of_trainings(times.trial, once_per_trial=once_per_trial)
         at_risk, came = (np.zeros((len(keys), len(last_J) + 1)) for _ in range(2))
         np.add.at(at_risk, (row_R.ravel(), np.maximum(n_at_risk_R - 1, 0)), weight_R * (n_at_risk_R > 0))
         np.add.at(came, (row_R.ravel(), np.minimum(interval_R, len(last_J))), weight_R * times.came)
         at_risk, came = at_risk[:, ::-1].cumsum(axis=1)[:, ::-1][:, :-1], came[:, :-1]
-        # An interval in which all that are left come says nothing about ratios.
+        # An interval in which all trainings at risk reach it says nothing about ratios.
         told_J = came.sum(axis=0) < at_risk.sum(axis=0)
         return cls(keys[:, 0], keys[:, 1:], at_risk[:, told_J], came[:, told_J])
 

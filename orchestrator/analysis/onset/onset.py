@@ -9,11 +9,10 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from attnsweep.orchestrator.analysis.answer import DrawnAnswer
+from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
 from attnsweep.orchestrator.analysis.onset.hazards import Factor, HazardRatios, hazard_ratios
-from attnsweep.orchestrator.analysis.onset.onset_times import OnsetTimes
-from attnsweep.orchestrator.analysis.onset.share_by_step import CurvePoint
-from attnsweep.orchestrator.analysis.rates.crossing import Crossing, by_label
+from attnsweep.orchestrator.analysis.onset.share_by_step import CurvePoint, OnsetTimes
+from attnsweep.orchestrator.analysis.rates.groups import Crossing, by_label
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED
 
 if TYPE_CHECKING:
@@ -108,18 +107,12 @@ class Onset(DrawnAnswer):
 
     def medians(self) -> pa.Table:
         """One row per group: its trials and trainings, and the step by which half have reached it with its interval."""
-        return pa.table(
-            {
-                "group": pa.array([each.label for each in self.curves], pa.string()),
-                **{
-                    name: pa.array([getattr(each, name) for each in self.curves], pa.int64())
-                    for name in ("n_trials", "n_trainings", "n_came")
-                },
-                "half_step": pa.array([each.half.step for each in self.curves], pa.int64()),
-                "low": pa.array([each.half.low for each in self.curves], pa.int64()),
-                "high": pa.array([each.half.high for each in self.curves], pa.int64()),
-            }
-        )
+        numbers = ("n_trials", "n_trainings", "n_came", "half_step", "low", "high")
+        rows = [
+            (each.label, each.n_trials, each.n_trainings, each.n_came, each.half.step, each.half.low, each.half.high)
+            for each in self.curves
+        ]
+        return table({"group": str} | dict.fromkeys(numbers, int), rows)
 
     def _shown(self) -> pa.Table:
         return self.medians()
@@ -129,20 +122,20 @@ class Onset(DrawnAnswer):
 
         If there are two parameters, `param_<name>` holds the label of each one's bin.
         """
-        rows = [(each, point) for each in self.curves for point in each.curve]
-        columns = {name: [getattr(point, name) for _, point in rows] for name in ("step", "share", "low", "high")}
-        groups = {"group": [each.label for each, _ in rows]}
-        if len(self._factors) > 1:
-            for axis, factor in enumerate(self._factors):
-                groups[f"param_{factor.name}"] = [each.labels[axis] for each, _ in rows]
-        return pa.table({**groups, **columns})
+        crossed = self._factors if len(self._factors) > 1 else ()
+        columns: dict[str, type] = {"group": str, **{f"param_{factor.name}": str for factor in crossed}}
+        columns |= {"step": int, "share": float, "low": float, "high": float}
+        rows = [
+            (each.label, *(each.labels if crossed else ()), point.step, point.share, point.low, point.high)
+            for each in self.curves
+            for point in each.curve
+        ]
+        return table(columns, rows)
 
     def plot(self) -> "Figure":
         """One line per group with its pointwise 95% band."""
-        from attnsweep.orchestrator.analysis.figures.axes import scale_shares, scale_steps
-        from attnsweep.orchestrator.analysis.figures.panels import HEIGHT, WIDTH, new_figure
-        from attnsweep.orchestrator.analysis.figures.style import group_style, house_style
-        from attnsweep.orchestrator.analysis.figures.texts import figure_text, legend_below
+        from attnsweep.orchestrator.analysis.figures.panels import HEIGHT, WIDTH, new_figure, scale_shares, scale_steps
+        from attnsweep.orchestrator.analysis.figures.style import figure_text, group_style, house_style, legend_below
 
         with house_style():
             figure, panel = new_figure(1.3 * WIDTH, HEIGHT + 0.15 * len(self.curves))
@@ -170,10 +163,6 @@ def onset_by(
     """The curve of each group of trials.
 
     Args:
-        what: The outcome or the role.
-        times: The times of all trainings.
-        crossing: The groups.
-        once_per_trial: Whether each trial counts once, whatever its number of trainings.
         note: What a reader must know.
     """
     factors = factors_of(times, crossing)

@@ -1,8 +1,8 @@
 """The share of trainings that have reached an event, by step: the Kaplan-Meier estimate. Axes: R training, T time.
 
-Trainings may have different lengths. One that ends without coming to it says only that it had not by then: it is
-censored at its last step. The variance is Greenwood's, summed by trial, so that replicates of one trial are not taken
-as independent. The interval is the one of `rates.intervals` at the number of trainings that gives this variance:
+Trainings may have different lengths. One that ends without the event is censored at its last step. The variance is
+Greenwood's, summed by trial, so that replicates of one trial are not taken as independent. The interval is the one of
+`rates.intervals` at the number of trainings that gives this variance:
 
 - Up to the first censored training, the share and interval are those of `pooled_rate`.
 - If each trial has one training, the variance is Greenwood's own.
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from attnsweep.orchestrator.analysis.rates.intervals import (
     rate_interval,
     spread_of_estimate,
-    weights_of_equal_trials,
+    weights_of_trainings,
 )
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
 
@@ -50,7 +50,6 @@ def share_by_step(
         step: (R,) the step at which the training reached the event, or was censored.
         came: (R,) whether it was reached; false means censored.
         trial: (R,) the training's trial.
-        once_per_trial: Whether each trial counts once, whatever its number of trainings.
 
     Returns:
         The points; none without trainings.
@@ -59,7 +58,7 @@ def share_by_step(
         return ()
     times_T = np.union1d(step, [0])
     place_R, n_times = np.searchsorted(times_T, step), len(times_T)
-    weight_R = weights_of_equal_trials(trial) if once_per_trial else np.ones(len(step))
+    weight_R = weights_of_trainings(trial, once_per_trial=once_per_trial)
     leaving_T = np.bincount(place_R, weight_R, minlength=n_times)
     came_T = np.bincount(place_R, weight_R * came, minlength=n_times)
     at_risk_T = leaving_T[::-1].cumsum()[::-1]
@@ -86,20 +85,6 @@ def share_by_step(
     return tuple(points)
 
 
-def median_of_those_that_come(step: NDArray[np.int64], came: NDArray[np.bool_]) -> int | None:
-    """The first step at which the Kaplan-Meier estimate is at least half of its last value; `None` if that is 0.
-
-    Args:
-        step, came: (R,) as in `share_by_step`.
-    """
-    times_T, came_T = np.unique(step[came], return_counts=True)
-    if len(times_T) == 0:
-        return None
-    at_risk_T = len(step) - np.searchsorted(np.sort(step), times_T)
-    share_T = 1.0 - np.cumprod(1.0 - came_T / at_risk_T)
-    return int(times_T[np.argmax(share_T >= share_T[-1] / 2 * (1 - _ROUNDING))])
-
-
 def _effective_n(
     share: float, spread: float, spread_of_trials: float, n_informed: int, n_trainings: int, n_trials: int
 ) -> tuple[float, float]:
@@ -122,3 +107,44 @@ def _effective_n(
     design_effect = max(spread_of_trials * n_trials / (n_trials - 1) / spread, 1.0)
     together = alone / design_effect * spread_of_estimate(n_trials)
     return float(np.clip(together, once, alone)), once
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OnsetTimes:
+    """The step at which each training reached an outcome or a role, or at which it was censored.
+
+    Attributes:
+        trial: (R,) the training's trial.
+        step: (R,) the step at which the training reached it, or was censored.
+        came: (R,) whether it was reached; false means censored.
+    """
+
+    trial: NDArray[np.int64]
+    step: NDArray[np.int64]
+    came: NDArray[np.bool_]
+
+    def where(self, inside: NDArray[np.bool_]) -> "OnsetTimes":
+        """The times of the trainings for which `inside` (R,) is true."""
+        return OnsetTimes(self.trial[inside], self.step[inside], self.came[inside])
+
+    @property
+    def n_came(self) -> int:
+        """The number of trainings that reached it."""
+        return int(self.came.sum())
+
+    @property
+    def median_step(self) -> int | None:
+        """The step by which half of those that reach it within the steps seen have reached it; `None` if none does.
+
+        Like the curve, it takes into account that censored trainings might have reached it later.
+        """
+        times_T, came_T = np.unique(self.step[self.came], return_counts=True)
+        if len(times_T) == 0:
+            return None
+        at_risk_T = len(self.step) - np.searchsorted(np.sort(self.step), times_T)
+        share_T = 1.0 - np.cumprod(1.0 - came_T / at_risk_T)
+        return int(times_T[np.argmax(share_T >= share_T[-1] / 2 * (1 - _ROUNDING))])
+
+    def curve(self, *, once_per_trial: bool) -> tuple[CurvePoint, ...]:
+        """The share that has reached it, by step."""
+        return share_by_step(self.step, self.came, self.trial, once_per_trial=once_per_trial)

@@ -9,14 +9,21 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from attnsweep.orchestrator.analysis.answer import DrawnAnswer
-from attnsweep.orchestrator.analysis.phase.fit import fit_surface
-from attnsweep.orchestrator.analysis.phase.residuals import ResidualBin, binned_residuals, pearson_residuals
-from attnsweep.orchestrator.analysis.phase.surface import Floats, PlaneAxis, Surface, TrialCounts
+from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
+from attnsweep.orchestrator.analysis.phase.surface import (
+    Floats,
+    PlaneAxis,
+    ResidualBin,
+    Surface,
+    TrialCounts,
+    binned_residuals,
+    fit_surface,
+    pearson_residuals,
+)
 from attnsweep.orchestrator.analysis.rates.by_parameter import counts_by_trial
 from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending
-from attnsweep.orchestrator.analysis.rates.grouping import check_parameter, is_logarithmic
-from attnsweep.orchestrator.analysis.rates.intervals import trials_count_once
+from attnsweep.orchestrator.analysis.rates.groups import check_parameter, is_logarithmic
+from attnsweep.orchestrator.analysis.rates.intervals import weights_of_trials
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
@@ -90,18 +97,14 @@ class PhaseDiagram(DrawnAnswer):
             observed = {x: self.trials.x, y: self.trials.y, "n": self.trials.n, "k": self.trials.k}
             return pa.table({name: pa.array(each) for name, each in observed.items()})
         rows = [
-            {
-                x: f"{each.x_low:.3g}..{each.x_high:.3g}",
-                y: f"{each.y_low:.3g}..{each.y_high:.3g}",
-                "n_trials": each.n_trials,
-                "n": each.n,
-                "k": each.k,
-                "expected": each.expected,
-                "z": each.z,
-            }
+            (
+                f"{each.x_low:.3g}..{each.x_high:.3g}",
+                f"{each.y_low:.3g}..{each.y_high:.3g}",
+                *(each.n_trials, each.n, each.k, each.expected, each.z),
+            )
             for each in self.residuals()
         ]
-        return pa.Table.from_pylist(rows)
+        return table({x: str, y: str, "n_trials": int, "n": int, "k": int, "expected": float, "z": float}, rows)
 
     def plot(self) -> "Figure":
         """The model beside its residuals, with the note; without a model, the trials alone."""
@@ -127,12 +130,6 @@ def read_phase_diagram(
 ) -> PhaseDiagram:
     """The phase diagram of a ledger; trials where one of the parameters is null are left out.
 
-    Args:
-        connection: From `Ledger.connect`.
-        specs: The specs of the sweeps in the ledger.
-        x, y: The names of two parameters.
-        ending: What the probability is of.
-
     Raises:
         UserError: For a parameter that does not exist, or whose values are not numbers.
     """
@@ -155,7 +152,7 @@ def read_phase_diagram(
         )
     n_T, k_T, x_T, y_T = kept.T
     trials = TrialCounts(x_T, y_T, n_T, k_T)
-    weight = np.full(len(kept), trials.n.mean()) if trials_count_once(*specs) else trials.n
+    weight = weights_of_trials(trials.n, *specs)
     diagram = fit_phase_diagram(_axis(specs, x, trials.x), _axis(specs, y, trials.y), trials, weight, ending)
     if len(kept) == len(rows):
         return diagram

@@ -13,13 +13,23 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from attnsweep.orchestrator.analysis.figures.axes import scale_logarithmic, title_panel
-from attnsweep.orchestrator.analysis.figures.panels import WIDTH, fix_tick_sizes, new_planes
-from attnsweep.orchestrator.analysis.figures.style import VERMILION, house_style, letters_on, share_colours
-from attnsweep.orchestrator.analysis.figures.texts import figure_text, legend_below
+from attnsweep.orchestrator.analysis.figures.panels import (
+    WIDTH,
+    fix_tick_sizes,
+    new_planes,
+    scale_logarithmic,
+    title_panel,
+)
+from attnsweep.orchestrator.analysis.figures.style import (
+    VERMILION,
+    figure_text,
+    house_style,
+    legend_below,
+    letters_on,
+    share_colours,
+)
 from attnsweep.orchestrator.analysis.labels import parameter_label
-from attnsweep.orchestrator.analysis.phase.residuals import ResidualBin, binned_residuals
-from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, Surface, TrialCounts
+from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, ResidualBin, Surface, TrialCounts, binned_residuals
 from attnsweep.orchestrator.analysis.rates.ending import Ending
 
 Plane: TypeAlias = tuple[PlaneAxis, PlaneAxis]

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from attnsweep.orchestrator.analysis.answer import DrawnAnswer
+from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
-from attnsweep.orchestrator.analysis.rates.crossing import Crossing, by_label
 from attnsweep.orchestrator.analysis.rates.ending import Ending
-from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, rate_label
-from attnsweep.orchestrator.analysis.rates.two_way import CellRate, with_rates
+from attnsweep.orchestrator.analysis.rates.groups import Crossing, by_label
+from attnsweep.orchestrator.analysis.rates.interaction import CellRate
+from attnsweep.orchestrator.analysis.rates.intervals import RATE_COLUMNS, Pooling, Rate, rate_label
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED
 from attnsweep.workloads.vocabulary import PRUNED
 
@@ -49,18 +49,12 @@ class StuckRates(DrawnAnswer):
         rows += [(each.title, one.label, one.n_trials, one.rate) for each in self.by_parameter for one in each.bins]
         crossed = " × ".join(each.title for each in self.by_parameter)
         rows += [(crossed, " × ".join(each.labels), each.n_trials, each.rate) for each in self.cells]
-        labels = pa.table(
-            {
-                "parameter": [row[0] for row in rows],
-                "bin": [row[1] for row in rows],
-                "n_trials": pa.array([row[2] for row in rows], pa.int64()),
-            }
-        )
-        return with_rates(labels, [row[3] for row in rows])
+        columns = {"parameter": str, "bin": str, "n_trials": int, **RATE_COLUMNS}
+        return table(columns, ((*labels, *rate.row) for *labels, rate in rows))
 
     def plot(self) -> "Figure":
         """One panel per parameter with 95% intervals; without parameters, the rate over all trials."""
-        from attnsweep.orchestrator.analysis.rates.figure import grouped_rates_figure, stuck_rate_figure
+        from attnsweep.orchestrator.analysis.rates.figures import grouped_rates_figure, stuck_rate_figure
 
         drawn = [each for each in self.by_parameter if each.bins]
         if drawn:
@@ -113,24 +107,20 @@ class OutcomeRates(DrawnAnswer):
 
         If there are two parameters, `param_<name>` holds the label of each one's bin.
         """
-        rows = [
-            (at, outcome, rate)
-            for at, rates in enumerate(self.rates)
-            for outcome, rate in zip(self.outcomes, rates, strict=True)
-        ]
-        labels = pa.table({"group": [self.groups[row[0]] for row in rows], "outcome": [row[1] for row in rows]})
-        if len(self.bins) > 1:
-            for axis, name in enumerate(self.by.split(",")):
-                named = [self.bins[axis][self.places[row[0]][axis]] for row in rows]
-                labels = labels.append_column(f"param_{name}", pa.array(named, pa.string()))
-        return with_rates(labels, [row[2] for row in rows])
+        crossed = self.by.split(",") if len(self.bins) > 1 else []
+        columns = {"group": str, "outcome": str, **{f"param_{name}": str for name in crossed}, **RATE_COLUMNS}
+        rows = []
+        for group, place, rates in zip(self.groups, self.places, self.rates, strict=True):
+            labels = [self.bins[axis][place[axis]] for axis in range(len(crossed))]
+            rows += [(group, each, *labels, *rate.row) for each, rate in zip(self.outcomes, rates, strict=True)]
+        return table(columns, rows)
 
     def plot(self) -> "Figure":
         """The rate of each outcome with its 95% interval, the groups side by side.
 
         With two parameters, a map: each cell has the colour of its most frequent outcome.
         """
-        from attnsweep.orchestrator.analysis.rates.figure import grouped_rates_figure
+        from attnsweep.orchestrator.analysis.rates.figures import grouped_rates_figure
 
         if len(self.bins) > 1:
             return self.plot_map()
@@ -140,7 +130,7 @@ class OutcomeRates(DrawnAnswer):
 
     def plot_map(self) -> "Figure":
         """The cells of two parameters in the colours of their most frequent outcomes."""
-        from attnsweep.orchestrator.analysis.rates.map_figure import outcome_map_figure
+        from attnsweep.orchestrator.analysis.rates.figures import outcome_map_figure
 
         return outcome_map_figure(self.by.split(","), self.bins, self.most_frequent())
 
@@ -163,13 +153,7 @@ def pruned_note(outcomes: Mapping[str, int]) -> str | None:
 
 
 def outcome_rates(connection: duckdb.DuckDBPyConnection, crossing: Crossing, pool: Pooling) -> OutcomeRates:
-    """The rate of each outcome in each group of trials.
-
-    Args:
-        connection: With the views of a ledger.
-        crossing: The groups.
-        pool: How to combine trials: from `pooling`.
-    """
+    """The rate of each outcome in each group of trials."""
     totals = outcome_counts(connection)
     n_failed, n_pruned = totals.pop("failed", 0), totals.pop(PRUNED, 0)
     counts: dict[int, dict[str, int]] = {}

@@ -7,9 +7,10 @@ from typing import Any, TypeAlias
 
 import duckdb
 
+from attnsweep.orchestrator.analysis.answer import Record
 from attnsweep.orchestrator.analysis.labels import value_label
-from attnsweep.orchestrator.analysis.rates.bins import place_in_bins
 from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending
+from attnsweep.orchestrator.analysis.rates.groups import place_in_bins
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, pooling
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Varied
@@ -20,7 +21,7 @@ CountedValue: TypeAlias = tuple[object, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class RateBin:
+class RateBin(Record):
     """The rate of the trials whose parameter is in one bin.
 
     Attributes:
@@ -36,9 +37,11 @@ class RateBin:
     n_trials: int
     rate: Rate
 
+    json_keys = ("label", "n_trials", "**rate")
+
 
 @dataclass(frozen=True, slots=True)
-class ParameterRates:
+class ParameterRates(Record):
     """A rate by one swept parameter.
 
     Attributes:
@@ -53,18 +56,17 @@ class ParameterRates:
     dimension: Varied
     bins: tuple[RateBin, ...]
 
+    json_keys = ("parameter", "where=condition", "bins")
+
     @property
     def title(self) -> str:
         """The parameter's name, with the condition of a conditional one."""
         return f"{self.parameter} ({self.where})" if self.where else self.parameter
 
-    def as_json(self) -> dict[str, Any]:
-        """The rates as plain values for JSON."""
-        return {
-            "parameter": self.parameter,
-            "where": self.where or None,
-            "bins": [{"label": each.label, "n_trials": each.n_trials} | each.rate.as_json() for each in self.bins],
-        }
+    @property
+    def condition(self) -> str | None:
+        """`where`; `None` if it is empty."""
+        return self.where or None
 
 
 def stuck_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
@@ -93,11 +95,6 @@ def rates_by(connection: duckdb.DuckDBPyConnection, spec: Sweep, ending: Ending 
 
     They are in the order of the search space. The bins are those of `place_in_bins`. A conditional parameter has rates
     for each of its branches that varies.
-
-    Args:
-        connection: From `Ledger.connect`.
-        spec: The sweep.
-        ending: What the rate is of.
     """
     names = swept_names(spec)
     rows = counts_by_trial(connection, names, ending)
@@ -131,10 +128,8 @@ def binned_rates(
     """Any rate by each parameter that the sweep varies, in the bins of `rates_by`.
 
     Args:
-        spec: The sweep.
         rows: The values of `swept_names`, for each trial.
         counts: `(n, k)` for each trial.
-        pool: How to combine trials: from `pooling`.
     """
     values = {name: [row[index] for row in rows] for index, name in enumerate(swept_names(spec))}
     found = []
@@ -156,10 +151,7 @@ def rates_in_bins(
     """Any rate in the bins of one parameter.
 
     Args:
-        parameter: The parameter's name.
-        dimension: How the parameter varies.
         counted: For each trial the parameter's value and `(n, k)`.
-        pool: How to combine trials: from `pooling`.
         where: The condition that selected the trials.
     """
     ranges, place = place_in_bins(dimension, [value for value, _ in counted])

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import duckdb
 
-from attnsweep.orchestrator.analysis.labels import outcome_order
+from attnsweep.orchestrator.analysis.labels import check_known, outcome_order
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, literal
-from attnsweep.workloads.errors import UserError, did_you_mean
 from attnsweep.workloads.vocabulary import JUDGED_OUTCOMES
 
 _STUCK = "stuck"
@@ -54,7 +53,6 @@ def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK, de
     """The ending with these labels.
 
     Args:
-        connection: From `Ledger.connect`.
         outcome: An outcome's label, or `stuck`.
         detail: An `outcome_detail` that occurs with this outcome; `None` for any.
 
@@ -66,16 +64,9 @@ def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK, de
     seen = connection.execute(f"select distinct outcome, stuck, outcome_detail from trainings where {IS_JUDGED}")
     rows = seen.fetchall()
     known = sorted({*JUDGED_OUTCOMES, *(row[0] for row in rows)}, key=outcome_order)
-    _check("outcome", outcome, [_STUCK, *known])
+    none, advice = "none: this outcome has no details here", "see docs/outcomes.md"
+    check_known("outcome", outcome, [_STUCK, *known], none, advice)
     if detail is not None:
         inside = [row for row in rows if (row[1] if outcome == _STUCK else row[0] == outcome)]
-        _check("detail", detail, sorted({row[2] for row in inside if row[2]}))
+        check_known("detail", detail, sorted({row[2] for row in inside if row[2]}), none, advice)
     return Ending(outcome, detail)
-
-
-def _check(subject: str, given: str, known: list[str]) -> None:
-    if given not in known:
-        expected = f"one of {', '.join(known)}" if known else "none: this outcome has no details here"
-        raise UserError(
-            subject, given=given, expected=expected, fix=did_you_mean(given, known, otherwise="see docs/outcomes.md")
-        )

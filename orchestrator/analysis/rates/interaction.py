@@ -16,13 +16,27 @@ Source: Boos 1992, The American Statistician 46 (generalized score tests); Guo e
 (their size with few clusters). Axes: R row, C cluster, B cell.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import duckdb
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from attnsweep.orchestrator.analysis.answer import Answer, DrawnAnswer, table
 from attnsweep.orchestrator.analysis.logistic import fit_logistic
+from attnsweep.orchestrator.analysis.rates.by_parameter import counts_by_trial
+from attnsweep.orchestrator.analysis.rates.ending import Ending
+from attnsweep.orchestrator.analysis.rates.groups import Crossing, read_crossing
+from attnsweep.orchestrator.analysis.rates.intervals import RATE_COLUMNS, Rate, pooling, weights_of_trials
+from attnsweep.search_spaces.sweep import Sweep
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -68,6 +82,8 @@ def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: I
         first, second: (R,) the bin of each factor, numbered from 0.
         cluster: (R,) the trial or configuration, numbered from 0 without gaps.
     """
+    from scipy import special
+
     counted = n > 0
     n, k, first, second = n[counted], k[counted], first[counted], second[counted]
     cluster = np.unique(cluster[counted], return_inverse=True)[1]
@@ -95,7 +111,8 @@ def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: I
     if degrees == 0:
         return InteractionTest(0.0, 0, None, "trainings end in both ways in too few cells")
     along = directions[:, informed].T @ score_C.sum(axis=0)
-    return _result(float((np.square(along) / variances[informed]).sum()), degrees)
+    statistic = float((np.square(along) / variances[informed]).sum())
+    return InteractionTest(statistic, degrees, float(special.chdtrc(degrees, statistic)))
 
 
 def adjusted(p: Sequence[float | None]) -> list[float | None]:
@@ -109,12 +126,6 @@ def adjusted(p: Sequence[float | None]) -> list[float | None]:
     return found
 
 
-def _result(statistic: float, degrees: int) -> InteractionTest:
-    from scipy import special
-
-    return InteractionTest(statistic, degrees, float(special.chdtrc(degrees, statistic)))
-
-
 def _dummies(bins: Ints) -> Floats:
     return np.eye(int(bins.max()) + 1)[bins]
 
@@ -123,3 +134,141 @@ def _basis(columns: Floats) -> Floats:
     """An orthonormal basis of the space that the columns span."""
     directions, sizes, _ = np.linalg.svd(columns, full_matrices=False)
     return np.asarray(directions[:, sizes > _NEGLIGIBLE * max(float(sizes.max(initial=0.0)), 1.0)])
+
+
+@dataclass(frozen=True, slots=True)
+class CellRate:
+    """The rate of the trials in one cell.
+
+    Attributes:
+        place: The number of the cell's bin on each axis.
+        labels: The labels of these bins.
+        n_trials: Trials in the cell.
+        rate: The rate over their trainings that did not fail.
+    """
+
+    place: tuple[int, ...]
+    labels: tuple[str, ...]
+    n_trials: int
+    rate: Rate
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Interaction(DrawnAnswer):
+    """A rate in the cells of two parameters, and whether the effect of one parameter depends on the other.
+
+    Attributes:
+        by: The two parameters.
+        ending: What the rate is of.
+        bins: The labels of the bins of each parameter.
+        cells: The cells that hold trials; the second parameter runs fastest.
+        test: The test, on the scale of log odds; trainings of one trial are not taken as independent.
+    """
+
+    by: tuple[str, str]
+    ending: Ending
+    bins: tuple[tuple[str, ...], tuple[str, ...]]
+    cells: tuple[CellRate, ...]
+    test: InteractionTest
+
+    def _in_words(self) -> str:
+        return f"{self.by[0]} x {self.by[1]} on the {self.ending.share_label}: {self.test}"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per cell: `param_<name>` holds the label of the bin; then trials, trainings, rate and interval."""
+        columns = {**{f"param_{name}": str for name in self.by}, "n_trials": int, **RATE_COLUMNS}
+        return table(columns, ((*each.labels, each.n_trials, *each.rate.row) for each in self.cells))
+
+    def plot(self) -> "Figure":
+        """The rate in each cell with its interval, and the test above them."""
+        from attnsweep.orchestrator.analysis.rates.figures import rate_map_figure
+
+        rates = {cell.place: cell.rate for cell in self.cells}
+        return rate_map_figure(self.by, self.bins, rates, self.ending, f"Interaction: {self.test}")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Interactions(Answer):
+    """All pairs of several parameters.
+
+    Attributes:
+        ending: What the rates are of.
+        pairs: The smallest p-value first; pairs that cannot be tested are last.
+        p_adjusted: For each pair its p-value adjusted for the number of pairs by Holm's method: if every pair below
+            0.05 is called an interaction, the chance of a single false call is at most 0.05.
+    """
+
+    ending: Ending
+    pairs: tuple[Interaction, ...]
+    p_adjusted: tuple[float | None, ...]
+
+    def _in_words(self) -> str:
+        n_shown = sum(p is not None and p < 0.05 for p in self.p_adjusted)
+        pairs = f"{len(self.pairs)} pairs of parameters, {n_shown} with adjusted p < 0.05"
+        return f"{pairs}, on the {self.ending.share_label}"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per pair: the parameters, the statistic, its degrees of freedom, `p` and `p_adjusted`."""
+        columns = {"first": str, "second": str, "statistic": float, "degrees": int, "p": float, "p_adjusted": float}
+        rows = [
+            (*pair.by, pair.test.statistic, pair.test.degrees, pair.test.p, p_adjusted)
+            for pair, p_adjusted in zip(self.pairs, self.p_adjusted, strict=True)
+        ]
+        return table(columns, rows)
+
+
+def read_interaction(
+    connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], by: tuple[str, str], ending: Ending
+) -> Interaction:
+    """The rate of an ending in the cells of two parameters.
+
+    Raises:
+        UserError: For a parameter that the ledger has no column for.
+    """
+    return _interaction(read_crossing(connection, specs, by), counted_trials(connection, ending), specs, ending)
+
+
+def read_interactions(
+    connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], names: Sequence[str], ending: Ending
+) -> Interactions:
+    """The interactions of all pairs of these parameters; arguments as for `read_interaction`."""
+    counts = counted_trials(connection, ending)
+    single = [read_crossing(connection, specs, (name,)) for name in names]
+    pairs = (first.across(second) for first, second in itertools.combinations(single, 2))
+    found = [_interaction(pair, counts, specs, ending) for pair in pairs]
+    found.sort(key=lambda each: (each.test.p is None, each.test.p))
+    return Interactions(ending, tuple(found), tuple(adjusted([each.test.p for each in found])))
+
+
+def counted_trials(connection: duckdb.DuckDBPyConnection, ending: Ending) -> dict[int, tuple[int, int]]:
+    """For each trial with judged trainings, their number and the number of those with this ending."""
+    return {trial: (n, k) for trial, n, k in counts_by_trial(connection, ending=ending) if n}
+
+
+def cell_rates(crossing: Crossing, counts: dict[int, tuple[int, int]], specs: Sequence[Sweep]) -> tuple[CellRate, ...]:
+    """The rate in each cell that holds trials with judged trainings."""
+    pool, found = pooling(*specs), []
+    for place, group in crossing.cells().items():
+        inside = [counts[trial] for trial in sorted(group.trials & counts.keys())]
+        labels = tuple(labels[at] for labels, at in zip(crossing.bins, place, strict=True))
+        if inside:
+            found.append(CellRate(place, labels, len(inside), pool(inside)))
+    return tuple(found)
+
+
+def _interaction(
+    crossing: Crossing, counts: dict[int, tuple[int, int]], specs: Sequence[Sweep], ending: Ending
+) -> Interaction:
+    (first, second), bins = crossing.names, crossing.bins
+    test = _test(crossing, counts, specs)
+    return Interaction((first, second), ending, (bins[0], bins[1]), cell_rates(crossing, counts, specs), test)
+
+
+def _test(crossing: Crossing, counts: dict[int, tuple[int, int]], specs: Sequence[Sweep]) -> InteractionTest:
+    places = {trial: place for place, group in crossing.cells().items() for trial in group.trials}
+    rows = [(*counts[trial], *places[trial]) for trial in sorted(places.keys() & counts.keys())]
+    if not rows:
+        return InteractionTest(0.0, 0, None, "no training to count")
+    n, k, first, second = np.array(rows).T
+    weight = weights_of_trials(n.astype(np.float64), *specs)
+    return interaction_test(weight, k / n * weight, first, second, np.arange(len(n)))

@@ -31,14 +31,16 @@ freedom); Franco et al. 2019, J. Survey Stat. Methodol. 7 (Wilson's interval at 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnsweep.orchestrator.analysis.answer import Record
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
 from attnsweep.search_spaces.replication import Sequential
 from attnsweep.search_spaces.sweep import Sweep
@@ -56,8 +58,12 @@ Counts: TypeAlias = Sequence[tuple[int, int]] | NDArray[np.int64]
 """The `(n, k)` of each of several trials."""
 
 
+RATE_COLUMNS: Mapping[str, type] = MappingProxyType({"n": int, "k": int, "rate": float, "low": float, "high": float})
+"""The columns of a rate in the tables of answers."""
+
+
 @dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(Record):
     """`k` of `n` trainings, with the 95% interval of the rate.
 
     Attributes:
@@ -71,6 +77,8 @@ class Rate:
     low: float | None
     high: float | None
     mean: float | None = None
+
+    json_keys = ("n", "k", "share", "low", "high")
 
     @property
     def share(self) -> float | None:
@@ -86,9 +94,10 @@ class Rate:
             return None
         return self.share, self.low, self.high
 
-    def as_json(self) -> dict[str, int | float | None]:
-        """The rate as plain values for JSON."""
-        return {"n": self.n, "k": self.k, "share": self.share, "low": self.low, "high": self.high}
+    @property
+    def row(self) -> tuple[int, int, float | None, float | None, float | None]:
+        """The values of `RATE_COLUMNS`."""
+        return self.n, self.k, self.share, self.low, self.high
 
 
 def binomial_rate(k: int, n: int) -> Rate:
@@ -148,14 +157,21 @@ def trials_count_once(*specs: Sweep) -> bool:
     return any(isinstance(spec.replicates, Sequential) for spec in specs)
 
 
-def weights_of_equal_trials(trial: NDArray[np.int64]) -> NDArray[np.float64]:
-    """A weight for each training such that all trials count the same; the weights sum to the number of trainings.
+def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> NDArray[np.float64]:
+    """(R,) a weight for each training, 1 or such that all trials count the same; they sum to the number of trainings.
 
     Args:
         trial: (R,) the trial of each training.
     """
+    if not once_per_trial:
+        return np.ones(len(trial))
     trials, place, n = np.unique(trial, return_inverse=True, return_counts=True)
     return len(trial) / (len(trials) * n[place])
+
+
+def weights_of_trials(n: NDArray[np.float64], *specs: Sweep) -> NDArray[np.float64]:
+    """(T,) the weights of trials of `n` trainings each: `n`, or the mean of `n` where all trials count the same."""
+    return np.full(len(n), n.mean()) if trials_count_once(*specs) else n
 
 
 def rate_label(rate: Rate) -> str:

@@ -1,4 +1,7 @@
-"""When roles emerge: the share of trainings in which a role has emerged, by step. What that means: `roles.history`."""
+"""When roles emerge: the share of trainings in which a role has emerged, by step, also by parameter and layer.
+
+What emergence means: `roles.history`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,10 +9,16 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 
-from attnsweep.orchestrator.analysis.onset.share_by_step import CurvePoint
+from attnsweep.orchestrator.analysis.labels import check_known
+from attnsweep.orchestrator.analysis.onset.hazards import Factor
+from attnsweep.orchestrator.analysis.onset.onset import Onset, factors_of, onset_curves
+from attnsweep.orchestrator.analysis.onset.share_by_step import CurvePoint, OnsetTimes
+from attnsweep.orchestrator.analysis.rates.groups import read_crossing
 from attnsweep.orchestrator.analysis.rates.intervals import trials_count_once
-from attnsweep.orchestrator.analysis.roles.history import RoleHistory, role_histories
+from attnsweep.orchestrator.analysis.roles.history import RoleHistory, layer_names_of, layer_title, role_histories
 from attnsweep.search_spaces.sweep import Sweep
+
+LAYER = "layer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +54,6 @@ def role_emergence(
     the curve.
 
     Args:
-        connection: From `Ledger.connect`.
-        spec: The sweep.
         any_layer: Whether to take the heads of all layers together.
     """
     return emergence_of(role_histories(connection, any_layer=any_layer), spec)
@@ -68,4 +75,46 @@ def _emergence(history: RoleHistory, *, once_per_trial: bool) -> RoleEmergence:
         median,
         median / max(int(lengths[0]), 1) if median is not None and len(lengths) == 1 else None,
         onsets.curve(once_per_trial=once_per_trial),
+    )
+
+
+def read_emergence(
+    connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], role: str, names: Sequence[str], layer: int | None
+) -> Onset:
+    """When a role emerges, in groups.
+
+    Args:
+        role: The role's label.
+        names: The parameters whose bins are the groups; `layer` among them stands for the layer.
+        layer: The number of a layer; `None` for any.
+
+    Raises:
+        UserError: For a role that cannot occur there, or a parameter that the ledger has no column for.
+    """
+    found = role_histories(connection, any_layer=layer is None and LAYER not in names)
+    inside = [each for each in found if layer in (None, each.layer)]
+    there = sorted({each.role for each in inside})
+    check_known("role", role, there, "a workload with attention heads", "see docs/roles.md")
+    chosen = [each for each in inside if each.role == role]
+    onsets = [each.onsets for each in chosen]
+    columns = zip(*((each.trial, each.step, each.came) for each in onsets), strict=True)
+    times = OnsetTimes(*(np.concatenate(column) for column in columns))
+    crossing = read_crossing(connection, specs, [name for name in names if name != LAYER])
+    factors = {factor.name: factor for factor in factors_of(times, crossing)}
+    if LAYER in names:
+        titles = layer_names_of(specs[0].workload)
+        place = np.repeat(np.arange(len(chosen)), [len(each.trial) for each in onsets])
+        factors[LAYER] = Factor(LAYER, tuple(layer_title(titles, each.layer) for each in chosen), place)
+    ordered, once = tuple(factors[name] for name in names), trials_count_once(*specs)
+    return Onset(role, ",".join(names), onset_curves(times, ordered, once), ending_note(chosen), times, ordered, once)
+
+
+def ending_note(histories: Sequence[RoleHistory]) -> str:
+    """What curves of emergence assume, if trainings ended before their step budget; else empty."""
+    n_ended = max((int((each.n_steps < each.budget)[each.is_followed].sum()) for each in histories), default=0)
+    if n_ended == 0:
+        return ""
+    return (
+        f"{n_ended:,} trainings ended before their step budget and are censored there, as if the role would have "
+        "emerged in them later as often as in the others"
     )

@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from attnsweep.orchestrator.analysis.figures.axes import scale_steps
-from attnsweep.orchestrator.analysis.figures.panels import new_share_panels
-from attnsweep.orchestrator.analysis.figures.style import house_style, role_colour
-from attnsweep.orchestrator.analysis.figures.texts import figure_text, legend_below
+from attnsweep.orchestrator.analysis.figures.panels import new_share_panels, scale_steps
+from attnsweep.orchestrator.analysis.figures.style import figure_text, house_style, legend_below, role_colour
 from attnsweep.orchestrator.analysis.roles.emergence import RoleEmergence
 from attnsweep.orchestrator.analysis.roles.results import RoleResults
 
@@ -23,7 +21,6 @@ def emergence_figure(roles: RoleResults, title: str = "", layers: Sequence[int |
 
     Args:
         roles: The roles of a sweep, at least one.
-        title: The title above all panels.
         layers: The layers to draw; by default all.
     """
     layers = layers or list(dict.fromkeys(each.layer for each in roles.emergence))

@@ -10,7 +10,7 @@ Left out are trainings without heads, and failed, diverged and pruned ones: head
 and nobody knows which one those of a pruned training would have had.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +19,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.onset.onset_times import OnsetTimes
+from attnsweep.orchestrator.analysis.onset.share_by_step import OnsetTimes
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 _SCORES: Mapping[str, str] = MappingProxyType(
@@ -118,7 +118,6 @@ def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = F
     """A history for each layer and each role that occurs there, or could occur because its score is measured.
 
     Args:
-        connection: From `Ledger.connect`.
         any_layer: Whether to take the heads of all layers together.
     """
     layer = str(_ANY_LAYER) if any_layer else "layer"
@@ -159,3 +158,22 @@ def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int,
         could = dict(zip(scores, is_measured, strict=True))
         cells += [(at, role) for role in order if role in roles or could.get(role, role in seen)]
     return cells
+
+
+def layer_title(names: Sequence[str], layer: int | None) -> str:
+    """A layer in words, by the names of layers 0, 1, ...: `encoder self`, `layer 0`, `any layer`."""
+    if layer is None:
+        return "any layer"
+    return names[layer].replace("_", " ") if layer < len(names) else f"layer {layer}"
+
+
+def layer_names_of(workload: str) -> tuple[str, ...]:
+    """The names of the layers of a workload's heads; empty if it has none, or is not installed.
+
+    A workload that a sweep directory names by its file is not loaded, so that looking at a stranger's sweep runs none
+    of its code.
+    """
+    # Imported only if there are heads, because it imports torch.
+    from attnsweep.workloads.registry import load_workload, registered_names
+
+    return load_workload(workload).head_layer_names if workload in registered_names() else ()

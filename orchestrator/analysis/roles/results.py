@@ -1,23 +1,177 @@
-"""The roles of a sweep's attention heads, in tables: for the end of a run, `--json` and MLflow."""
+"""How often heads have each role, when it emerges, and under which hyperparameters: numbers, tables, JSON, Markdown."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import duckdb
+import pyarrow as pa
 
-from attnsweep.orchestrator.analysis.rates.intervals import rate_label
+from attnsweep.orchestrator.analysis.answer import Answer, Record, markdown_table, table
+from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, binned_rates, swept_names
+from attnsweep.orchestrator.analysis.rates.intervals import (
+    RATE_COLUMNS,
+    Rate,
+    pooling,
+    rate_label,
+    share_label,
+    trials_count_once,
+    weights_of_trainings,
+)
 from attnsweep.orchestrator.analysis.roles.emergence import RoleEmergence, emergence_of
-from attnsweep.orchestrator.analysis.roles.history import role_histories
-from attnsweep.orchestrator.analysis.roles.rates import RoleRate, RoleRatesBy, rates_by_parameter_of, rates_of
+from attnsweep.orchestrator.analysis.roles.history import RoleHistory, layer_names_of, layer_title, role_histories
+from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.search_spaces.sweep import Sweep
 
 _MOST_MARKDOWN_COLUMNS = 4
 """Markdown leaves out a table of roles by parameter with more columns; the JSON has its numbers."""
+_LAYER_AND_ROLE = {"layer": pa.int32(), "role": str}
 
 
 @dataclass(frozen=True, slots=True)
-class RoleResults:
+class RoleRate:
+    """How often one role occurs in one layer at the end.
+
+    Attributes:
+        layer: The layer's number; `None` for any layer.
+        role: The role's label.
+        rate: The share of trainings in which at least one head of the layer has the role at the last probe.
+        head_share: The share of the layer's heads that have the role at that probe.
+    """
+
+    layer: int | None
+    role: str
+    rate: Rate
+    head_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoleRatesBy:
+    """How often one role occurs in one layer at the end, by each swept parameter.
+
+    Attributes:
+        layer: The layer's number; `None` for any layer.
+        role: The role's label.
+        by_parameter: The rate in each bin; a trial without a training that counts is in no bin.
+    """
+
+    layer: int | None
+    role: str
+    by_parameter: tuple[ParameterRates, ...]
+
+
+_One = TypeVar("_One", RoleRate, RoleRatesBy)
+
+
+@dataclass(frozen=True, repr=False)
+class _ByLayerAndRole(Answer, Sequence[_One]):
+    """A sequence with one element for each layer and role, and a table."""
+
+    rates: tuple[_One, ...]
+
+    @overload
+    def __getitem__(self, index: int) -> _One: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[_One, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> _One | tuple[_One, ...]:
+        return self.rates[index]
+
+    def __len__(self) -> int:
+        return len(self.rates)
+
+
+class RoleRates(_ByLayerAndRole[RoleRate]):
+    """How often each role occurs in each layer: a sequence with one element for each, and a table."""
+
+    def _in_words(self) -> str:
+        words = (f"{each.role} in {layer_title((), each.layer)} {share_label(each.rate)}" for each in self)
+        return "; ".join(words) or "no heads that could have a role"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per layer and role: the share of trainings with its interval, and the share of heads."""
+        columns = {**_LAYER_AND_ROLE, **RATE_COLUMNS, "head_share": float}
+        return table(columns, ((each.layer, each.role, *each.rate.row, each.head_share) for each in self))
+
+
+class RoleRatesByParameter(_ByLayerAndRole[RoleRatesBy]):
+    """How often each role occurs in each layer, by each swept parameter: a sequence, and a table."""
+
+    def _in_words(self) -> str:
+        parameters = dict.fromkeys(by.parameter for each in self for by in each.by_parameter)
+        return f"{', '.join(dict.fromkeys(each.role for each in self))} by {', '.join(parameters)}"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per layer, role, parameter and bin: the share of trainings with its interval."""
+        columns = {**_LAYER_AND_ROLE, "parameter": str, "bin": str, "n_trials": int, **RATE_COLUMNS}
+        rows = [
+            (each.layer, each.role, by.title, one.label, one.n_trials, *one.rate.row)
+            for each in self
+            for by in each.by_parameter
+            for one in by.bins
+        ]
+        return table(columns, rows)
+
+
+def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False) -> RoleRates:
+    """The share of trainings and of heads with each role, layer by layer, for all roles that occur or could occur.
+
+    The interval does not treat the trainings of one trial as independent. Failed and diverged trainings, and those
+    without heads, are left out. Under `Sequential` each trial counts once.
+
+    Args:
+        connection: From `Ledger.connect`.
+        spec: The sweep.
+        any_layer: Whether to take the heads of all layers together.
+    """
+    return RoleRates(rates_of(role_histories(connection, any_layer=any_layer), spec))
+
+
+def role_rates_by(
+    connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False
+) -> RoleRatesByParameter:
+    """The share of trainings with each role by each parameter that the sweep varies.
+
+    Args:
+        connection: From `Ledger.connect`.
+        spec: The sweep.
+        any_layer: Whether to take the heads of all layers together.
+    """
+    return RoleRatesByParameter(
+        rates_by_parameter_of(role_histories(connection, any_layer=any_layer), connection, spec)
+    )
+
+
+def rates_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleRate, ...]:
+    """`role_rates` from histories that have already been read."""
+    return tuple(
+        RoleRate(each.layer, each.role, pooling(spec)(list(each.counts().values())), _head_share(each, spec))
+        for each in histories
+    )
+
+
+def rates_by_parameter_of(
+    histories: Sequence[RoleHistory], connection: duckdb.DuckDBPyConnection, spec: Sweep
+) -> tuple[RoleRatesBy, ...]:
+    """`role_rates_by` from histories that have already been read."""
+    columns = "".join(f", {param_column(name)}" for name in swept_names(spec))
+    values = {trial: row for trial, *row in connection.execute(f"select trial{columns} from trials").fetchall()}
+    found = []
+    for each in histories:
+        counts = each.counts()
+        rates = binned_rates(spec, [values[trial] for trial in counts], list(counts.values()), pooling(spec))
+        found.append(RoleRatesBy(each.layer, each.role, rates))
+    return tuple(found)
+
+
+def _head_share(history: RoleHistory, spec: Sweep) -> float:
+    weight = weights_of_trainings(history.trial, once_per_trial=trials_count_once(spec))
+    return float((weight * history.n_with).sum() / (weight * history.n_heads).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class RoleResults(Record):
     """The roles of attention heads. All tuples have one element per layer and role, in the same order.
 
     Attributes:
@@ -53,7 +207,7 @@ class RoleResults:
         yield from sorted(pairs, key=lambda pair: self.names.index(pair[0].role))
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Rates and emergence as plain values for JSON."""
+        """Rates and emergence as plain values for JSON, role by role."""
         return [
             {
                 "role": rate.role,
@@ -81,30 +235,25 @@ class RoleResults:
 
     def markdown_lines(self) -> Iterator[str]:
         """The tables in Markdown."""
-        yield "| role | layer | trainings with it (95% interval) | heads | median step of emergence |"
-        yield "|---|---|---|---|---|"
-        for rate, when in self.rows():
-            words = (rate.role, self.layer_name(rate.layer), rate_label(rate.rate), f"{rate.head_share:.1%}")
-            yield f"| {' | '.join(words)} | {step_label(when)} |"
+        columns = ("role", "layer", "trainings with it (95% interval)", "heads", "median step of emergence")
+        rows = [
+            (rate.role, self.layer_name(rate.layer), rate_label(rate.rate), f"{rate.head_share:.1%}", step_label(when))
+            for rate, when in self.rows()
+        ]
+        yield from markdown_table(columns, rows)
         if len(self.by_parameter) > _MOST_MARKDOWN_COLUMNS:
             return
-        heading = " | ".join(f"{each.role}, {self.layer_name(each.layer)}" for each in self.by_parameter)
-        for index, parameter in enumerate(self.by_parameter[0].by_parameter):
+        names = [f"{each.role}, {self.layer_name(each.layer)}" for each in self.by_parameter]
+        for parameters in zip(*(each.by_parameter for each in self.by_parameter), strict=True):
+            # The bins of one parameter are the same for all roles.
+            bins = zip(*(each.bins for each in parameters), strict=True)
+            rows = [(same[0].label, same[0].n_trials, *(rate_label(each.rate) for each in same)) for same in bins]
             yield ""
-            yield f"| {parameter.title} | trials | {heading} |"
-            yield "|---|---|" + "---|" * len(self.by_parameter)
-            for place, each in enumerate(parameter.bins):
-                rates = (role.by_parameter[index].bins[place].rate for role in self.by_parameter)
-                yield f"| {each.label} | {each.n_trials} | {' | '.join(map(rate_label, rates))} |"
+            yield from markdown_table([parameters[0].title, "trials", *names], rows)
 
 
 def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> RoleResults | None:
-    """Reads the roles of a sweep's heads; `None` if it has no heads that could have a role.
-
-    Args:
-        connection: From `Ledger.connect`.
-        spec: The sweep.
-    """
+    """Reads the roles of a sweep's heads; `None` if it has no heads that could have a role."""
     histories = role_histories(connection)
     if not histories:
         return None
@@ -123,22 +272,3 @@ def step_label(when: RoleEmergence) -> str:
         return "-"
     through = "" if when.median_share is None else f" ({when.median_share:.0%} through)"
     return f"{when.median_step:,}{through}"
-
-
-def layer_title(names: Sequence[str], layer: int | None) -> str:
-    """A layer in words, by the names of layers 0, 1, ...: `encoder self`, `layer 0`, `any layer`."""
-    if layer is None:
-        return "any layer"
-    return names[layer].replace("_", " ") if layer < len(names) else f"layer {layer}"
-
-
-def layer_names_of(workload: str) -> tuple[str, ...]:
-    """The names of the layers of a workload's heads; empty if it has none, or is not installed.
-
-    A workload that a sweep directory names by its file is not loaded, so that looking at a stranger's sweep runs none
-    of its code.
-    """
-    # Imported only if there are heads, because it imports torch.
-    from attnsweep.workloads.registry import load_workload, registered_names
-
-    return load_workload(workload).head_layer_names if workload in registered_names() else ()

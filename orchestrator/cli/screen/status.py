@@ -13,7 +13,7 @@ from rich.live import Live
 from attnsweep.orchestrator.analysis.rates.answers import outcome_counts, pruned_note
 from attnsweep.orchestrator.analysis.rates.by_parameter import stuck_rate
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
-from attnsweep.orchestrator.analysis.stuck_or_slow import StuckOrSlow, read_stuck_or_slow
+from attnsweep.orchestrator.analysis.results import StuckOrSlow, read_stuck_or_slow
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.location import Location, as_argument
 from attnsweep.orchestrator.storage.replays import earlier_replays

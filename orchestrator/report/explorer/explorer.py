@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 from markupsafe import Markup
 
-from attnsweep.orchestrator.analysis.motion import MotionCurve, read_motion_curves
+from attnsweep.orchestrator.analysis.learning_curves import MotionCurve, read_motion_curves
 from attnsweep.orchestrator.report.explorer.extremes import Extremes, find_extremes
 from attnsweep.orchestrator.report.explorer.head_maps import TrainingMaps
 from attnsweep.orchestrator.report.explorer.points import LOSS, Points, read_points, text

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from attnsweep.orchestrator.analysis.figures.style import GREY, OUTCOME_COLOURS
 from attnsweep.orchestrator.analysis.labels import clipped, outcome_order, plain_label, value_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
-from attnsweep.orchestrator.analysis.rates.grouping import is_logarithmic, parameters_of
+from attnsweep.orchestrator.analysis.rates.groups import is_logarithmic, parameters_of
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
 from attnsweep.orchestrator.report.explorer.columns import coded, counts, measures
 from attnsweep.orchestrator.report.portable import without_folders

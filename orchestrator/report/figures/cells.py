@@ -6,11 +6,11 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from attnsweep.orchestrator.analysis.figures.axes import number_label, title_panel
+from attnsweep.orchestrator.analysis.figures.panels import number_label, title_panel
 from attnsweep.orchestrator.analysis.figures.style import VERMILION, house_style
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
+from attnsweep.orchestrator.analysis.rates.figures import draw_cell, new_cells
 from attnsweep.orchestrator.analysis.rates.intervals import rate_label
-from attnsweep.orchestrator.analysis.rates.map_figure import draw_cell, new_cells
 from attnsweep.orchestrator.report.regions import Regions
 from attnsweep.search_spaces.dimensions import Float
 

@@ -9,12 +9,9 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
 
-from attnsweep.orchestrator.analysis.figures.axes import label_powers, scale_steps, title_panel
-from attnsweep.orchestrator.analysis.figures.panels import new_figure
-from attnsweep.orchestrator.analysis.figures.style import GREY, OUTCOME_COLOURS, house_style
-from attnsweep.orchestrator.analysis.figures.texts import figure_text
-from attnsweep.orchestrator.analysis.learning_curves import LearningCurve
-from attnsweep.orchestrator.analysis.motion import STILL
+from attnsweep.orchestrator.analysis.figures.panels import label_powers, new_figure, scale_steps, title_panel
+from attnsweep.orchestrator.analysis.figures.style import GREY, OUTCOME_COLOURS, figure_text, house_style
+from attnsweep.orchestrator.analysis.learning_curves import STILL, LearningCurve
 from attnsweep.orchestrator.report.explorer.samples import Sample
 from attnsweep.orchestrator.report.facts import ReferenceLevel
 

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from attnsweep.orchestrator.analysis.figures.marks import draw_bar
 from attnsweep.orchestrator.analysis.figures.panels import new_figure
-from attnsweep.orchestrator.analysis.figures.style import house_style, role_colour
-from attnsweep.orchestrator.analysis.figures.texts import figure_text, legend_below
+from attnsweep.orchestrator.analysis.figures.style import draw_bar, figure_text, house_style, legend_below, role_colour
 from attnsweep.orchestrator.analysis.roles.results import RoleResults
 from attnsweep.orchestrator.report.composition import RoleShare
 

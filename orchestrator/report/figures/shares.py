@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from attnsweep.orchestrator.analysis.figures.marks import draw_bar
 from attnsweep.orchestrator.analysis.figures.panels import new_figure
-from attnsweep.orchestrator.analysis.figures.style import GREY, OUTCOME_COLOURS, house_style
-from attnsweep.orchestrator.analysis.figures.texts import figure_text
+from attnsweep.orchestrator.analysis.figures.style import GREY, OUTCOME_COLOURS, draw_bar, figure_text, house_style
 from attnsweep.orchestrator.analysis.rates.intervals import Rate
 from attnsweep.orchestrator.report.facts import OutcomeShare
 

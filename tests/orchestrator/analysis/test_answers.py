@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,8 @@ import numpy as np
 import pytest
 
 from attnsweep.orchestrator.analysis import compare, open_sweep
-from attnsweep.orchestrator.analysis.answer import Answer
+from attnsweep.orchestrator.analysis.answer import Answer, Record, html_table, table
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
-from attnsweep.orchestrator.analysis.tables import html_table
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
@@ -44,6 +44,23 @@ ASKED: dict[str, Callable[[SweepData], Answer]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Inner(Record):
+    low: float
+    label: str = "inner"
+
+    json_keys = ("low", "name=label")
+
+
+@dataclass(frozen=True, slots=True)
+class _Outer(Record):
+    what: str
+    inner: _Inner
+    by: tuple[_Inner, ...]
+
+    json_keys = ("what", "shown=inner.label", "**inner", "by")
+
+
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepData:
     rng, trials = np.random.default_rng(0), []
@@ -63,6 +80,19 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> SweepData:
     path = tmp_path_factory.mktemp("sweeps") / "<b>hostile"
     sweep_on_disk(path, small_sweep("hostile", trials=12, replicates=2), *trials)
     return open_sweep(path)
+
+
+def test_json_has_the_keys_that_a_record_names_and_no_number_that_is_not_finite() -> None:
+    found = _Outer("one", _Inner(0.5), (_Inner(float("inf")),)).as_json()
+    expected = {"what": "one", "shown": "inner", "low": 0.5, "name": "inner", "by": [{"low": None, "name": "inner"}]}
+    assert (found, list(found)) == (expected, list(expected))
+
+
+@pytest.mark.parametrize("rows", [[], [("a", None, None)]])
+def test_columns_have_their_types_without_values_too(rows: list[tuple[object, ...]]) -> None:
+    found = table({"label": str, "n": int, "rate": float}, rows)
+    assert list(map(str, found.schema.types)) == ["string", "int64", "double"]
+    assert found.num_rows == len(rows)
 
 
 def _cells(page: str) -> list[list[str]]:

@@ -19,7 +19,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import (
     binomial_rate,
     mean_rate,
     pooled_rate,
-    weights_of_equal_trials,
+    weights_of_trainings,
 )
 from attnsweep.search_spaces import Sequential
 from tests.orchestrator.small_sweep import sequential_counts
@@ -270,7 +270,10 @@ def test_differences_of_pairs_cover_where_trials_chose_how_many_they_needed(monk
         # A share of the trainings that were not stuck; it is larger where more were stuck.
         after = before | (rng.random(cluster.size) < np.repeat(rates, n))
         truth = 0.25 - 0.25 * 1.3 / 2.2
-        for name, weight in (("same", weights_of_equal_trials(cluster)), ("by pairs", np.ones(cluster.size))):
+        for name, weight in (
+            ("same", weights_of_trainings(cluster, once_per_trial=True)),
+            ("by pairs", np.ones(cluster.size)),
+        ):
             (found,) = paired_differences(before[None], after[None], cluster, weight, mean_rate)
             covered[name].append(_covers(found, truth))
     assert np.mean(covered["same"]) > LEAST

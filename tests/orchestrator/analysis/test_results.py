@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.analysis.best_trial import best_trial
 from attnsweep.orchestrator.analysis.rates.intervals import Rate
-from attnsweep.orchestrator.analysis.results import SweepResults, read_results
-from attnsweep.orchestrator.analysis.stuck_or_slow import read_stuck_or_slow
+from attnsweep.orchestrator.analysis.results import SweepResults, best_trial, read_results, read_stuck_or_slow
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
 from attnsweep.search_spaces import Categorical, LossQuantile, Sequential

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.analysis.best_trial import best_trial
 from attnsweep.orchestrator.analysis.rates.answers import outcome_counts
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     ParameterRates,
@@ -13,8 +12,9 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     stuck_rate,
     swept_names,
 )
-from attnsweep.orchestrator.analysis.rates.figure import stuck_rate_figure
+from attnsweep.orchestrator.analysis.rates.figures import stuck_rate_figure
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooled_rate
+from attnsweep.orchestrator.analysis.results import best_trial
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sequential, Sweep

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from attnsweep.orchestrator.analysis.logistic import Floats, fit_logistic
-from attnsweep.orchestrator.analysis.sandwich import clustered_covariance
+from attnsweep.orchestrator.analysis.logistic import Floats, clustered_covariance, fit_logistic
 
 N = np.full(60, 8.0)
 

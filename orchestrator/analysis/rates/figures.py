@@ -1,0 +1,203 @@
+"""Figures of rates: by parameter in panels, of groups side by side, and in the cells of two parameters."""
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+
+from matplotlib import colormaps, rcParams
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from attnsweep.orchestrator.analysis.figures.panels import (
+    WIDTH,
+    bin_label,
+    name_places,
+    new_figure,
+    new_planes,
+    new_share_panels,
+    scale_logarithmic,
+    scale_shares,
+    title_panel,
+)
+from attnsweep.orchestrator.analysis.figures.style import (
+    BLUE,
+    GREY,
+    OUTCOME_COLOURS,
+    draw_interval,
+    figure_text,
+    group_style,
+    house_style,
+    legend_below,
+    letters_on,
+    share_colours,
+)
+from attnsweep.orchestrator.analysis.labels import parameter_label
+from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, RateBin
+from attnsweep.orchestrator.analysis.rates.ending import Ending
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, decimals
+
+_WIDE = 10
+"""A choice with more values than this gets a wider panel."""
+
+
+@house_style()
+def stuck_rate_figure(rates: Sequence[ParameterRates], title: str = "", label: str = "stuck rate") -> Figure:
+    """A rate against each swept parameter: one panel each, 95% intervals, the number of trials above each bin.
+
+    Args:
+        rates: From `rates_by`; at least one.
+        label: The name of the rate.
+    """
+    figure, panels = new_share_panels(len(rates), label, title)
+    for panel, each in zip(panels, rates, strict=True):
+        _draw(panel, each)
+    if len(rates) == 1 and rates[0].bins[0].low is None:
+        figure.set_figwidth(WIDTH * max(1.0, len(rates[0].bins) / _WIDE))
+    return figure
+
+
+@house_style()
+def grouped_rates_figure(
+    names: Sequence[str], groups: Mapping[str, Sequence[Rate]], label: str, legend: str = ""
+) -> Figure:
+    """Rates with their intervals at named places, the groups side by side.
+
+    Args:
+        names: The names of the places.
+        groups: For each group its rate at each place.
+        label: The label of the vertical axis.
+        legend: The title of the legend; without one there is no legend.
+    """
+    figure, panel = new_figure(1.2 + 0.9 * max(len(names), 2), 3.2)
+    apart = 0.7 / max(len(groups), 1)
+    for number, (group, rates) in enumerate(groups.items()):
+        colour, _, marker = group_style(number)
+        shift = (number - (len(groups) - 1) / 2) * apart
+        for place, rate in enumerate(rates):
+            if rate.interval is not None:
+                draw_interval(panel, place + shift, rate.interval, fmt=marker, color=colour, label=group)
+    name_places(panel, names)
+    scale_shares(panel, label)
+    if legend:
+        handles, labels = panel.get_legend_handles_labels()
+        legend_below(figure, dict(zip(labels, handles, strict=True)), legend)
+    return figure
+
+
+def _draw(panel: Axes, rates: ParameterRates) -> None:
+    is_log, low, high = getattr(rates.dimension, "log", False), rates.bins[0].low, rates.bins[-1].high
+    if is_log and low is not None and high is not None:
+        scale_logarithmic(panel, "x", low, high)
+    for index, each in enumerate(rates.bins):
+        if each.rate.interval is None:
+            continue
+        position = _position(each, index, is_log=is_log)
+        left, right = (position if each.low is None else each.low), (position if each.high is None else each.high)
+        width = [[position - left], [right - position]]
+        draw_interval(panel, position, each.rate.interval, fmt="o", xerr=width, color=BLUE, clip_on=False)
+        where, number = ("data", "axes fraction"), f"{each.n_trials:,}"
+        panel.annotate(number, (position, 1), (0, 2), where, "offset points", ha="center", color=GREY)
+    if any(each.low is None for each in rates.bins):
+        name_places(panel, [each.label for each in rates.bins])
+        panel.set_xlim(-0.5, len(rates.bins) - 0.5)
+    label = parameter_label(rates.parameter)
+    panel.set_xlabel(f"{label}\n({figure_text(rates.where, 44)})" if rates.where else label)
+    panel.annotate("trials", (0, 1), (-4, 2), "axes fraction", "offset points", ha="right", color=GREY)
+
+
+def _position(each: RateBin, index: int, *, is_log: bool) -> float:
+    """The place of a bin's point: the bin's middle on the scale of the axis, or its number."""
+    if each.low is None or each.high is None:
+        return float(index)
+    return math.sqrt(each.low * each.high) if is_log else (each.low + each.high) / 2
+
+
+@house_style()
+def rate_map_figure(
+    names: Sequence[str],
+    bins: Sequence[Sequence[str]],
+    cells: Mapping[tuple[int, ...], Rate],
+    ending: Ending,
+    note: str,
+) -> Figure:
+    """The rate in each cell with its interval; cells without trials are left white.
+
+    Args:
+        cells: The rate of each cell, by the numbers of its bins.
+        note: A sentence above the figure.
+    """
+    figure, panel = new_cells(names, bins)
+    for place, rate in cells.items():
+        draw_cell(panel, place, rate, f"cell-{place[0]}-{place[1]}", outcome=ending.outcome)
+    title_panel(panel, f"{ending.share_label}, 95% interval")
+    figure.suptitle("\n".join(textwrap.wrap(note, int(12 * figure.get_figwidth()))), fontsize="medium")
+    return figure
+
+
+@house_style()
+def outcome_map_figure(
+    names: Sequence[str], bins: Sequence[Sequence[str]], cells: Mapping[tuple[int, ...], tuple[str, Rate]]
+) -> Figure:
+    """Each cell in the colour of its most frequent outcome, whose share and interval are written in.
+
+    Args:
+        cells: The most frequent outcome of each cell and its rate, by the numbers of the cell's bins.
+    """
+    figure, panel = new_cells(names, bins)
+    handles = {}
+    for place, (outcome, rate) in cells.items():
+        colour = OUTCOME_COLOURS.get(outcome, GREY)
+        draw_cell(panel, place, rate, map_gid(place), colour)
+        handles[outcome] = Patch(color=colour)
+    title_panel(panel, "most frequent outcome, its share")
+    legend_below(figure, handles, columns=3)
+    return figure
+
+
+def map_gid(place: tuple[int, ...]) -> str:
+    """The name of a cell's patch in the SVG file of the map."""
+    return f"cell-outcome-{place[0]}-{place[1]}"
+
+
+def new_cells(names: Sequence[str], bins: Sequence[Sequence[str]]) -> tuple[Figure, Axes]:
+    """A figure for the cells of two parameters: the first across, the second up."""
+    (n_columns, n_rows), (across, up) = map(len, bins), names
+    figure, (panel,) = new_planes(1, max(WIDTH, 1.0 + 0.62 * n_columns), max(2.4, 0.95 + 0.42 * n_rows))
+    panel.set_xlim(-0.5, n_columns - 0.5)
+    panel.set_ylim(-0.5, n_rows - 0.5)
+    name_places(panel, [bin_label(each) for each in bins[0]])
+    panel.set_yticks(range(n_rows), [figure_text(bin_label(each), 14) for each in bins[1]])
+    panel.tick_params(length=0)
+    panel.set_xlabel(parameter_label(across))
+    panel.set_ylabel(parameter_label(up))
+    panel.spines[:].set_visible(False)
+    return figure, panel
+
+
+def draw_cell(
+    panel: Axes, place: tuple[int, ...], rate: Rate, gid: str, colour: str | None = None, outcome: str = ""
+) -> None:
+    """Draws a cell; one without trainings is hatched.
+
+    Args:
+        place: The numbers of the cell's bins.
+        rate: What is written in.
+        gid: The name of the patch in an SVG file.
+        colour: The colour of the patch; default by the share.
+        outcome: What the share is of.
+    """
+    x, y = place
+    patch = Rectangle((x - 0.5, y - 0.5), 1, 1, edgecolor="white", linewidth=1, gid=gid)
+    panel.add_patch(patch)
+    if rate.interval is None:
+        patch.set(facecolor="0.93", hatch="///", edgecolor="0.8", linewidth=0)
+        return
+    share, low, high = rate.interval
+    patch.set_facecolor(colour or colormaps[share_colours(outcome)](share))
+    letters, digits = letters_on(patch.get_facecolor()), decimals(low, high)
+    size = rcParams["xtick.labelsize"]
+    # A page in dark colours recolours letters, except those with a gid.
+    said, interval = f"{share:.{digits}f}", f"{low:.{digits}f}–{high:.{digits}f}"
+    panel.text(x, y, said, ha="center", va="bottom", color=letters, fontsize=size, gid=f"{gid}-share")
+    panel.text(x, y - 0.08, interval, ha="center", va="top", color=letters, gid=f"{gid}-interval")
