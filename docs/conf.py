@@ -38,12 +38,10 @@ html_title = f"attnsweep {release}"
 def write_command_line(app: Sphinx) -> None:
     """Writes the reference of the command line with Typer's own generator."""
     del app
-    [script] = importlib.metadata.entry_points(group="console_scripts", name=project)
     words = ["utils", "docs", "--name", project, "--title", "Command line"]
     page = DOCS / "reference" / "command_line.md"
-    subprocess.run(
-        [sys.executable, "-m", "typer", script.module, *words, "--output", page], check=True, stdout=subprocess.DEVNULL
-    )
+    command = [sys.executable, "-m", "typer", "attnsweep.orchestrator.cli.app", *words, "--output", page]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def escape_type_names(_app: Sphinx, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]) -> None:

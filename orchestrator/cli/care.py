@@ -97,9 +97,9 @@ def doctor(
     from attnsweep.orchestrator.tools.doctor.examination import examine
 
     place = None if directory is None else locate(directory, "--dir")
-    console, n_failed = PlainConsole(soft_wrap=True), 0
+    screen, n_failed = PlainConsole(soft_wrap=True), 0
     for finding in examine(address, place):
-        console.print(str(finding))
+        screen.print(str(finding))
         n_failed += bool(finding.fix)
     if n_failed:
         raise typer.Exit(EXIT_FAULT)

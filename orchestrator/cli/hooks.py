@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -12,27 +13,19 @@ from attnsweep.orchestrator.cli.answers import say
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 
-AT_THE_END = "At the end"
-"""A panel of the help."""
 _MOST_SECONDS = 60
 _STDERR = 2
 """What the command prints is no part of our own answer on stdout."""
 
+at_the_end = partial(typer.Option, rich_help_panel="At the end")
+
 OnFinish = Annotated[
     str | None,
-    typer.Option(
-        metavar="COMMAND",
-        rich_help_panel=AT_THE_END,
-        help="Shell command to call when the sweep is finished: its summary is on stdin.",
-    ),
+    at_the_end(metavar="COMMAND", help="Shell command to call when the sweep is finished: its summary is on stdin."),
 ]
 OnFailure = Annotated[
     str | None,
-    typer.Option(
-        metavar="COMMAND",
-        rich_help_panel=AT_THE_END,
-        help="Shell command to call when a fault ends the run: JSON with it on stdin.",
-    ),
+    at_the_end(metavar="COMMAND", help="Shell command to call when a fault ends the run: JSON with it on stdin."),
 ]
 
 

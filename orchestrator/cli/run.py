@@ -26,13 +26,12 @@ if TYPE_CHECKING:
 _what = partial(typer.Option, rich_help_panel="What")
 _where = partial(typer.Option, rich_help_panel="Where")
 _note = partial(typer.Option, rich_help_panel="Notes")
-_at_the_end = partial(typer.Option, rich_help_panel=hooks.AT_THE_END)
 
 Fixed = Annotated[
     list[str] | None, _what("--set", metavar="NAME=VALUE", help="Fix a parameter to one value; may be repeated.")
 ]
 Trials = Annotated[int | None, _what(help="Number of configurations to train.")]
-NoReport = Annotated[bool, _at_the_end("--no-report", help="Draw no report when the sweep is finished.")]
+NoReport = Annotated[bool, hooks.at_the_end("--no-report", help="Draw no report when the sweep is finished.")]
 
 
 def sweep_names() -> list[str]:
@@ -84,7 +83,9 @@ def run(
     ] = None,
     keep_weights: Annotated[
         list[int] | None,
-        _at_the_end("--keep-weights", metavar="TRIAL", help="Keep the final weights of this trial; may be repeated."),
+        hooks.at_the_end(
+            "--keep-weights", metavar="TRIAL", help="Keep the final weights of this trial; may be repeated."
+        ),
     ] = None,
     on_finish: hooks.OnFinish = None,
     on_failure: hooks.OnFailure = None,

@@ -363,6 +363,13 @@ FAULTS_OF_SWEEPS = (
         ("tests/orchestrator/report/test_report_page.py::test_a_report_that_cannot_be_written_whole_leaves_nothing",),
     ),
     Fault(
+        "a cluster that the environment names, and --local does not leave out",
+        "orchestrator/cli/resource_options.py",
+        "        return option.default\n",
+        "        return value\n",
+        ("tests/orchestrator/cli/test_resource_options.py::test_local_goes_before_a_cluster_in_the_environment",),
+    ),
+    Fault(
         "a published ledger with the folders of its author",
         "reproduction/ledgers.py",
         "Path(str(value)).name for name",

@@ -12,7 +12,6 @@ from tests.across.documents import DOCUMENTS
 @pytest.mark.parametrize(
     ("variable", "value", "message"),
     [
-        ("ADDRESS", "nowhere", "--address: got 'nowhere', expected auto, HOST:PORT or ray://"),
         ("TRAINERS", "many", "--trainers: got 'many', expected N or MIN..MAX"),
         ("WAIT_NODES", "-1", "Invalid value for '--wait-nodes' (env var: 'ATTNSWEEP_WAIT_NODES')"),
         ("DEVICE", "tpu", "Invalid value for '--device' (env var: 'ATTNSWEEP_DEVICE')"),
