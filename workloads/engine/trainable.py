@@ -51,6 +51,13 @@ def _check_tensor(name: str, value: Tensor) -> None:
             expected="shapes that `build` knows",
             fix="call the module once in `build`, on an example, or use nn.Linear",
         )
+    if value.requires_grad and _overlaps_itself(value):
+        raise SpecError(
+            f"{name} of the module",
+            given="numbers in the same memory, as expand makes them",
+            expected="memory of its own for each",
+            fix="make it a .clone()",
+        )
     if value.is_complex():
         raise SpecError(
             f"{name} of the module",
@@ -74,6 +81,10 @@ def _check_memory(tensors: dict[str, Tensor]) -> None:
                 expected="memory of its own for each",
                 fix="make one of them a .clone(), or tie them: give both places the same nn.Parameter",
             )
+
+
+def _overlaps_itself(value: Tensor) -> bool:
+    return any(size > 1 and stride == 0 for size, stride in zip(value.shape, value.stride(), strict=True))
 
 
 def _overlap(one: Tensor, other: Tensor) -> bool:

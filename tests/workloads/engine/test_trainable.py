@@ -49,6 +49,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "complex buffer": (lambda: _with(turn=torch.ones(2, dtype=torch.complex64)), "turn of the module: got 'complex"),
     "nothing to train": (nn.ReLU, "build: got 'a module without a parameter that requires gradients'"),
     "all frozen": (lambda: nn.Linear(4, 4).requires_grad_(False), "build: got 'a module without a parameter that"),
+    "expanded": (
+        lambda: _with(row=nn.Parameter(torch.ones(1).expand(4))),
+        "row of the module: got 'numbers in the same memory, as expand makes them'",
+    ),
     "parameters in one memory": (_sharing, "first and second of the module: got 'tensors in the same memory'"),
     "a buffer in a parameter's memory": (
         _snapshot,
