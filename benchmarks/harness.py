@@ -185,7 +185,7 @@ def spent_by(command: Sequence[str], folder: str | Path, **environment: str) -> 
     """
     variables = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | environment
     with tempfile.TemporaryDirectory() as place, Path(place, "stdout").open("w+") as stdout:
-        watched = [sys.executable, __file__, f"{place}/spent", *command]
+        watched = [sys.executable, str(Path(__file__).resolve()), f"{place}/spent", *command]
         subprocess.run(watched, cwd=folder, env=variables, stdout=stdout, check=True)
         seconds, cpu, is_all, peak = json.loads(Path(place, "spent").read_text())
         stdout.seek(0)

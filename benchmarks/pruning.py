@@ -132,7 +132,7 @@ def tune_side(side: str, trials: int, replicates: int, steps: int, seed: int) ->
 
     def train_one(config: dict[str, Any]) -> None:
         drawn = config["drawn"]
-        trainings = PlainTrainings(replicates, drawn["init_sigma"], drawn["learning_rate"])
+        trainings = PlainTrainings((replicates,), drawn["init_sigma"], drawn["learning_rate"])
         done = 0
         for step in (each for each in probe_steps(steps) if each):
             trainings.advance(step - done)

@@ -43,7 +43,7 @@ def measure(*, trials: int = 250, seconds: float = 4.0, driver_kills: int = 3, s
         kills = [n_trainings * at // (driver_kills + 1) for at in range(1, driver_kills + 1)]
         try:
             began = time.monotonic()
-            subprocess.run(commands[undisturbed], check=True)
+            assert start(commands[undisturbed], folder).wait() == 0
             between = time.monotonic()
             n_trainers = disturb(commands[disturbed], disturbed, seconds, kills, random.Random(seed))
             ended = time.monotonic()
@@ -66,7 +66,7 @@ def measure(*, trials: int = 250, seconds: float = 4.0, driver_kills: int = 3, s
 def disturb(command: list[str], path: Path, seconds: float, kills: list[int], chance: random.Random) -> int:
     """Runs the sweep with kills; returns how many trainers were killed. Kills of the driver that were done are left out
     of `kills`, the numbers of trainings at which they are due."""
-    n_trainers, driver = 0, subprocess.Popen(command)
+    n_trainers, driver = 0, start(command, path.parent)
     while True:
         try:
             assert driver.wait(seconds * chance.uniform(0.5, 1.5)) == 0
@@ -77,10 +77,15 @@ def disturb(command: list[str], path: Path, seconds: float, kills: list[int], ch
             kills.pop(0)
             driver.kill()
             driver.wait()
-            driver = subprocess.Popen(command)
+            driver = start(command, path.parent)
         elif trainers := trainer_processes():
             os.kill(chance.choice(trainers), signal.SIGKILL)
             n_trainers += 1
+
+
+def start(command: list[str], folder: str | Path) -> "subprocess.Popen[bytes]":
+    """A driver that runs its sweep, or resumes it."""
+    return subprocess.Popen(command, cwd=folder, stdout=sys.stderr)
 
 
 def trainer_processes() -> list[int]:

@@ -40,15 +40,15 @@ def sweep_of_system_p(n_steps: int, ranges: dict[str, tuple[float, float]], **co
 
 
 class PlainTrainings:
-    """Some seeds of system P in one batch of plain PyTorch: gradient descent on the population loss."""
+    """System P in plain PyTorch, gradient descent on the population loss: one training, or some seeds in a batch."""
 
-    def __init__(self, n_seeds: int, init_sigma: float, learning_rate: float) -> None:
+    def __init__(self, batch: tuple[int, ...], init_sigma: float, learning_rate: float) -> None:
         import torch
 
         torch.set_num_threads(1)
-        shapes = [(n_seeds, size, size) for size in (N_POSITIONS, N_CATEGORIES)]
+        shapes = [(*batch, size, size) for size in (N_POSITIONS, N_CATEGORIES)]
         self._q, self._v = ((init_sigma * torch.randn(shape, dtype=torch.float64)).requires_grad_() for shape in shapes)
-        self._optimizer = torch.optim.SGD([self._q, self._v], lr=learning_rate)
+        self._optimizer, self._is_batch = torch.optim.SGD([self._q, self._v], lr=learning_rate), bool(batch)
 
     def advance(self, n_steps: int) -> None:
         """Takes all seeds on by some steps."""
@@ -59,24 +59,32 @@ class PlainTrainings:
 
     def levels(self) -> list[float]:
         """The loss per position of each seed, from the lowest; that of a diverged one is high and finite."""
-        levels = self._losses().detach() / (N_POSITIONS - 1)
-        found: list[float] = levels.nan_to_num(nan=_WORST, posinf=_WORST).clamp(max=_WORST).sort().values.tolist()
+        levels = self._losses().detach().sum(-1) / (N_POSITIONS - 1)
+        found: list[float] = (
+            levels.nan_to_num(nan=_WORST, posinf=_WORST).clamp(max=_WORST).reshape(-1).sort()[0].tolist()
+        )
         return found
 
     def _losses(self) -> "Tensor":
-        N, v, columns = N_CATEGORIES, self._v, self._q[:, :, 1:]
-        p, s, n = columns.diagonal(dim1=1, dim2=2), columns.sum(1), columns.square().sum(1)
-        b = v.sum((1, 2))[:, None] / N
-        a = v.diagonal(dim1=1, dim2=2).sum(1)[:, None] - b
-        B = v.sum(2).square().sum(1)[:, None] / N
-        A = v.square().sum((1, 2))[:, None] - B
-        losses: Tensor = (1 + (-2 * a * p - 2 * b * s + A * n + B * s.square()) / N).sum(1)
+        """By seed and position."""
+        N, v, columns = N_CATEGORIES, self._v, self._q[..., 1:]
+
+        def total(values: "Tensor", dim: int | tuple[int, int]) -> "Tensor":
+            # A view would cost a single training a tenth of its time.
+            return values.sum(dim)[:, None] if self._is_batch else values.sum(dim)
+
+        p, s, n = columns.diagonal(dim1=-2, dim2=-1), columns.sum(-2), columns.square().sum(-2)
+        b = total(v, (-2, -1)) / N
+        a = total(v.diagonal(dim1=-2, dim2=-1), -1) - b
+        B = total(v.sum(-1).square(), -1) / N
+        A = total(v.square(), (-2, -1)) - B
+        losses: Tensor = 1 + (-2 * a * p - 2 * b * s + A * n + B * s.square()) / N
         return losses
 
 
 def level_after(init_sigma: float, learning_rate: float, n_steps: int) -> float:
     """The level that one training ends at."""
-    training = PlainTrainings(1, init_sigma, learning_rate)
+    training = PlainTrainings((), init_sigma, learning_rate)
     training.advance(n_steps)
     return training.levels()[0]
 

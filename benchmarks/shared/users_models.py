@@ -54,20 +54,34 @@ class Transformer(nn.Module):
         super().__init__()
         self.word_VD, self.position_TD = nn.Parameter(torch.zeros(V, D)), nn.Parameter(torch.zeros(T, D))
         self.layers = nn.Sequential(Attention(), Attention())
-        self.answer = nn.Linear(D, V)
+        self.head = nn.Linear(D, V)
         steps_B1 = torch.arange(1, 2 * B, 2).view(-1, 1)
         self.register_buffer("words_BTV", torch.eye(V)[steps_B1 * torch.arange(T + 1) % V])
 
     def forward(self) -> Tensor:
         """(B, T, V)."""
-        logits: Tensor = self.answer(self.layers(self.words_BTV[:, :-1] @ self.word_VD + self.position_TD))
+        logits: Tensor = self.head(self.layers(self.words_BTV[:, :-1] @ self.word_VD + self.position_TD))
         return logits
 
 
-class NextToken(Workload[TrainingParameters]):
+class Classifies(Workload[TrainingParameters]):
+    """A problem whose module has the logits of its `head`; without input all words are equally likely."""
+
+    parameters, level_names = TrainingParameters, ("zero",)
+
+    def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002
+        bias = cast(nn.Linear, module.head).bias
+        zero = torch.full_like(bias[0], len(bias)).log()
+        return {"zero": zero, "solved": 0.1 * zero}
+
+    def judge(self, parameters: TrainingParameters, evidence: Evidence) -> Verdicts:  # noqa: ARG002
+        return judge_by_levels(evidence, {"zero": "degenerate_zero"})
+
+
+class NextToken(Classifies):
     """Counting in steps of 1, 3, 5 and 7, modulo 8."""
 
-    name, summary, parameters = "next_token", "which token comes next?", TrainingParameters
+    name, summary = "next_token", "which token comes next?"
 
     def build(self, parameters: TrainingParameters) -> nn.Module:  # noqa: ARG002
         return Transformer()
@@ -75,12 +89,6 @@ class NextToken(Workload[TrainingParameters]):
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:  # noqa: ARG002
         next_BTV = cast(Transformer, module).words_BTV[:, 1:]
         return -(torch.log_softmax(module(), dim=-1) * next_BTV).sum(-1).mean()
-
-    def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        return {"solved": self.loss(module, batch).new_tensor(0.01)}
-
-    def judge(self, parameters: TrainingParameters, evidence: Evidence) -> Verdicts:  # noqa: ARG002
-        return judge_by_levels(evidence, {})
 
 
 class Adder(nn.Module):
@@ -98,10 +106,10 @@ class Adder(nn.Module):
         return out
 
 
-class Addition(Workload[TrainingParameters]):
+class Addition(Classifies):
     """a + b mod p on the same pairs in each step."""
 
-    name, summary, parameters, level_names = "addition", "a + b mod 17", TrainingParameters, ("zero",)
+    name, summary = "addition", "a + b mod 17"
 
     def __init__(self, n_pairs: int = P * P) -> None:
         self.pair = torch.cartesian_prod(torch.arange(P), torch.arange(P))[torch.linspace(0, P * P - 1, n_pairs).long()]
@@ -117,10 +125,3 @@ class Addition(Workload[TrainingParameters]):
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         return cross_entropy(module(batch["pair"]), batch["pair"].sum(-1) % P)
-
-    def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002
-        zero = torch.full_like(module.head.bias[0], P).log()  # type: ignore[index, union-attr]
-        return {"zero": zero, "solved": 0.1 * zero}
-
-    def judge(self, parameters: TrainingParameters, evidence: Evidence) -> Verdicts:  # noqa: ARG002
-        return judge_by_levels(evidence, {"zero": "degenerate_zero"})
