@@ -1,5 +1,6 @@
 """What the documents name exists: commands, options, pages, files, definitions."""
 
+import importlib
 import re
 import shutil
 import subprocess
@@ -60,6 +61,17 @@ def test_the_files_that_a_document_names_hold_what_it_says(name: str) -> None:
             assert re.search(rf"(def|class) {definition}\b|^    {definition}:", code, re.MULTILINE), (
                 f"{path} {definition}"
             )
+
+
+@pytest.mark.slow
+def test_the_reference_of_the_command_line_has_every_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    conf = importlib.import_module("conf")
+    monkeypatch.setattr(conf, "DOCS", tmp_path)
+    (tmp_path / "reference").mkdir()
+    conf.write_command_line(None)
+    page = (tmp_path / "reference" / "command_line.md").read_text()
+    assert re.findall(r"^## `attnsweep (.+)`$", page, re.MULTILINE) == list(COMMANDS)
 
 
 @pytest.mark.scale
