@@ -175,7 +175,7 @@ def test_roles_of_translators_are_those_of_the_ledger(tmp_path: Path) -> None:
     assert row.ours == 0.75
     assert row.low is not None
     at_end = {tuple(line[:2]): line[2:] for line in dict(found.tables)["At the end of training"]}
-    assert at_end["syntactic", "decoder_self"] == ["0.75 [0.20, 0.97]", "37.5%", "1"]
+    assert at_end["syntactic", "decoder_self"] == ["0.75 [0.06, 1.00]", "37.5%", "1"]
 
 
 def test_restricted_attention_is_held_against_full(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_stages_of_a_gpt_are_timed(tmp_path: Path) -> None:
     spec = load_sweep("gpt_stages").fix(small).but(trials=8, replicates=2, seed=1)
     sweep = trained_sweep(tmp_path / "gpt_stages", spec, pack_size=16)
     found = gpt.compare_stages(sweep, tmp_path)
-    assert _names(found) == ["gpt.png", "gpt.svg"]
+    assert _names(found) == ["gpt_stages.png", "gpt_stages.svg"]
     rows = _rows(found)
     first = rows["first stage, init_sigma 0.0001 over 0.001"]
     assert first.low is not None
