@@ -222,7 +222,7 @@ def test_a_second_signal_ends_the_command_at_once_and_says_how_to_go_on(
 @pytest.mark.parametrize(
     ("command", "where"),
     [
-        ("status", "attnsweep.orchestrator.report.screen.status.print_status"),
+        ("status", "attnsweep.orchestrator.cli.screen.status.print_status"),
         ("audit", "attnsweep.orchestrator.audit.audit._read"),
     ],
 )

@@ -107,7 +107,7 @@ def _entrypoint_problems(manifest: dict[str, Any]) -> Iterator[str]:
     if not str(parameters["directory"]).startswith("s3://"):
         yield "entrypoint: the directory is lost with the pod"
     cluster = spec["rayClusterSpec"]
-    if parameters["device"].value != "cuda":
+    if parameters["device"] != "cuda":
         yield "entrypoint: trains on cores until a GPU is there"
     if cluster.get("enableInTreeAutoscaling") and parameters["trainers"] is None:
         yield "entrypoint: no demand for more machines without --trainers"

@@ -314,14 +314,14 @@ def test_a_write_that_fails_leaves_the_corpus_that_was_there(
     def unsynced(path: Path) -> None:
         raise OSError(5, "Input/output error")
 
-    for name, failing, reason in (
-        ("storage.output_file.sync", unsynced, "Input/output error"),
-        ("tools.prepare_corpus.corpus_file.pq.write_table", torn, "No space left on device"),
+    for name, failing, said in (
+        ("storage.output_file.sync", unsynced, "got 'Input/output error', expected a file that can be written"),
+        ("tools.prepare_corpus.corpus_file.pq.write_table", torn, "choose another (No space left on device)"),
     ):
         monkeypatch.setattr(f"attnsweep.orchestrator.{name}", failing)
         ended = prepare("a.tsv", "--out", "c.parquet", "--no-lowercase")
-        assert ended.code == 2
-        assert ended.err.endswith(f"choose another ({reason})\n")
+        assert ended.code == 1
+        assert said in ended.err
         assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

@@ -23,11 +23,11 @@ main()
 
 LEAKING = """
 import os, sys
-from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.cli.main import _hide_leaks
 
 # As if they were loaded: whether they leak depends on their versions.
 sys.modules |= {"torch": sys, "duckdb": sys}
-cli._hide_leaks()
+_hide_leaks()
 os.write(2, b"nanobind: leaked 2 instances!\\n - leaked instance 0x7f of type DuckDBPyConnection\\n")
 os.write(2, b"nanobind: leaked 1 types!\\n - ... skipped remainder\\nFatal Python error: Aborted\\n")
 """
