@@ -38,7 +38,7 @@ from attnsweep import Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 
 class Busy(CategoryPairs):
-    def judge(self, *_):  # Not `loss`: the driver calls that too, to predict escapes.
+    def write(self, *_):  # Not `loss` or `judge`: the driver calls these too, before the sweep.
         Path({mark!r}).touch()
         threading.Event().wait()
 
