@@ -106,7 +106,7 @@ FAULTS_OF_STARTS = (
         "workloads/engine/blocks.py",
         "return self.parameters.static_key(), self.constants",
         "return self.parameters.static_key()",
-        (f"{_CONSTANTS}::test_a_later_pack_of_the_shape_does_not_take_the_constants_of_the_first",),
+        (f"{_CONSTANTS}::test_problems_that_differ_in_a_constant_share_no_program",),
     ),
     Fault(
         "a traceback for dropout",

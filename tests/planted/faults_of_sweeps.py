@@ -13,7 +13,7 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a file that gets its name before it is on the disk",
         "orchestrator/storage/local.py",
-        "                    sync(temporaries[folder])\n",
+        "                        sync(temporaries[folder])\n",
         "",
         (f"{_LEDGER}/test_ledger_crashes.py::test_nothing_gets_its_name_before_it_is_on_the_disk",),
     ),

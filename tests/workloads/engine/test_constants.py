@@ -12,7 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from attnsweep.workloads.engine.blocks import Problem
 from attnsweep.workloads.engine.constants import constants_of, digest_of, first_difference
+from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.shape_programs import Programs
 from attnsweep.workloads.engine.starting_state import starting_state
@@ -212,6 +214,17 @@ class Norm(nn.Module):
     def forward(self) -> Tensor:
         answer: Tensor = self.norm(self.line)
         return answer
+
+
+def test_problems_that_differ_in_a_constant_share_no_program() -> None:
+    def problem(gain: float) -> Problem:
+        parameters, _, template = starting_state(AnyModule(Norm), lanes_of(*_trainings(gain)))
+        return Problem(AnyModule(Norm), template, Layout(parameters), AnyParameters(gain=gain), digest_of(template))
+
+    one, same, other = problem(0.1), problem(0.1), problem(2.0)
+    assert one.parameters.static_key() == other.parameters.static_key()
+    assert one.shape == same.shape
+    assert one.shape != other.shape
 
 
 @pytest.mark.slow
