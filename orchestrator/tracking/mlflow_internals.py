@@ -23,7 +23,7 @@ except ImportError as error:
     raise UserError(
         "mlflow",
         given=f"version {version('mlflow')}",
-        expected=f"version {TESTED}, with which attnsweep was tested ({error})",
+        expected=f"version 3.15 to {TESTED}, with which attnsweep was tested ({error})",
         fix=f"pip install 'mlflow=={TESTED}.*'",
     ) from error
 

@@ -39,7 +39,7 @@ def test_the_trainings_to_come_are_a_bound_until_all_trials_are_told() -> None:
         display._print_line(display._line())
         display.trial_told(1)
         display.rows_committed(_table((1, 8)))
-    first, last = shown.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    first, last = shown.file.getvalue().strip().splitlines()  # type: ignore[attr-defined]
     assert first.startswith("trials 1/2  trainings 8/at most 48  ")
     assert last.startswith("trials 2/2  trainings 16/16  ")
 
@@ -52,7 +52,7 @@ def test_the_last_line_has_the_rate_of_all_trainings() -> None:
         for number, rows in enumerate((_table((0, 4)), stuck)):
             display.trial_told(number)
             display.rows_committed(rows)
-    assert "stuck 0.50 [" in shown.file.getvalue().splitlines()[-1]  # type: ignore[attr-defined]
+    assert "stuck 0.50 [" in shown.file.getvalue().strip().splitlines()[-1]  # type: ignore[attr-defined]
 
 
 def test_ended_trials_take_no_memory() -> None:
@@ -112,7 +112,7 @@ def test_plain_lines_say_what_is_under_way_before_anything_has_ended(monkeypatch
     with ProgressDisplay(shown, small_sweep("shown"), _table((0, 1)).schema.empty_table()) as display:
         display.heartbeat("Ray to start 2 trainers")
         display.heartbeat("", PACKS[:1])
-    waiting, training = shown.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    waiting, training = shown.file.getvalue().strip().splitlines()  # type: ignore[attr-defined]
     assert waiting == "waiting for Ray to start 2 trainers"
     assert training == ("trials 0/4  trainings 0/16  0 trainings/s  - s left  1 pack under way, step 120 of 500")
 
