@@ -79,8 +79,8 @@ def test_the_search_finds_them() -> None:
             "orchestrator/tracking/mlflow_internals.py",
             "mlflow.store.tracking.dbmodels.models",
             "SqlLatestMetric",
-            rf"mlflow: got 'version {mlflow.__version__}', expected version 3\.15 to 3\.17, with which attnsweep was tested"
-            r" \(.*'SqlLatestMetric'.*\); pip install 'mlflow==3\.17\.\*'",
+            rf"mlflow: got 'version {mlflow.__version__}', expected version 3\.15 to 3\.17, with which"
+            r" attnsweep was tested \(.*'SqlLatestMetric'.*\); pip install 'mlflow==3\.17\.\*'",
         ),
     ],
 )
