@@ -227,8 +227,10 @@ def test_differences_of_pairs_cover(n_trials: int, up: float, down: float, monke
         width.append(high - low)
         value.append(middle)
     assert np.mean(covered) > LEAST
-    # If few pairs change, coverage exceeds 95%, but not because the interval is wide.
-    assert np.mean(width) < 2 * 2 * 1.96 * np.std(value)
+    # In most draws of the rarest changes, fewer than 8 trials differ from the rest: each then counts once, by the exact
+    # interval, which is wide. Elsewhere coverage exceeds 95% if few pairs change, but not because the interval is wide.
+    if up > 0.02:
+        assert np.mean(width) < 2 * 2 * 1.96 * np.std(value)
 
 
 def test_differences_of_trainings_that_are_not_paired_cover() -> None:
