@@ -22,14 +22,18 @@ main()
 """
 
 LEAKING = """
-import os, sys
-from attnsweep.orchestrator.cli.main import _hide_leaks
+import atexit, os, sys
+from attnsweep.orchestrator.cli import main
+
+def leak():
+    os.write(2, b"nanobind: leaked 2 instances!\\n - leaked instance 0x7f of type DuckDBPyConnection\\n")
+    os.write(2, b"nanobind: leaked 1 types!\\n - ... skipped remainder\\nFatal Python error: Aborted\\n")
 
 # As if they were loaded: whether they leak depends on their versions.
 sys.modules |= {"torch": sys, "duckdb": sys}
-_hide_leaks()
-os.write(2, b"nanobind: leaked 2 instances!\\n - leaked instance 0x7f of type DuckDBPyConnection\\n")
-os.write(2, b"nanobind: leaked 1 types!\\n - ... skipped remainder\\nFatal Python error: Aborted\\n")
+atexit.register(leak)
+sys.argv = ["attnsweep", "--version"]
+main()
 """
 
 

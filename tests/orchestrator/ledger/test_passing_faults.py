@@ -21,6 +21,7 @@ from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import CHECKPOINTS
 from attnsweep.orchestrator.storage.sweep_directory import COURSE, SWEEP_FILE, SweepDirectory
+from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import SPEC, assert_holds, file_of, open_writer, pack_rows
 from tests.orchestrator.small_sweep import small_sweep
 
@@ -123,9 +124,22 @@ def test_a_compaction_that_cannot_read_a_file_changes_nothing(root: Path) -> Non
     assert_holds(root, KEYS)
 
 
-def test_a_fault_while_rows_are_read_is_told_in_a_line(root: Path) -> None:
+QUOTED = (
+    "InvalidInputException: reading the stream failed: IOError: Error reading bytes. Detail: [errno 5] Input/output"
+)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EIO, "Error reading bytes from file"),
+        UserError("SQL", given=QUOTED, expected="a query", fix="correct it"),
+    ],
+    ids=["of Arrow", "quoted by DuckDB"],
+)
+def test_a_fault_while_rows_are_read_is_told_in_a_line(error: Exception, root: Path) -> None:
     with pytest.raises(StoreError, match=rf"^{root}: got '{EIO}'"), naming_damage([LocalFolder(root)]):
-        raise OSError(errno.EIO, "Error reading bytes from file")
+        raise error
 
 
 def test_a_checkpoint_that_fails_to_be_read_stays(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from attnsweep.workloads.engine.first_order import Adam, AdamW, FirstOrder, Sgd
 from attnsweep.workloads.engine.optimizers import Settings, State
+from attnsweep.workloads.engine.update_rules import UPDATE_RULES
+from attnsweep.workloads.parameters import OPTIMIZERS
 
 N_STEPS = 60
 LEARNING_RATES = [1e-3, 1e-2, 3e-2]
@@ -136,6 +138,10 @@ def test_learning_rates_follow_their_schedule(rule: tuple[type[FirstOrder], type
             expected = _alone(rule[1], own, {"lr": LEARNING_RATES[lane], "weight_decay": 0.1}, torch_schedule)
             for ours, theirs in zip(fused.values(), expected, strict=True):
                 torch.testing.assert_close(ours[lane], theirs, rtol=1e-12, atol=1e-14)
+
+
+def test_each_name_has_its_rule() -> None:
+    assert {name: rule.__name__.lower() for name, rule in UPDATE_RULES.items()} == {name: name for name in OPTIMIZERS}
 
 
 def test_steps_stop_where_a_lane_turns_non_finite() -> None:

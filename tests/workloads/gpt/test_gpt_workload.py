@@ -15,7 +15,7 @@ from attnsweep.workloads.engine.contract import Evidence, Lanes, Training
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.gpt import GPTParameters, GPTWorkload
-from attnsweep.workloads.gpt.data import evaluation_batch
+from attnsweep.workloads.gpt.data import LEVEL, evaluation_batch
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import check_workload, defaults
 
@@ -128,6 +128,15 @@ def test_levels_are_losses_of_reference_predictors_on_the_evaluation_batch() -> 
     shares = table.flatten().bincount(minlength=4) / 16
     expected = -shares[targets].log().mean()
     torch.testing.assert_close(batch["level/constant"][0], expected)
+
+
+def test_nothing_counts_as_solved_where_the_current_token_tells_all() -> None:
+    workload = GPTWorkload()
+    for current, is_solvable in ((1.5, True), (1.0, False)):
+        batch = {f"{LEVEL}optimum": torch.tensor(1.0), f"{LEVEL}current": torch.tensor(current)}
+        solved = workload.levels(workload.build(defaults(workload)), batch)["solved"]
+        assert bool(1.0 < solved < current) == is_solvable
+        assert bool(solved.isnan()) != is_solvable
 
 
 def test_roles_follow_scores() -> None:
