@@ -8,7 +8,7 @@ import duckdb
 from attnsweep.orchestrator.analysis.learning_curves import LearningCurve, read_learning_curves
 from attnsweep.orchestrator.analysis.rates.ending import Ending
 from attnsweep.orchestrator.analysis.rates.interaction import Interactions, read_interactions
-from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling
+from attnsweep.orchestrator.analysis.rates.intervals import pooling
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report import facts
@@ -77,11 +77,6 @@ class SweepReport:
         """How many of the trainings have a curve of their own in the figures, and which: a sentence."""
         n = sum(each.is_by_lot and bool(each.curve) for each in self.samples)
         return f"They are {n:,} of {self.totals.n_trainings:,}: {LOT}"
-
-    @property
-    def solved(self) -> Rate:
-        """The solved rate over all trials."""
-        return self.results.solved
 
     @property
     def fault(self) -> str | None:
