@@ -158,18 +158,7 @@ def _drawn(
     ]
     overview = draw_overview(reports) if several else None
     pictures = [picture for each in shown for picture in each.pictures] + ([overview] if overview else [])
-    return render(shown, overview, renewal), pictures
-
-
-def render(shown: Sequence[Shown], overview: Picture | None, renewal: int | None = None) -> str:
-    """The page's text.
-
-    Args:
-        shown: The sweeps, at least one.
-        overview: A figure that compares the sweeps, if there are several.
-        renewal: As for `make_report`.
-    """
-    return _template().render(
+    page = _template().render(
         script=page_script(live=renewal is not None),
         renewal=renewal,
         shown=shown,
@@ -177,6 +166,7 @@ def render(shown: Sequence[Shown], overview: Picture | None, renewal: int | None
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=importlib.metadata.version("attnsweep"),
     )
+    return page, pictures
 
 
 @cache
