@@ -126,7 +126,7 @@ def test_the_memory_of_a_pack_goes_with_it() -> None:
     pack = _pack("P, Adam", graphs)
     pack.advance(5)
     (memory,) = graphs._memories.values()
-    rows = weakref.ref(memory.bucket_of(pack._optimizer, pack._rows, pack._buffers).rows)  # type: ignore[arg-type]
+    rows = weakref.ref(memory.bucket_of(pack._store.optimizer, pack._store.rows, pack._store.buffers).rows)  # type: ignore[arg-type]
     assert rows() is not None
     del pack, memory
     assert rows() is None
