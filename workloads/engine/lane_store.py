@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnsweep.workloads.engine.blocks import Problem
 from attnsweep.workloads.engine.checkpoint import Checkpoint
 from attnsweep.workloads.engine.constants import digest_of
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
+from attnsweep.workloads.engine.lane_state import LaneState, Problem
 from attnsweep.workloads.engine.layout import Layout, prefixed, selected, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.precision import in_type, measurable
@@ -26,8 +26,8 @@ from attnsweep.workloads.engine.width import filled_up
 Array = TypeVar("Array", Tensor, NDArray[Any])
 
 
-class LaneStore(Generic[P]):
-    """What steps of a pack read and change.
+class LaneStore(LaneState, Generic[P]):
+    """What steps of a pack read and change: (W, ...) where a `LaneState` is (L, ...).
 
     Args:
         workload, trainings, device, start, width: As `Pack` takes them.
@@ -36,10 +36,6 @@ class LaneStore(Generic[P]):
         all: The L trainings.
         position: (A,) the positions in the pack of the active trainings.
         lanes: The W lanes.
-        problem: What they minimize.
-        rows: (W, n) their parameters.
-        buffers: (W, ...) by name.
-        optimizer: Their update rule, with its state.
     """
 
     def __init__(
@@ -54,26 +50,19 @@ class LaneStore(Generic[P]):
         self.all = Lanes(trainings, torch.device(device))
         self.position = np.arange(len(trainings))
         self.lanes = self.all.select(self._filled_up(self.position)) if width else self.all
-        parameters, self.buffers, template = starting_state(workload, self.lanes, start)
+        parameters, buffers, template = starting_state(workload, self.lanes, start)
         layout = Layout(parameters)
-        # Its constants are read before it computes anything: a module may keep what it computed last.
-        self.problem = Problem(workload, template, layout, self.lanes.shared, digest_of(template))
-        self.rows = layout.rows(parameters)
-        self.optimizer = optimizer_of(self.lanes)
+        super().__init__(
+            # Its constants are read before it computes anything: a module may keep what it computed last.
+            problem=Problem(workload, template, layout, self.lanes.shared, digest_of(template)),
+            optimizer=optimizer_of(self.lanes),
+            rows=layout.rows(parameters),
+            buffers=buffers,
+        )
         self.optimizer.keeps_width = width is not None
         self._all_buffers, self._ended_rows = self.buffers, torch.empty_like(self.rows[: len(trainings)])
         self._drawn: list[Batch] = []
         self._first_drawn, self._drawn_for = 0, self.position
-
-    @property
-    def parameters(self) -> State:
-        """(W, ...) by name, in the memory of `rows`."""
-        return self.problem.layout.views(self.rows)
-
-    @property
-    def n_parameters(self) -> int:
-        """n."""
-        return self.rows.shape[1]
 
     def active(self, by_name: Mapping[str, Array]) -> dict[str, Array]:
         """Of values (W, ...) those of the active trainings, (A, ...)."""

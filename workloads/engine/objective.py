@@ -58,4 +58,4 @@ class Objective:
         """The program of the loss and its gradient, for batches of this shape; `None` if they are vmapped."""
         if self._programs is None:
             return None
-        return self._programs.gradient_of(self._store.problem, self._store.rows, self._store.buffers, batch)
+        return self._programs.gradient_of(self._store, batch)

@@ -11,14 +11,15 @@ from typing import Generic, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.workloads.engine.block_step import StepGraph
-from attnsweep.workloads.engine.blocks import StepProgram, StepPrograms, shapes_of
+from attnsweep.workloads.engine.block_step import StepGraph, step_graph
+from attnsweep.workloads.engine.blocks import StepProgram, StepPrograms, compiled_graph
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
 from attnsweep.workloads.engine.contract import Lanes, P, Training, Workload
 from attnsweep.workloads.engine.even_rows import even_rows
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.gradients import GradientGraph
 from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.lane_state import shapes_of
 from attnsweep.workloads.engine.lane_store import LaneStore
 from attnsweep.workloads.engine.layout import ROWS, prefixed, under
 from attnsweep.workloads.engine.objective import Objective
@@ -192,7 +193,7 @@ class Pack(Generic[P]):
             program, start = self._program_of(self._programs, optimizer), optimizer.n_updates
             if program is None:
                 return self._train_vmapped(stops, until - start)
-            program.advance(optimizer, store.rows, store.buffers, store.batches, until)
+            program.advance(store, store.batches, until)
             self._objective.n_evaluations += optimizer.n_updates - start
         return until == stops[0]
 
@@ -203,10 +204,10 @@ class Pack(Generic[P]):
 
     def _program_of(self, programs: StepPrograms, optimizer: FirstOrder) -> StepProgram | None:
         """The program that takes the next step; `None` if the engine of this shape is the vmapped one."""
-        store, batch = self._store, self._store.batch_at(optimizer.n_updates)
+        batch = self._store.batch_at(optimizer.n_updates)
         shapes = shapes_of(batch)
         if shapes not in self._known:
-            self._known[shapes] = programs.of(store.problem, optimizer, store.rows, store.buffers, batch)
+            self._known[shapes] = programs.of(self._store, batch)
         return self._known[shapes]
 
     def compile(self) -> None:
@@ -234,12 +235,15 @@ class Pack(Generic[P]):
         store = self._store
         if is_rounded(store.lanes):
             raise NoRuleError("bfloat16 is not compiled")
-        return store.problem.compiled_graph(store.optimizer, store.rows, store.buffers, store.batch_at(0))
+        return compiled_graph(store, store.batch_at(0))
 
     def step_graph(self) -> StepGraph:
-        """See `Problem.step_graph`."""
-        store = self._store
-        return store.problem.step_graph(store.optimizer, store.rows, store.buffers, store.batch_at(0))
+        """The step of one of these trainings, as blocks are computed by it.
+
+        Raises:
+            NoRuleError: If it cannot be computed for a block; it says why.
+        """
+        return step_graph(self._store, self._store.batch_at(0))
 
     def _stops(self) -> Sequence[int]:
         """The steps of the next probe and of those after it that a lane may run ahead to."""

@@ -115,7 +115,7 @@ def test_a_step_of_a_block_is_the_step_of_each_lane(name: str) -> None:
     step = pack.step_graph()
     optimizer, batch = store.optimizer, store.batch_at(5)
     assert isinstance(optimizer, FirstOrder)
-    inputs = step_inputs(optimizer, store.problem.layout, store.rows, store.buffers) | prefixed("batch", batch)
+    inputs = step_inputs(store) | prefixed("batch", batch)
     inputs[LEARNING_RATE] = optimizer.learning_rate(optimizer.settings, 5)
     numbers = prefixed(NUMBER, {name: torch.tensor([value]) for name, value in optimizer.numbers(5).items()})
     lanes_last = {
@@ -127,7 +127,7 @@ def test_a_step_of_a_block_is_the_step_of_each_lane(name: str) -> None:
     pack.advance(1)
 
     tolerance = 1e-12 if store.rows.dtype == torch.float64 else 1e-5
-    expected = step_inputs(optimizer, store.problem.layout, store.rows, store.buffers)
+    expected = step_inputs(store)
     # Adam divides a gradient by its size, so where the true gradient is 0, what it moves by is the sign of rounding.
     compared = [name for name in step.updated if not (isinstance(optimizer, Adam) and name.startswith("parameter"))]
     for name in compared:
@@ -145,7 +145,7 @@ def test_constants_of_a_loss_belong_to_its_program() -> None:
     def of(workload: Workload[Any]) -> tuple[str, Tensor]:
         store = Pack(workload, trainings_of("P", 1))._store
         assert isinstance(store.optimizer, FirstOrder)
-        found = TracedStep.of(store.problem, store.optimizer, store.rows, store.buffers, store.batch_at(0))
+        found = TracedStep.of(store, store.batch_at(0))
         examples = [each.clone() for each in found.examples]
         interpreted(found.step, examples)(examples)
         return _key(found.step.graph, found.step.inputs, found.examples), examples[0][..., 0].flatten()

@@ -10,7 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Training
-from attnsweep.workloads.engine.gradients import GradientProgram, adding
+from attnsweep.workloads.engine.gradients import GradientProgram, adding, gradient_graph
 from attnsweep.workloads.engine.layout import ROWS
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.shape_programs import Programs
@@ -43,7 +43,7 @@ def test_gradients_of_groups_are_those_of_each_lane(settings: dict[str, Any]) ->
     pack = Pack(CategoryPairs(), trainings_of(13, dtype="float64", **settings))
     pack.advance(3)
     store = pack._store
-    graph = store.problem.gradient_graph(store.rows, store.buffers, store.batch_at(0))
+    graph = gradient_graph(store, store.batch_at(0))
     assert graph.parts.number == (1 if settings.get("batch_size") == 40 else 3)
     add, batch = adding(graph), store.batch_at(0)
     program = GradientProgram(graph.parts, lambda inputs: add(*inputs))
@@ -67,10 +67,10 @@ class Normed(CategoryPairs):
 def test_operations_that_the_compiler_refuses_are_replaced() -> None:
     pack = Pack(Normed(), trainings_of(3, dtype="float64"))
     store = pack._store
-    graph = store.problem.gradient_graph(store.rows, store.buffers, {})
+    graph = gradient_graph(store, {})
     refused = {torch.ops.prims.broadcast_in_dim.default, torch.ops.prims.var.default}
     assert refused & {node.target for node in operations_of(graph.graph)}
-    add, inputs = adding(graph), GradientProgram.examples(graph, store.rows, store.buffers, {})
+    add, inputs = adding(graph), GradientProgram.examples(graph, store, {})
     assert not refused & {node.target for node in operations_of(make_fx(add)(*inputs))}
     loss, gradients = pack._objective.evaluate({ROWS: store.rows}, 0)
     found = GradientProgram(graph.parts, lambda inputs: add(*inputs)).descent(store.rows, store.buffers, {}, None)
