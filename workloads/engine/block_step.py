@@ -4,18 +4,18 @@ Axes: the tensors that an optimizer sees have the leading lane axis, here of len
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 from torch.func import grad_and_value
 
-from attnsweep.workloads.engine.contract import Batch, Workload
+from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.functional import one_lane
+from attnsweep.workloads.engine.lane_state import LaneState
 from attnsweep.workloads.engine.lanes_last import check_rules
-from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
+from attnsweep.workloads.engine.layout import ROWS, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.traces import multiplications_of, numbers_of, operations_of, traced
+from attnsweep.workloads.engine.traces import NoRuleError, multiplications_of, numbers_of, operations_of, traced
 
 PARAMETER, OPTIMIZER, SETTING, BUFFER, NUMBER, BATCH = (
     *("parameter", "optimizer", "setting", "buffer"),
@@ -56,23 +56,17 @@ class StepGraph:
         return multiplications_of(self.graph)
 
 
-def step_inputs(optimizer: FirstOrder, layout: Layout, rows: Tensor, buffers: State) -> State:
-    """The tensors (L, ...) that a step of L trainings reads besides its batch, by `<prefix>/<name>`: no copies.
-
-    Args:
-        optimizer: Theirs.
-        layout: Of their rows.
-        rows: (L, n), their parameters.
-        buffers: (L, ...).
-    """
+def step_inputs(lanes: LaneState) -> State:
+    """The tensors (L, ...) that a step reads besides its batch, by `<prefix>/<name>`: no copies."""
+    optimizer, layout = lanes.stepping, lanes.problem.layout
     settings = {field.name: getattr(optimizer.settings, field.name) for field in fields(optimizer.settings)}
-    moments = [prefixed(name, layout.views(of[ROWS])) for name, of in optimizer.moments_of({ROWS: rows}).items()]
+    moments = [prefixed(name, layout.views(of[ROWS])) for name, of in optimizer.moments_of({ROWS: lanes.rows}).items()]
     state = {"steps": optimizer.steps, "is_finite": optimizer.is_finite}
     return {
-        **prefixed(PARAMETER, layout.views(rows)),
+        **prefixed(PARAMETER, lanes.parameters),
         **prefixed(OPTIMIZER, {name: value for part in (state, *moments) for name, value in part.items()}),
         **prefixed(SETTING, {name: value for name, value in settings.items() if isinstance(value, Tensor)}),
-        **prefixed(BUFFER, buffers),
+        **prefixed(BUFFER, lanes.buffers),
     }
 
 
@@ -81,26 +75,24 @@ def has_lane_axis(name: str) -> bool:
     return name.startswith((PARAMETER, OPTIMIZER, SETTING))
 
 
-def step_graph(
-    workload: Workload[Any], template: nn.Module, optimizer: FirstOrder, inputs: State, batch: Batch
-) -> StepGraph:
+def step_graph(lanes: LaneState, batch: Batch) -> StepGraph:
     """Traces the step of one training.
 
     Args:
-        workload: The problem.
-        template: Its module.
-        optimizer: The update rule. What it leaves out is left out; its values are not read.
-        inputs: From `step_inputs`, for any number of lanes.
+        lanes: Any number of trainings. What their update rule leaves out is left out; its values are not read.
         batch: The batch (L, ...) of one step.
 
     Raises:
         NoRuleError: If the step cannot be traced, or one of its operations cannot be computed for a block.
     """
+    if not isinstance(lanes.optimizer, FirstOrder):
+        raise NoRuleError("its optimizer searches along lines, so its steps differ in length")
+    problem, optimizer, inputs = lanes.problem, lanes.optimizer, step_inputs(lanes)
     of_step = prefixed(BATCH, batch)
     numbers = {name: inputs[LEARNING_RATE].new_zeros(()) for name in prefixed(NUMBER, optimizer.numbers(0))}
     names = (*(name for name in inputs if name != LEARNING_RATE), LEARNING_RATE, *numbers, *of_step)
     updated = tuple(name for name in names if name.startswith((PARAMETER, OPTIMIZER)))
-    loss_of = one_lane(template, workload.loss)
+    loss_of = one_lane(problem.template, problem.workload.loss)
 
     def step(*values: Tensor) -> list[Tensor]:
         found = dict(zip(names, values, strict=True))

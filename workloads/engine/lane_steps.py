@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, fx
 
 from attnsweep.workloads.engine.block_step import BATCH, LEARNING_RATE, NUMBER, StepGraph, has_lane_axis, step_inputs
-from attnsweep.workloads.engine.blocks import Problem
 from attnsweep.workloads.engine.even_rows import even_rows
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.lane_memory import Bucket
-from attnsweep.workloads.engine.layout import ROWS, Layout, under
+from attnsweep.workloads.engine.lane_state import Problem
+from attnsweep.workloads.engine.layout import ROWS, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.programs import over_block
 
@@ -59,7 +59,7 @@ class VmappedStep:
             # Lanes do not mix, so the sum's gradient is each lane's own.
             (gradient,) = torch.autograd.grad(loss_L.sum(), leaf, materialize_grads=True)
             own = {ROWS: bucket.rows}
-            bucket.optimizer.take_step(own, loss_L.detach(), {ROWS: gradient}, read[LEARNING_RATE], under(NUMBER, read))
+            bucket.stepping.take_step(own, loss_L.detach(), {ROWS: gradient}, read[LEARNING_RATE], under(NUMBER, read))
 
     def store(self, bucket: Bucket) -> None:
         """Nothing: see `load`."""
@@ -89,17 +89,16 @@ class MergedStep:
 
     Args:
         programs: Of the shape.
-        layout: Of the rows.
     """
 
-    def __init__(self, programs: MergedPrograms, layout: Layout) -> None:
-        self._programs, self._layout = programs, layout
+    def __init__(self, programs: MergedPrograms) -> None:
+        self._programs = programs
         self._bucket: Bucket | None = None
         self._state: State = {}
 
     def load(self, bucket: Bucket) -> None:
         """See `LaneStep`."""
-        own = {name: value for name, value in self._state_of(bucket).items() if name != LEARNING_RATE}
+        own = {name: value for name, value in step_inputs(bucket).items() if name != LEARNING_RATE}
         if self._bucket is not bucket:
             self._bucket = bucket
             self._state = {name: _lanes_last(name, value).clone() for name, value in own.items()}
@@ -115,12 +114,9 @@ class MergedStep:
 
     def store(self, bucket: Bucket) -> None:
         """See `LaneStep`."""
-        own = self._state_of(bucket)
+        own = step_inputs(bucket)
         for name in self._programs.step.updated:
             own[name].copy_(self._state[name].squeeze(0).movedim(-1, 0))
-
-    def _state_of(self, bucket: Bucket) -> State:
-        return step_inputs(bucket.optimizer, self._layout, bucket.rows, bucket.buffers)
 
 
 def _lanes_last(name: str, value: Tensor) -> Tensor:
