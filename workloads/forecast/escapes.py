@@ -20,7 +20,6 @@ _FIRST_HORIZON = 256
 _SPACING = 1.02
 """Ratio of two probes, once they are more than a step apart: how well a time is known."""
 _ZERO = "zero"
-_MANY = 100_000
 
 
 def escape_times(
@@ -91,10 +90,7 @@ def probed(
         trainings = [replace(each, parameters=replace(each.parameters, n_steps=horizon)) for each in trainings]
     n_probes = int(np.log(horizon) / np.log(_SPACING)) + 2
     probes = np.unique(np.geomspace(1, horizon, n_probes).round().astype(np.int64))
-    pack = Pack(workload, trainings, extra_probe_steps=probes.tolist(), programs=programs)
-    while not pack.advance(_MANY):
-        pass
-    return pack.result().evidence
+    return Pack(workload, trainings, extra_probe_steps=probes.tolist(), programs=programs).train_to_end().evidence
 
 
 def _left(evidence: Evidence) -> NDArray[np.float64]:

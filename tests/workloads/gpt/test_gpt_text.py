@@ -39,10 +39,7 @@ def lanes_of(corpus: Path, n: int = 2, **values: Value) -> Lanes[GPTParameters]:
 
 
 def ended(*trainings: Training[GPTParameters]) -> PackResult:
-    pack = Pack(WORKLOAD, trainings)
-    while not pack.advance(1_000):
-        pass
-    return pack.result()
+    return Pack(WORKLOAD, trainings).train_to_end()
 
 
 def written(text: Text, part: np.ndarray) -> list[str]:
