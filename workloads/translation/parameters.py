@@ -9,6 +9,7 @@ from attnsweep.workloads.attention.attention import QK_FORMS, check_heads
 from attnsweep.workloads.attention.logit_scale import ATTENTION_SCALES
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import OPTIMIZERS, TrainingParameters, Value, parameter
+from attnsweep.workloads.prepared_files import pinned_file
 from attnsweep.workloads.translation.corpus import TRAIN
 from attnsweep.workloads.translation.grammar import LexiconSizes
 from attnsweep.workloads.translation.prepared import read_corpus
@@ -159,15 +160,7 @@ class TranslationParameters(TrainingParameters):
         if not isinstance(corpus, str) or corpus == GRAMMAR:
             return {}
         path = Path(corpus).absolute()
-        given, found = values.get("corpus_digest"), read_corpus(path).digest
-        if given not in (None, found):
-            raise SpecError(
-                "corpus_digest",
-                given=given,
-                expected=f"{found}, as {path} has",
-                fix="the file has changed since the sweep began: restore it, or begin another sweep",
-            )
-        return {"corpus": str(path), "corpus_digest": found}
+        return pinned_file(values, path, read_corpus(path))
 
     def __post_init__(self) -> None:
         self._follow_corpus()
