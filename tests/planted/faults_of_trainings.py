@@ -211,9 +211,9 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "log n on the bias too",
-        "workloads/formal_languages/attention_scale.py",
-        'attention_scale == "log_n_inv_sqrt_d")',
-        'attention_scale.startswith("log_n"))',
+        "workloads/formal_languages/encoder.py",
+        "bias_has_log_n = bool(built.has_log_n)",
+        "bias_has_log_n = weight_has_log_n",
         ("tests/workloads/formal_languages/test_encoder.py",),
     ),
     Fault(

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, pad
 
 from attnsweep.workloads.engine.initialization import DrawnByEngine
-from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root
+from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root, outside_layer_norm
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -88,19 +88,29 @@ class LayerNorm(nn.Module):
     """(x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis; epsilon inside the root.
 
     Epsilon is a buffer, so trainings of one program may differ in it. At epsilon 0 a constant vector gives `bias`.
+
+    Args:
+        d_model: D.
+        layer_norm_eps: `None` if `forward` is given an epsilon that the norms of a model share.
+        eps_inside_root: False: (x - mean) / (deviation + layer_norm_eps), see `outside_layer_norm`.
     """
 
     layer_norm_eps: Tensor
 
-    def __init__(self, d_model: int, layer_norm_eps: float = 1e-5) -> None:
+    def __init__(self, d_model: int, layer_norm_eps: float | None = 1e-5, *, eps_inside_root: bool = True) -> None:
         super().__init__()
         self.gain_D = nn.Parameter(torch.ones(d_model))
         self.bias_D = nn.Parameter(torch.zeros(d_model))
-        self.register_buffer("layer_norm_eps", torch.tensor(layer_norm_eps, dtype=torch.float64))
+        if layer_norm_eps is not None:
+            self.register_buffer("layer_norm_eps", torch.tensor(layer_norm_eps, dtype=torch.float64))
+        self._eps_inside_root = eps_inside_root
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, layer_norm_eps: Tensor | None = None) -> Tensor:
         """(..., D) of (..., D)."""
-        return fused_layer_norm(x, self.gain_D, self.bias_D, inverse_root(self.layer_norm_eps))
+        eps = self.layer_norm_eps if layer_norm_eps is None else layer_norm_eps
+        if self._eps_inside_root:
+            return fused_layer_norm(x, self.gain_D, self.bias_D, inverse_root(eps))
+        return outside_layer_norm(x, self.gain_D, self.bias_D, eps)
 
 
 class FeedForward(nn.Module):

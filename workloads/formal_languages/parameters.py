@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attnsweep.workloads.errors import SpecError
-from attnsweep.workloads.formal_languages.attention_scale import ATTENTION_SCALES
+from attnsweep.workloads.formal_languages.encoder import ENCODER_SCALES
 from attnsweep.workloads.formal_languages.language import Language
 from attnsweep.workloads.formal_languages.languages import LANGUAGES
 from attnsweep.workloads.formal_languages.tokens import REPRESENTATIONS
@@ -84,7 +84,7 @@ class FormalLanguagesParameters(TrainingParameters):
     attention_scale: str = parameter(
         "inv_sqrt_d",
         "multiplies the logits; d = width of a head, n = positions with CLS; log_n_query: the queries' input, not bias",
-        choices=ATTENTION_SCALES,
+        choices=ENCODER_SCALES,
     )
 
     variant_field: ClassVar[str | None] = "language"

@@ -1,4 +1,4 @@
-"""The file of a prepared corpus: columns `source` and `target`, words without EOS and PAD. Axes: N sentence pair, T token."""
+"""The file of a prepared corpus: its columns `source` and `target` hold words, without EOS and PAD."""
 
 from pathlib import Path
 

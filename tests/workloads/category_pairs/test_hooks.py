@@ -119,6 +119,15 @@ def test_the_sample_of_certified_trainings_does_not_depend_on_the_pack() -> None
     assert [each is not None for each in _certified(some, trainings[7:19], 0.3)] == whole[7:19]
 
 
+def test_certificates_see_the_weights_in_the_order_of_the_module() -> None:
+    """In the order of a set, the direction that Lanczos starts with would depend on the process."""
+    module = WORKLOAD.build(defaults(WORKLOAD, variant="combined", expectation="fixed_sample"))
+    names = [name for name, _ in module.named_parameters()]
+    state = dict(reversed([*module.named_parameters(), *module.named_buffers()]))
+    _, parameters = certificates.split(module, WORKLOAD.loss, state)
+    assert list(parameters) == names
+
+
 def test_a_training_that_is_not_stuck_is_not_certified() -> None:
     solved = _certificates(2, init_sigma=0.05, learning_rate=0.03)
     assert solved == [None] * 2
