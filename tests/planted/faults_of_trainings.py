@@ -197,7 +197,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "a solution of the other sign not recognized",
-        "workloads/category_pairs/heads.py",
+        "workloads/category_pairs/head_scores.py",
         "weight.flatten()).abs()",
         "weight.flatten())",
         ("tests/workloads/category_pairs/test_heads.py",),

@@ -21,7 +21,7 @@ from attnsweep.workloads.formal_languages.data import (
     training_batches,
 )
 from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderShape, default_parameters
-from attnsweep.workloads.formal_languages.heads import SCORE_NAMES, first_attention, score_heads
+from attnsweep.workloads.formal_languages.head_scores import SCORE_NAMES, first_attention, score_heads
 from attnsweep.workloads.formal_languages.identities import identities_of
 from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
 from attnsweep.workloads.identities import Identity

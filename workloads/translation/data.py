@@ -20,8 +20,8 @@ from attnsweep.workloads.translation.parameters import TranslationParameters
 
 TranslationLanes = Lanes[TranslationParameters]
 
-_BLOCK = 64
-"""Steps drawn at once; with dropout one, since its masks are much larger than the words."""
+_STEPS_AT_ONCE = 64
+"""With dropout one, since its masks are much larger than the words."""
 _EVAL_BUCKETS = 4
 
 
@@ -32,12 +32,12 @@ def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
     studied = studied_corpus(shared)
     passes = _passes(studied, shared.batch_size, shared.corpus_seed)
     turn = steps[0] // passes.steps
-    at_once = 1 if shared.dropout else _BLOCK
-    block = range(steps[0], min(steps[0] + at_once, steps[-1] + 1, (turn + 1) * passes.steps))
+    at_once = 1 if shared.dropout else _STEPS_AT_ONCE
+    here = range(steps[0], min(steps[0] + at_once, steps[-1] + 1, (turn + 1) * passes.steps))
     drawn_LN = lanes.streams.uniform("batch", (len(studied.train),), turn)
     order = _orders(_pairs(passes, lanes.device), drawn_LN)
     found = []
-    for step in block:
+    for step in here:
         bucket, used = passes.bucket_at(step)
         first = used * shared.batch_size
         pairs_LB = order[bucket][:, first : first + shared.batch_size]

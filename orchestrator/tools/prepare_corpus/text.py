@@ -24,7 +24,7 @@ from attnsweep.orchestrator.tools.prepare_corpus.rows import (
     shares,
     unknown_share,
 )
-from attnsweep.orchestrator.tools.prepare_corpus.words import Sentences, Unit, learn_vocabulary, split
+from attnsweep.orchestrator.tools.prepare_corpus.vocabulary import Sentences, Unit, learn_vocabulary, split
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.gpt.text import PART_NAMES, SPECIALS, TEXT_FILE, UNK, Text, make_text
 
