@@ -54,7 +54,7 @@ def escape_times(
     if depends_on_its_end(parameters):
         horizon = most_steps = parameters.n_steps
     while True:
-        times[waiting] = _times(workload, [trainings[lane] for lane in waiting], horizon, programs)
+        times[waiting] = _left(probed(workload, [trainings[lane] for lane in waiting], horizon, programs))
         waiting = waiting[~np.isfinite(times[waiting])]
         if waiting.size == 0 or horizon == most_steps:
             return times.reshape(len(sigmas), len(seeds))
@@ -73,13 +73,6 @@ def depends_on_its_end(parameters: TrainingParameters) -> bool:
     except UserError:
         return True
     return False
-
-
-def _times(
-    workload: Workload[Any], trainings: Sequence[Training[Any]], horizon: int, programs: StepPrograms | None
-) -> NDArray[np.float64]:
-    """(L,) the steps at which trainings leave within this horizon."""
-    return _left(probed(workload, trainings, horizon, programs))
 
 
 def probed(

@@ -134,7 +134,7 @@ def _known(studied: StudiedCorpus, bucket: Bucket, *, judges_all: bool) -> dict[
         "is_short": is_short_B,
         "is_judged": is_short_B | judges_all,
         "unigram_nats": studied.laws.unigram_nats(target_BT),
-        "bigram_nats": studied.laws.bigram_nats(target_BT),
+        "bigram_nats": studied.laws.bigram_nats(preceding(target_BT), target_BT),
     }
     gold = studied.corpus.gold
     if gold is not None:
