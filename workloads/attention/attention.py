@@ -110,7 +110,7 @@ def attended(query_BHQC: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, bias_BHQK
     return (weight_BHQK @ value_BHKE).transpose(1, 2).flatten(2), weight_BHQK
 
 
-def check_heads(d_model: int, n_heads: int, qk: str, qk_rank: int | None) -> None:
+def check_heads(d_model: int, n_heads: int, qk: str = "factored", qk_rank: int | None = None) -> None:
     """Checks that the sizes of an attention layer go together; the arguments are those of `Attention`.
 
     Raises:

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.func import grad_and_value
 
-State = dict[str, Tensor]
-"""Tensors by name."""
+from attnsweep.workloads.engine.optimizers import State
+
 Loss = Callable[[State, Tensor], tuple[Tensor, ...]]
 """A mean over texts (), and any further tensors (B, ...) with a row per text."""
 

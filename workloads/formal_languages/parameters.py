@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from attnsweep.workloads.attention.attention import check_heads
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.formal_languages.encoder import ENCODER_SCALES
 from attnsweep.workloads.formal_languages.language import Language
@@ -115,13 +116,7 @@ class FormalLanguagesParameters(TrainingParameters):
 
     def __post_init__(self) -> None:
         self._follow_epochs()
-        if self.d_model % self.n_heads:
-            raise SpecError(
-                "n_heads",
-                given=self.n_heads,
-                expected=f"a divisor of d_model={self.d_model}",
-                fix="change n_heads or d_model",
-            )
+        check_heads(self.d_model, self.n_heads)
         if self.d_model < self.of.n_position_features:
             raise SpecError(
                 "d_model",

@@ -7,7 +7,6 @@ are (outputs, inputs), as PyTorch's; identities read (inputs, outputs). Source: 
 from collections.abc import Iterator
 from typing import cast
 
-import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.engine.contract import Batch
@@ -122,8 +121,7 @@ def _gain_and_bias(norm: str) -> Layer:
 
 
 def _weights(module: nn.Module, batch: Batch) -> Tensor:
-    """(blocks, B, H, T, T)."""
-    return torch.stack(cast(GPT, module).trace(batch["token"])[1])
+    return cast(GPT, module).attention(batch["token"])
 
 
 def _by_hand(module: nn.Module, batch: Batch) -> dict[str, Tensor]:

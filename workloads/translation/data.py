@@ -85,15 +85,14 @@ def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket) -> Batch:
     }
 
 
-def part_of(batch: Batch, name: str) -> Batch:
-    """The tensors of one bucket of an evaluation batch."""
-    return {key.partition("/")[2]: value for key, value in batch.items() if key.partition("/")[0] == name}
-
-
 def parts_of(batch: Batch) -> list[Batch]:
-    """All buckets of an evaluation batch."""
-    names = dict.fromkeys(key.partition("/")[0] for key in batch if "/" in key)
-    return [part_of(batch, name) for name in names]
+    """The tensors of each bucket of an evaluation batch, by name."""
+    found: dict[str, Batch] = {}
+    for key, value in batch.items():
+        bucket, _, name = key.partition("/")
+        if name:
+            found.setdefault(bucket, {})[name] = value
+    return list(found.values())
 
 
 @functools.lru_cache(maxsize=4)
