@@ -16,7 +16,7 @@ def table_entropies(table_LVV: Tensor) -> tuple[Tensor, Tensor]:
 def chain_entropies(laws: Laws) -> tuple[Tensor, Tensor, Tensor]:
     """H(Y), H(Y | current token) and the entropy rate, (L,) in nats."""
     V = laws["next"].shape[-1]
-    joint_LVVV = (laws["pair"].unsqueeze(-1) * laws["next"]).unflatten(1, (V, V))  # type: ignore[no-untyped-call]
+    joint_LVVV = (laws["pair"].unsqueeze(-1) * laws["next"]).unflatten(1, (V, V))
     joint_LVV, one_LV = joint_LVVV.sum(1), joint_LVVV.sum((2, 3))
     given_current = _entropy(joint_LVV.flatten(1)) - _entropy(joint_LVV.sum(-1))
     return _entropy(one_LV), given_current, (laws["pair"] * _entropy(laws["next"])).sum(1)
