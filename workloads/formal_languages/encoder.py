@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.attention.attention import attended
 from attnsweep.workloads.attention.logit_scale import ATTENTION_SCALES, logit_scale
+from attnsweep.workloads.engine.initialization import Law
 from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root
-from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.formal_languages.tokens import N_SYMBOLS, Tokens
 
@@ -168,15 +168,15 @@ class Encoder(nn.Module):
         return (a_RD @ self.answer_weight_D1 + self.answer_bias_1)[:, 0], attention
 
 
-def default_parameters(module: Encoder, streams: Streams) -> State:
-    """Starting parameters (L, *shape) by name, float64, with the distributions of PyTorch's modules.
+def torchs_law(shape: EncoderShape, streams: Streams) -> Law:
+    """The distributions of PyTorch's modules.
 
     Embeddings are N(0, 1), as in `nn.Embedding`. Queries, keys and values together are Xavier-uniform with biases 0, as
     in `nn.MultiheadAttention`. Linear layers and their biases are uniform on +-1/sqrt(fan_in), as in `nn.Linear`.
     LayerNorm has gains 1 and biases 0. All layers of a training start with the same values, because
     `nn.TransformerEncoder` copies one layer.
     """
-    D, W = module.shape.d_model, module.shape.d_ffn
+    D, W = shape.d_model, shape.d_ffn
     bounds = {
         "in_weight_DE": math.sqrt(6.0 / (3 * D + D)),
         "out_weight_DD": D**-0.5,
@@ -187,18 +187,11 @@ def default_parameters(module: Encoder, streams: Streams) -> State:
         "answer_weight_D1": D**-0.5,
         "answer_bias_1": D**-0.5,
     }
-    return {
-        name: _drawn(name, value.detach().to(torch.float64), bounds, streams)
-        for name, value in module.named_parameters()
-    }
 
+    def law(name: str, shape: tuple[int, ...]) -> Tensor | None:
+        stream, own_name = f"init/{re.sub(r'^layers[.][0-9]+[.]', 'layers.', name)}", name.rpartition(".")[2]
+        if own_name == "symbol_SD":
+            return streams.normal(stream, shape)
+        return bounds[own_name] * (2.0 * streams.uniform(stream, shape) - 1.0) if own_name in bounds else None
 
-def _drawn(name: str, built: Tensor, bounds: dict[str, float], streams: Streams) -> Tensor:
-    stream = re.sub(r"^layers\.\d+\.", "layers.", f"{name}")
-    own_name = name.rpartition(".")[2]
-    shape = tuple(built.shape)
-    if own_name == "symbol_SD":
-        return streams.normal(f"init/{stream}", shape)
-    if own_name in bounds:
-        return bounds[own_name] * (2.0 * streams.uniform(f"init/{stream}", shape) - 1.0)
-    return built.expand(streams.n_lanes, *shape)
+    return law
