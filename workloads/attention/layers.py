@@ -3,10 +3,11 @@
 They are subclasses of PyTorch's where there is one, with its names and orientation: a linear layer's weight is (out,
 in). Under `init_sigma` null they start as PyTorch's layers do.
 
-Axes of one training: ... any, D model, W feed-forward, V vocabulary, R rank.
+Axes of one training: ... any, D model, W feed-forward, V vocabulary, R rank, P position.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -82,6 +83,19 @@ class Embedding(nn.Embedding, DrawnByEngine):
             return embedding(input, self.weight)
         rows_V = torch.arange(self.num_embeddings, device=input.device)
         return (input.unsqueeze(-1) == rows_V).to(self.weight.dtype) @ self.weight
+
+
+def sinusoids(longest: int, D: int) -> Tensor:
+    """(P, D) float64, encodings of positions: sin(p / 10000^(2i/D)) and cos of the same, interleaved.
+
+    Source: Vaswani et al. 2017, section 3.5.
+    """
+    position_P1 = torch.arange(longest, dtype=torch.float64).unsqueeze(1)
+    rate = torch.exp(torch.arange(0, D, 2, dtype=torch.float64) * (-math.log(10000.0) / D))
+    found = torch.zeros(longest, D, dtype=torch.float64)
+    found[:, 0::2] = torch.sin(position_P1 * rate)
+    found[:, 1::2] = torch.cos(position_P1 * rate[: D // 2])
+    return found
 
 
 class LayerNorm(nn.Module):

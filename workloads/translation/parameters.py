@@ -1,7 +1,7 @@
 """The parameters of the training of a translator."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import ClassVar
 
@@ -145,13 +145,7 @@ class TranslationParameters(TrainingParameters):
     @property
     def lexicon(self) -> LexiconSizes:
         """The sizes of the grammar's lexicon."""
-        return LexiconSizes(
-            n_nouns=self.n_nouns,
-            n_transitive_verbs=self.n_transitive_verbs,
-            n_intransitive_verbs=self.n_intransitive_verbs,
-            n_adjectives=self.n_adjectives,
-            n_names=self.n_names,
-        )
+        return LexiconSizes(**{field.name: getattr(self, field.name) for field in fields(LexiconSizes)})
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:

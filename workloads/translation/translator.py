@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
 from attnsweep.workloads.attention.attention import attended, by_head
-from attnsweep.workloads.attention.layers import LayerNorm
+from attnsweep.workloads.attention.layers import LayerNorm, sinusoids
 from attnsweep.workloads.attention.logit_scale import LogitScale, logit_scale
-from attnsweep.workloads.attention.positions import sinusoids
 from attnsweep.workloads.attention.sight import Sight
 from attnsweep.workloads.translation.dropout import masked
 
