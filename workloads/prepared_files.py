@@ -132,7 +132,7 @@ def _read(of: Format[Any], path: str, mtime_ns: int, size: int) -> Any:
     return content
 
 
-def numbers_of(table: pa.Table, column: str, words: Sequence[str], specials: tuple[str, ...]) -> pa.ListArray:
+def checked_rows(table: pa.Table, column: str, words: Sequence[str], specials: tuple[str, ...]) -> pa.ListArray:
     """The rows of a column, checked to be numbers of words; the last special stands for unknown words.
 
     Raises:
@@ -149,7 +149,7 @@ def numbers_of(table: pa.Table, column: str, words: Sequence[str], specials: tup
     return rows
 
 
-def parts_of(table: pa.Table, part_names: tuple[str, ...]) -> NDArray[np.int64]:
+def part_numbers(table: pa.Table, part_names: tuple[str, ...]) -> NDArray[np.int64]:
     """(N,) the number of each row's part.
 
     Raises:

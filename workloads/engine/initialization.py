@@ -14,7 +14,7 @@ class DrawnByEngine:
     """Marks layers that have no initialization of their own, also in a module whose other layers have one."""
 
 
-Law = Callable[[str, tuple[int, ...]], Tensor | None]
+StartingLaw = Callable[[str, tuple[int, ...]], Tensor | None]
 """Draws a parameter by its name and shape, (L, *shape) float64; `None` keeps what it was built with."""
 
 
@@ -23,7 +23,7 @@ def draw_parameters(
     init_sigma: Tensor,
     streams: Streams,
     built: Mapping[str, Tensor] | None = None,
-    law: Law | None = None,
+    law: StartingLaw | None = None,
 ) -> State:
     """Starting parameters of all lanes.
 
@@ -63,7 +63,7 @@ def draw_parameters(
     }
 
 
-def _draw(name: str, built: Tensor, init_sigma: Tensor, law: Law, streams: Streams) -> Tensor:
+def _draw(name: str, built: Tensor, init_sigma: Tensor, law: StartingLaw, streams: Streams) -> Tensor:
     shape = tuple(built.shape[1:])
     sigma, values = init_sigma.view(-1, *[1] * len(shape)), built.to(init_sigma)
     drawn = sigma * streams.normal(f"init/{name}", shape) if len(shape) >= 2 else values
@@ -73,7 +73,7 @@ def _draw(name: str, built: Tensor, init_sigma: Tensor, law: Law, streams: Strea
     return drawn.to(built.dtype).clone()
 
 
-def _default_law(owner: nn.Module, built: Tensor, has_own_L: Tensor, streams: Streams) -> Law:
+def _default_law(owner: nn.Module, built: Tensor, has_own_L: Tensor, streams: Streams) -> StartingLaw:
     """The module's own initialization if it has one, else that of PyTorch's layers."""
 
     def law(name: str, shape: tuple[int, ...]) -> Tensor | None:

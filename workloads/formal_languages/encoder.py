@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.attention.attention import attended
 from attnsweep.workloads.attention.logit_scale import ATTENTION_SCALES, logit_scale
-from attnsweep.workloads.engine.initialization import Law
+from attnsweep.workloads.engine.initialization import StartingLaw
 from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.formal_languages.tokens import N_SYMBOLS, Tokens
@@ -168,7 +168,7 @@ class Encoder(nn.Module):
         return (a_RD @ self.answer_weight_D1 + self.answer_bias_1)[:, 0], attention
 
 
-def torchs_law(shape: EncoderShape, streams: Streams) -> Law:
+def torchs_law(shape: EncoderShape, streams: Streams) -> StartingLaw:
     """The distributions of PyTorch's modules.
 
     Embeddings are N(0, 1), as in `nn.Embedding`. Queries, keys and values together are Xavier-uniform with biases 0, as

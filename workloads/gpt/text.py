@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from attnsweep.workloads.prepared_files import Format, numbers_of, parts_of
+from attnsweep.workloads.prepared_files import Format, checked_rows, part_numbers
 
 SPECIALS = ("<end>", "<unk>")
 END, UNK = range(2)
@@ -54,8 +54,8 @@ def make_text(words: tuple[str, ...], rows: pa.ListArray, is_held_out: NDArray[n
 
 
 def _assembled(table: pa.Table, words: list[str]) -> Text:
-    rows = numbers_of(table, "tokens", words, SPECIALS)
-    return make_text(tuple(words), rows, parts_of(table, PART_NAMES) == PART_NAMES.index("held_out"))
+    rows = checked_rows(table, "tokens", words, SPECIALS)
+    return make_text(tuple(words), rows, part_numbers(table, PART_NAMES) == PART_NAMES.index("held_out"))
 
 
 TEXT_FILE = Format(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.attention.sight import Sight
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.engine.initialization import Law
+from attnsweep.workloads.engine.initialization import StartingLaw
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.translation.dropout import masks_of
 from attnsweep.workloads.translation.lookup import StudiedCorpus
@@ -60,7 +60,7 @@ class TranslationModel(nn.Module):
         return sights(self.structure, batch, self.translator.scale.dtype)
 
 
-def xaviers_law(streams: Streams) -> Law:
+def xaviers_law(streams: Streams) -> StartingLaw:
     """Matrices, embeddings included, are uniform on +-sqrt(6 / (rows + columns)), as `torch.nn.init.xavier_uniform_`.
 
     Source: Glorot & Bengio 2010, equation 16.

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from attnsweep.workloads.prepared_files import Format, numbers_of, parts_of
+from attnsweep.workloads.prepared_files import Format, checked_rows, part_numbers
 from attnsweep.workloads.translation.corpus import EOS, PAD, SPECIALS, Corpus, Side, corpus_digest
 
 PART_NAMES = ("train", "valid", "test")
@@ -30,9 +30,9 @@ def make_corpus(source: Side, target: Side, part: NDArray[np.int64]) -> Corpus:
 
 def _assembled(table: pa.Table, words: dict[str, list[str]]) -> Corpus:
     source, target = (
-        make_side(tuple(words[name]), numbers_of(table, name, words[name], SPECIALS)) for name in ("source", "target")
+        make_side(tuple(words[name]), checked_rows(table, name, words[name], SPECIALS)) for name in ("source", "target")
     )
-    return make_corpus(source, target, parts_of(table, PART_NAMES))
+    return make_corpus(source, target, part_numbers(table, PART_NAMES))
 
 
 CORPUS_FILE = Format(
