@@ -1,6 +1,5 @@
 """`attnsweep prepare-corpus --unit`: one column of text for the workload `gpt`. Axis: N row."""
 
-import hashlib
 import json
 import shlex
 from dataclasses import asdict, dataclass
@@ -10,11 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from attnsweep.orchestrator.tools.prepare_corpus.output import check_out, write
+from attnsweep.orchestrator.tools.prepare_corpus.output import check_out, rows_table, sha256_of, write
 from attnsweep.orchestrator.tools.prepare_corpus.raw_text import RawRows, read_rows
 from attnsweep.orchestrator.tools.prepare_corpus.rows import (
     Reasons,
@@ -90,12 +87,7 @@ class PreparedText:
 
     def print(self, console: Console) -> None:
         """Prints the report with the next command to type."""
-        grid = Table(box=box.SIMPLE_HEAD)
-        grid.add_column("rows")
-        grid.add_column(f"{self.facts['rows']:,}", justify="right")
-        for reason, count in self.facts["dropped"].items():
-            grid.add_row(f"dropped: {reason.replace('_', ' ')}", f"{count:,}")
-        grid.add_row("kept", f"{self.facts['kept']:,}")
+        grid = rows_table(self.facts["rows"], self.facts["dropped"], self.facts["kept"])
         grid.add_row("vocabulary", f"{len(self.text.words):,}")
         for part in PART_NAMES:
             name = part.replace("_", " ")
@@ -130,10 +122,8 @@ def prepare_text(file: Path, out: Path, column: str | None, settings: TextSettin
     numbered = rows.sentences.renumber(words, UNK)
     text = make_text(words, numbered.numbers, is_held_out)
     parts = dict(zip(PART_NAMES, (numbered.filter(~is_held_out), numbered.filter(is_held_out)), strict=True))
-    with file.open("rb") as stream:
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
     facts = {
-        "origin": {"file": file.name, "sha256": sha256, "column": raw.name},
+        "origin": {"file": file.name, "sha256": sha256_of(file), "column": raw.name},
         "settings": asdict(settings),
         "rows": len(is_held_out) + sum(dropped.values()),
         "kept": len(is_held_out),
