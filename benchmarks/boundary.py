@@ -143,10 +143,7 @@ def train(points: Array, n_trainings: int, seed: int, first: int) -> Array:
     ]
     stuck: list[bool] = []
     for start in range(0, len(trainings), PACK):
-        pack = Pack(workload, trainings[start : start + PACK])
-        while not pack.advance(1000):
-            pass
-        result = pack.result()
+        result = Pack(workload, trainings[start : start + PACK]).train_to_end()
         outcome = result.at_last_probe(judged(workload, trainings[0].parameters, result.evidence).outcome)
         stuck += (np.isin(outcome, STUCK_OUTCOMES) & (result.diverged_step < 0)).tolist()
     n_stuck: Array = np.array(stuck, dtype=np.float64).reshape(len(points), n_trainings).sum(axis=1)

@@ -124,9 +124,7 @@ class _CountingPack(Pack[Any]):
 def _trained_in_a_pack(side: str, trainings: list[Training[Any]]) -> tuple[list[float], int]:
     """Their losses, and how many evaluations they took."""
     pack = _CountingPack(PAIRS, trainings, programs=Programs() if side == "compiled" else None)
-    while not pack.advance(1000):
-        pass
-    return pack.result().last("loss").tolist(), pack.lane_evaluations
+    return pack.train_to_end().last("loss").tolist(), pack.lane_evaluations
 
 
 def _trained_one_by_one(side: str, trainings: list[Training[Any]]) -> tuple[list[float], int]:

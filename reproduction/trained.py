@@ -137,9 +137,7 @@ def trained(
     programs = block_programs(workload.name) if compiled else None
     trainings = [Training(parameters, seed) for seed in seeds]
     pack = Pack(workload, trainings, extra_probe_steps=probes, programs=programs)
-    while not pack.advance(100_000):
-        pass
-    result = pack.result()
+    result = pack.train_to_end()
     outcome = result.at_last_probe(judged(workload, parameters, result.evidence).outcome)
     return Trained(pack, parameters, result, outcome)
 

@@ -29,7 +29,6 @@ from attnsweep.workloads.engine.judging import judged, least_losses
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.engine.rounding import said_of_places
 from attnsweep.workloads.errors import LabelError, SpecError, UserError
 from attnsweep.workloads.parameters import Value
@@ -197,7 +196,7 @@ def check_engine_equals_plain_pytorch(
 def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
     """Every probe of every training has a known outcome, every level a declared name, no label one of two levels that
     the loss does not tell apart, and no loss is negative unless the workload allows it."""
-    result = _trained(Pack(workload, trainings, device))
+    result = Pack(workload, trainings, device).train_to_end()
     try:
         judged(workload, trainings[0].parameters, result.evidence)
         check_near_levels(workload, trainings[0].parameters, result.evidence)
@@ -249,14 +248,8 @@ def _refusal(workload: Workload[P], name: str, value: object) -> str | None:
     return None
 
 
-def _trained(pack: Pack[P]) -> PackResult:
-    while not pack.advance(1_000):
-        pass
-    return pack.result()
-
-
 def _ends(pack: Pack[P], workload: Workload[P], trainings: Sequence[Training[P]]) -> _Ends:
-    result = _trained(pack)
+    result = pack.train_to_end()
     verdicts = judged(workload, trainings[0].parameters, result.evidence)
     return {
         **{name: result.evidence.metrics[name] for name in _LOSSES},

@@ -30,7 +30,7 @@ def outcomes_agree(device: str, size: int = 128) -> dict[str, object]:
     ]
     trainings, ends = Shape(PAIRS, settings).trainings(size), []
     for each in (device, "cpu"):
-        result = _ended(Pack(PAIRS, trainings, each))
+        result = Pack(PAIRS, trainings, each).train_to_end()
         ends.append(result.at_last_probe(judged(PAIRS, trainings[0].parameters, result.evidence).outcome))
     return {"trainings": size, "equal": int((ends[0] == ends[1]).sum())}
 
@@ -92,15 +92,9 @@ def whole_trainings_by_neighbours(device: str, n_compared: int = 4) -> dict[str,
 
         def losses(some: list[Training[Any]], workload: Workload[Any] = workload, width: int | None = width) -> Any:
             pack = Pack(workload, some, device, programs=programs_of(device, "graphs"), width=width)
-            return _ended(pack).evidence.metrics["loss"]
+            return pack.train_to_end().evidence.metrics["loss"]
 
         together = losses(trainings)
         equal = sum(losses([trainings[lane]])[0].tobytes() == together[lane].tobytes() for lane in range(n_compared))
         found[name] = {"compared": n_compared, "equal": equal, "width": width}
     return found
-
-
-def _ended(pack: Pack[Any]) -> Any:
-    while not pack.advance(1000):
-        pass
-    return pack.result()

@@ -162,7 +162,6 @@ class RowsOfPacks:
         # In one thread: others would not be told from the driver's.
         with training_settings():
             pack = Pack(self._workload, trainings)
-            while not pack.advance(1000):
-                pass
+            pack.train_to_end()
         result = pack.result()
         return result, judged(self._workload, trainings[0].parameters, result.evidence)

@@ -192,9 +192,7 @@ class _Again:
             width=self.setting.width,
             prune_at=[task.pruned_step for task in tasks],
         )
-        while not pack.advance(1):
-            pass
-        result = pack.result()
+        result = pack.train_to_end(1)
         rows = ended_rows(self.workload, tasks, pack, result.at(self.workload.probe_steps(parameters)), context)
         with_extra = Rows(
             rows.trainings, curve_rows(self.workload, tasks, result), head_rows(self.workload, tasks, result)

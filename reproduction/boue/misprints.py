@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attnsweep.reproduction.boue.models import Kept, next_logits, random_batch, random_model
-from attnsweep.workloads.attention.attention import Attention
+from attnsweep.workloads.attention.attention import Attention, by_head
 from attnsweep.workloads.attention.sight import Sight
 from attnsweep.workloads.gpt.model import GPTShape
 from attnsweep.workloads.gpt.workload import GPTWorkload
@@ -23,7 +23,7 @@ class MaskThatMultiplies(Attention):
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
         """As `Attention.attend`, but for the mask."""
-        query_BHQC = self._by_head(self.query(asking_BQD) * self.factor(sight))
+        query_BHQC = by_head(self.query(asking_BQD) * self.factor(sight), value_BHKE.shape[1])
         weight_BHQK = torch.softmax(query_BHQC @ key_BHKC.mT * (sight.bias_BQK.unsqueeze(1) == 0), -1)
         return self.out((weight_BHQK @ value_BHKE).transpose(1, 2).flatten(2)), weight_BHQK
 

@@ -203,7 +203,7 @@ def exact_parity(strength: float = 1.0, attention_scale: str = "inv_sqrt_d", cou
 
     Args:
         strength: c.
-        attention_scale: The name of a scale; see `attention_scale.query_factors`.
+        attention_scale: The name of a scale; see `encoder.ENCODER_SCALES`.
         counting: The weight with which layer 1 counts, entry (6, 2) of W_V of head 1; 1 is correct (figure 3).
     """
     encoder = blank_encoder(2, 2, 10, 3, (_POSITION, _COSINE), attention_scale)

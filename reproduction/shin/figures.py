@@ -222,7 +222,7 @@ def compare_fig3(sweep: SweepDirectory, directory: Path) -> Comparison:
         figures=save_figure(_figure_3(state, n_categories), directory, "shin-fig3"),
         notes=[
             f"c: categories, the first {n_categories} rows; p: positions. Matches are absolute correlations "
-            "(workloads/category_pairs/heads.py).",
+            "(workloads/category_pairs/head_scores.py).",
             "Solution 1 determines v on c only up to an invertible matrix, which the feed-forward part inverts. Its "
             "match with I need not be high.",
             size_note(sweep),

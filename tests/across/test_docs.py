@@ -243,9 +243,7 @@ def trained_ledger(path: Path, name: str, settings: list[dict[str, Value]]) -> L
     with LedgerWriter(directory.place, schemas_of(workload), "sha") as writer:
         for task in tasks:
             pack = Pack(workload, [task.training])
-            while not pack.advance(100):
-                pass
-            result, context = pack.result(), PackContext(name, f"{task.replicate}")
+            result, context = pack.train_to_end(), PackContext(name, f"{task.replicate}")
             verdicts = judged(workload, task.training.parameters, result.evidence)
             rows = trained_rows(workload, [task], result, verdicts, [None], context)
             curves = curve_rows(workload, [task], result)

@@ -55,15 +55,15 @@ FAULTS_OF_STARTS = (
     Fault(
         "null draws what the module has initialized",
         "workloads/engine/initialization.py",
-        "torch.where(has_own_L.view(lanes), values, default)",
-        "default",
+        "return torch.where(has_own_L.view(-1, *[1] * len(shape)), built.to(default), default)",
+        "return default",
         (f"{_CONSTRUCTION}::test_null_is_the_modules_own_initialization_under_the_trainings_generator",),
     ),
     Fault(
         "null leaves attnsweep's own layers at 0",
         "workloads/engine/initialization.py",
-        "        if not isinstance(owner, DrawnByEngine):\n            default =",
-        "        if True:\n            default =",
+        "if isinstance(owner, DrawnByEngine):",
+        "if False:",
         (f"{_CONSTRUCTION}::test_layers_of_the_engine_are_drawn_beside_layers_with_an_initialization_of_their_own",),
     ),
     Fault(

@@ -271,7 +271,7 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "rare words numbered first",
-        "orchestrator/tools/prepare_corpus/words.py",
+        "orchestrator/tools/prepare_corpus/vocabulary.py",
         "key=lambda word: numbers[word]))",
         "key=lambda word: -numbers[word]))",
         (

@@ -197,7 +197,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "a solution of the other sign not recognized",
-        "workloads/category_pairs/heads.py",
+        "workloads/category_pairs/head_scores.py",
         "weight.flatten()).abs()",
         "weight.flatten())",
         ("tests/workloads/category_pairs/test_heads.py",),
@@ -211,9 +211,9 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "log n on the bias too",
-        "workloads/formal_languages/attention_scale.py",
-        'attention_scale == "log_n_inv_sqrt_d")',
-        'attention_scale.startswith("log_n"))',
+        "workloads/formal_languages/encoder.py",
+        "bias_has_log_n = bool(built.has_log_n)",
+        "bias_has_log_n = weight_has_log_n",
         ("tests/workloads/formal_languages/test_encoder.py",),
     ),
     Fault(

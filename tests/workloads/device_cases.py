@@ -83,8 +83,7 @@ def _ended(workload: Workload[Any], trainings: list[Training[Any]], device: str)
     begun = Pack(workload, trainings, device)
     begun.advance(2)
     pack = Pack.resumed(workload, trainings, begun.checkpoint(), device)
-    while not pack.advance(1_000):
-        pass
+    pack.train_to_end()
     workload.write(*pack.final_state(np.arange(len(trainings))))
     return pack
 

@@ -6,8 +6,7 @@ of one program (epsilon, the scale of the logits) are buffers.
 
 from attnsweep.workloads.attention.attention import Attention
 from attnsweep.workloads.attention.block import TransformerBlock
-from attnsweep.workloads.attention.layers import Embedding, FeedForward, LayerNorm, Linear, LowRankLinear
-from attnsweep.workloads.attention.positions import sinusoids
+from attnsweep.workloads.attention.layers import Embedding, FeedForward, LayerNorm, Linear, LowRankLinear, sinusoids
 from attnsweep.workloads.attention.sight import Sight
 
 __all__ = [

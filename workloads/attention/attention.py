@@ -79,9 +79,8 @@ class Attention(nn.Module):
             key_BHKC, value_BHKE: Of the tokens that are read, from `keys` and `values`.
             sight: Which keys the queries see.
         """
-        query_BHQC = self._by_head(self.query(asking_BQD) * self.factor(sight))
-        weight_BHQK = torch.softmax(query_BHQC @ key_BHKC.mT + sight.bias_BQK.unsqueeze(1), dim=-1)
-        mixed_BQD = (weight_BHQK @ value_BHKE).transpose(1, 2).flatten(2)
+        query_BHQC = by_head(self.query(asking_BQD) * self.factor(sight), self._n_heads)
+        mixed_BQD, weight_BHQK = attended(query_BHQC, key_BHKC, value_BHKE, sight.bias_BQK.unsqueeze(1))
         return self.out(mixed_BQD), weight_BHQK
 
     def factor(self, sight: Sight) -> Tensor:
@@ -92,18 +91,26 @@ class Attention(nn.Module):
         """(B, H, K, C) of the tokens that are read."""
         if self.key is None:
             return x_BKD.unsqueeze(1).expand(-1, self._n_heads, -1, -1)
-        return self._by_head(self.key(x_BKD))
+        return by_head(self.key(x_BKD), self._n_heads)
 
     def values(self, x_BKD: Tensor) -> Tensor:
         """(B, H, K, E) of the tokens that are read."""
-        return self._by_head(self.value(x_BKD))
-
-    def _by_head(self, x: Tensor) -> Tensor:
-        by_head: Tensor = x.unflatten(-1, (self._n_heads, -1))
-        return by_head.transpose(1, 2)
+        return by_head(self.value(x_BKD), self._n_heads)
 
 
-def check_heads(d_model: int, n_heads: int, qk: str, qk_rank: int | None) -> None:
+def by_head(x_BTX: Tensor, n_heads: int) -> Tensor:
+    """(B, H, T, X / H) the channels of each head."""
+    heads_BTHX: Tensor = x_BTX.unflatten(-1, (n_heads, -1))
+    return heads_BTHX.transpose(1, 2)
+
+
+def attended(query_BHQC: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, bias_BHQK: Tensor) -> tuple[Tensor, Tensor]:
+    """The values mixed by softmax(Q K^t + bias), (B, Q, D), the heads side by side; and the weights (B, H, Q, K)."""
+    weight_BHQK = torch.softmax(query_BHQC @ key_BHKC.mT + bias_BHQK, dim=-1)
+    return (weight_BHQK @ value_BHKE).transpose(1, 2).flatten(2), weight_BHQK
+
+
+def check_heads(d_model: int, n_heads: int, qk: str = "factored", qk_rank: int | None = None) -> None:
     """Checks that the sizes of an attention layer go together; the arguments are those of `Attention`.
 
     Raises:

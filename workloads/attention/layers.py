@@ -3,10 +3,11 @@
 They are subclasses of PyTorch's where there is one, with its names and orientation: a linear layer's weight is (out,
 in). Under `init_sigma` null they start as PyTorch's layers do.
 
-Axes of one training: ... any, D model, W feed-forward, V vocabulary, R rank.
+Axes of one training: ... any, D model, W feed-forward, V vocabulary, R rank, P position.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, pad
 
 from attnsweep.workloads.engine.initialization import DrawnByEngine
-from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root
+from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root, outside_layer_norm
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -84,23 +85,46 @@ class Embedding(nn.Embedding, DrawnByEngine):
         return (input.unsqueeze(-1) == rows_V).to(self.weight.dtype) @ self.weight
 
 
+def sinusoids(longest: int, D: int) -> Tensor:
+    """(P, D) float64, encodings of positions: sin(p / 10000^(2i/D)) and cos of the same, interleaved.
+
+    Source: Vaswani et al. 2017, section 3.5.
+    """
+    position_P1 = torch.arange(longest, dtype=torch.float64).unsqueeze(1)
+    rate = torch.exp(torch.arange(0, D, 2, dtype=torch.float64) * (-math.log(10000.0) / D))
+    found = torch.zeros(longest, D, dtype=torch.float64)
+    found[:, 0::2] = torch.sin(position_P1 * rate)
+    found[:, 1::2] = torch.cos(position_P1 * rate[: D // 2])
+    return found
+
+
 class LayerNorm(nn.Module):
     """(x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis; epsilon inside the root.
 
     Epsilon is a buffer, so trainings of one program may differ in it. At epsilon 0 a constant vector gives `bias`.
+
+    Args:
+        d_model: D.
+        layer_norm_eps: `None` if `forward` is given an epsilon that the norms of a model share.
+        eps_inside_root: False: (x - mean) / (deviation + layer_norm_eps), see `outside_layer_norm`.
     """
 
     layer_norm_eps: Tensor
 
-    def __init__(self, d_model: int, layer_norm_eps: float = 1e-5) -> None:
+    def __init__(self, d_model: int, layer_norm_eps: float | None = 1e-5, *, eps_inside_root: bool = True) -> None:
         super().__init__()
         self.gain_D = nn.Parameter(torch.ones(d_model))
         self.bias_D = nn.Parameter(torch.zeros(d_model))
-        self.register_buffer("layer_norm_eps", torch.tensor(layer_norm_eps, dtype=torch.float64))
+        if layer_norm_eps is not None:
+            self.register_buffer("layer_norm_eps", torch.tensor(layer_norm_eps, dtype=torch.float64))
+        self._eps_inside_root = eps_inside_root
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, layer_norm_eps: Tensor | None = None) -> Tensor:
         """(..., D) of (..., D)."""
-        return fused_layer_norm(x, self.gain_D, self.bias_D, inverse_root(self.layer_norm_eps))
+        eps = self.layer_norm_eps if layer_norm_eps is None else layer_norm_eps
+        if self._eps_inside_root:
+            return fused_layer_norm(x, self.gain_D, self.bias_D, inverse_root(eps))
+        return outside_layer_norm(x, self.gain_D, self.bias_D, eps)
 
 
 class FeedForward(nn.Module):

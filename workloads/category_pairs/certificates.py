@@ -21,6 +21,8 @@ from attnsweep.workloads.diagnostics.negative_curvature import smallest_curvatur
 from attnsweep.workloads.diagnostics.objective import Objective
 from attnsweep.workloads.diagnostics.valley import RESET_STEPS, solves_after_reset
 from attnsweep.workloads.engine.contract import Batch, Certificate, Lanes
+from attnsweep.workloads.engine.functional import parted
+from attnsweep.workloads.engine.layout import selected
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.update_rules import UPDATE_RULES
 
@@ -53,17 +55,16 @@ def certify(
         chosen = np.flatnonzero(outcome == label)
         if chosen.size:
             index = torch.from_numpy(chosen).to(lanes.device)
-            rows = {key: value[index] for key, value in state.items()}
-            for position, found in zip(chosen, test(module, loss, lanes.select(index), rows), strict=True):
+            found_of_chosen = test(module, loss, lanes.select(index), selected(state, index))
+            for position, found in zip(chosen, found_of_chosen, strict=True):
                 certificates[position] = found
     return certificates
 
 
 def split(module: nn.Module, loss: Loss, state: State) -> tuple[Objective, State]:
     """The losses as a function of the parameters, and the parameters: both from a state (L, ...) with buffers."""
-    names = {name for name, _ in module.named_parameters()}
-    buffers = {name: value for name, value in state.items() if name not in names}
-    return Objective(module, loss, buffers, {}), {name: state[name] for name in names}
+    parameters, buffers = parted(module, state)
+    return Objective(module, loss, buffers, {}), parameters
 
 
 def _curves_down(
@@ -96,7 +97,7 @@ def _escapes(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters
     found = _curves_down(module, _twice_differentiable(loss), lanes, state, _SMALL_SHARE)
     undecided = torch.tensor([at for at, each in enumerate(found) if not each.agrees], device=lanes.device)
     if undecided.numel():
-        objective, parameters = split(module, loss, {name: value[undecided] for name, value in state.items()})
+        objective, parameters = split(module, loss, selected(state, undecided))
         kicked = kick_and_train(objective, parameters, lanes.select(undecided).streams)
         for at, escaped, smallest in zip(
             undecided.tolist(), kicked.escaped.tolist(), kicked.smallest.tolist(), strict=True

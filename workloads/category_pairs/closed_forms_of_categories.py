@@ -1,4 +1,4 @@
-"""System C: the population loss and its gradients by formula, for any law of categories.
+"""System C: the gradients of the population loss by formula, for any law of categories.
 
 Ours; Shin & Matzinger 2025, section 3.3, prints none of them (docs/theory.md, system C). Axes: M position, N category,
 K = M - 1 predicted position.
@@ -23,7 +23,7 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Moments:
+class Moments:
     """The letters of docs/theory.md, system C."""
 
     p_K: Tensor
@@ -39,14 +39,15 @@ class _Moments:
     e_KN: Tensor
 
 
-def _moments(task: Task) -> _Moments:
+def moments(task: Task) -> Moments:
+    """Of a task."""
     law, v_KM = task.law_N, task.v_KM
     pairs_NN = torch.outer(law, law)
     d_K = v_KM.diagonal(offset=1)
     sg_K = v_KM.sum(1) - d_K
     mean_N, target_mean_N = law @ task.q_NN, law @ task.target_NN
     centred_NN, target_centred_NN = task.q_NN - mean_N, task.target_NN - target_mean_N
-    return _Moments(
+    return Moments(
         p_K=v_KM.diagonal(),
         d_K=d_K,
         sg_K=sg_K,
@@ -61,15 +62,9 @@ def _moments(task: Task) -> _Moments:
     )
 
 
-def closed_loss(task: Task) -> Tensor:
-    """() Sum_i V* - 2 p_i C + n_i V + E e_i(t)^2."""
-    of = _moments(task)
-    return (of.target_V - 2 * of.p_K * of.C + of.n_K * of.V + of.e_KN.square() @ task.law_N).sum()
-
-
 def half_by_values(task: Task) -> Tensor:
     """(K, M) half of dL/dv_ij = 2V v_ij - 2C [j=i-1] - 2E[e_i m], j != i; dL/dv_ii = -2E[e_i D]."""
-    of = _moments(task)
+    of = moments(task)
     n_predicted, M = task.v_KM.shape
     off_own = of.V * task.v_KM - of.C * torch.eye(n_predicted, M, dtype=torch.float64)
     off_own = off_own - (of.e_KN @ (task.law_N * of.mean_N)).unsqueeze(1)
@@ -83,7 +78,7 @@ def half_by_attention(task: Task) -> Tensor:
 
     dL/dq(r,t) = 2 pi_r pi_t (-(Sum p) qt* + (Sum n) qt) - 2 pi_t Sum e_i(t)(sg_i pi_r + d_i [r=t])
     """
-    of, law = _moments(task), task.law_N
+    of, law = moments(task), task.law_N
     pairs_NN = torch.outer(law, law)
     read = torch.outer(law, of.sg_K @ of.e_KN) + torch.diag(of.d_K @ of.e_KN)
     return pairs_NN * (of.n_K.sum() * of.centred_NN - of.p_K.sum() * of.target_centred_NN) - law * read

@@ -4,14 +4,16 @@ The rules that use them: docs/outcomes.md, the full models.
 """
 
 from functools import reduce
+from typing import cast
 
 import torch
-from torch import Tensor
-from torch.func import functional_call, grad_and_value
+from torch import Tensor, nn
+from torch.func import grad_and_value
 
 from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.category_pairs.reference_levels import MATCHED, reference_predictors
 from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.engine.functional import one_lane
 
 
 def full_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
@@ -37,30 +39,18 @@ def full_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
     return measures
 
 
-class _TrainLoss(torch.nn.Module):
-    """Lets `functional_call` evaluate the training loss, and the squared error in it, as a forward pass."""
-
-    def __init__(self, model: FullModel) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self) -> tuple[Tensor, Tensor]:
-        error = self.model.mean_squared_error(self.model.text_BM)
-        return error + self.model.leaning_loss(), error
-
-
 def _train_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
     if "train_loss" in batch:
         error = batch["train_loss"] - model.leaning_loss()
         return {"train_mse": error, "train_grad_norm": batch["train_grad_norm"]}
-    objective = _TrainLoss(model)
-    parameters: dict[str, Tensor] = dict(objective.named_parameters())
 
-    def loss(values: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        result: tuple[Tensor, Tensor] = functional_call(objective, values, ())
-        return result
+    def loss_and_error(module: nn.Module, _: Batch) -> tuple[Tensor, Tensor]:
+        of = cast(FullModel, module)
+        error = of.mean_squared_error(of.text_BM)
+        return error + of.leaning_loss(), error
 
-    gradients, (_, error) = grad_and_value(loss, has_aux=True)(parameters)
+    loss = one_lane(model, loss_and_error)
+    gradients, (_, error) = grad_and_value(loss, has_aux=True)(dict(model.named_parameters()), {}, {})
     squares = torch.stack([gradient.square().sum() for gradient in gradients.values()])
     return {"train_mse": error, "train_grad_norm": squares.sum().sqrt()}
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from attnsweep.workloads.attention.layers import Linear
 from attnsweep.workloads.category_pairs.attention import (
     attend_by_category,
     attend_by_position,
@@ -28,7 +29,7 @@ TEXTS_PER_PART = {"cpu": 50}
 
 
 @dataclass(frozen=True)
-class _Sight:
+class _Rows:
     """The number of token rows that a variant's logits and values see."""
 
     logits: int
@@ -67,26 +68,26 @@ class FullModel(nn.Module):
 
     def __init__(self, parameters: CategoryPairsParameters) -> None:
         super().__init__()
-        sight = _sight(parameters)
+        rows = _rows(parameters)
         self._is_factored = parameters.is_factored
         if self._is_factored:
-            rank = parameters.qk_rank or sight.logits
-            self.k_SS = nn.Parameter(torch.zeros(rank, sight.logits))
-            self.q_SS = nn.Parameter(torch.zeros(rank, sight.logits))
+            rank = parameters.qk_rank or rows.logits
+            self.k_SS = nn.Parameter(torch.zeros(rank, rows.logits))
+            self.q_SS = nn.Parameter(torch.zeros(rank, rows.logits))
         else:
-            self.kq_SS = nn.Parameter(torch.zeros(sight.logits, sight.logits))
-        self.v_VV = nn.Parameter(torch.zeros(sight.values, sight.values))
+            self.kq_SS = nn.Parameter(torch.zeros(rows.logits, rows.logits))
+        self.v_VV = nn.Parameter(torch.zeros(rows.values, rows.values))
         self.log_scale = nn.Parameter(torch.zeros(1))
-        self.gain_V = nn.Parameter(torch.ones(sight.values))
-        self.bias_V = nn.Parameter(torch.zeros(sight.values))
-        self.first = _linear(sight.values, sight.hidden)
-        self.second = _linear(sight.hidden, 1)
+        self.gain_V = nn.Parameter(torch.ones(rows.values))
+        self.bias_V = nn.Parameter(torch.zeros(rows.values))
+        self.first = Linear(rows.values, rows.hidden)
+        self.second = Linear(rows.hidden, 1)
         N, M = parameters.n_categories, parameters.n_positions
         scale = {
             "one": 1.0,
-            "inv_sqrt_d": sight.logits**-0.5,
-            "log_n_inv_sqrt_d": math.log(M) * sight.logits**-0.5,
-            "learned": sight.logits**-0.5,
+            "inv_sqrt_d": rows.logits**-0.5,
+            "log_n_inv_sqrt_d": math.log(M) * rows.logits**-0.5,
+            "learned": rows.logits**-0.5,
         }
         for name, number in (
             ("layer_norm_eps", parameters.layer_norm_eps),
@@ -100,7 +101,7 @@ class FullModel(nn.Module):
         if self.has_sample:
             self.register_buffer("text_BM", torch.zeros(parameters.batch_size, M, dtype=torch.int64))
         if parameters.variant == "combined":
-            unwanted = unwanted_entries(parameters.flavour, N, M, sight.hidden)
+            unwanted = unwanted_entries(parameters.flavour, N, M, rows.hidden)
             self.register_buffer("unwanted_SS", unwanted.logits_SS)
             self.register_buffer("unwanted_VV", unwanted.values_SS)
             self.register_buffer("unwanted_HV", unwanted.first_HS)
@@ -223,7 +224,7 @@ _ATTEND = {
 }
 
 
-def _sight(parameters: CategoryPairsParameters) -> _Sight:
+def _rows(parameters: CategoryPairsParameters) -> _Rows:
     N, M = parameters.n_categories, parameters.n_positions
     logits, values, hidden = {
         "solution_1": (M, N, N**2),
@@ -231,15 +232,7 @@ def _sight(parameters: CategoryPairsParameters) -> _Sight:
         "solution_3": (M, N, N),
         "combined": (N + M, N + M, N + M),
     }[parameters.variant]
-    return _Sight(logits, values, parameters.hidden_width or hidden)
-
-
-def _linear(n_in: int, n_out: int) -> nn.Linear:
-    """A linear layer of zeros; the training's streams give the starting values later."""
-    layer = nn.Linear(n_in, n_out, device="meta").to_empty(device="cpu")
-    for value in layer.parameters():
-        nn.init.zeros_(value)
-    return layer
+    return _Rows(logits, values, parameters.hidden_width or hidden)
 
 
 def _centre(matrix_OS: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from attnsweep.workloads.category_pairs.certificates import certify
 from attnsweep.workloads.category_pairs.full_measures import full_measures
 from attnsweep.workloads.category_pairs.full_model import TEXTS_PER_PART, FullModel
 from attnsweep.workloads.category_pairs.full_outcomes import judge_full
-from attnsweep.workloads.category_pairs.heads import SCORE_NAMES, score_full_heads
+from attnsweep.workloads.category_pairs.head_scores import SCORE_NAMES, score_full_heads
 from attnsweep.workloads.category_pairs.identities import identities_of
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly

@@ -15,6 +15,8 @@ from attnsweep.workloads.engine.lbfgs import flattened, unflattened
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
 
+_MOST_ITERATIONS = 50
+"""Each takes one Hessian-vector product."""
 _BREAKDOWN = 1e-12
 """The Krylov space is exhausted if the next direction is shorter than this share of the largest curvature."""
 
@@ -40,18 +42,17 @@ class Curvature:
         return (self.smallest + self.error < 0) & (self.smallest < -share * self.largest)
 
 
-def smallest_curvature(objective: Objective, parameters: State, streams: Streams, n_iterations: int = 50) -> Curvature:
+def smallest_curvature(objective: Objective, parameters: State, streams: Streams) -> Curvature:
     """The direction in which the losses curve down most, or up least.
 
     Args:
         objective: Losses of L lanes, twice differentiable.
         parameters: (L, ...) the points at which to examine the Hessian.
         streams: The trainings' streams; the first direction is drawn from `lanczos/start`.
-        n_iterations: The most iterations, each one Hessian-vector product.
     """
     point = flattened(parameters)
     n_lanes, n_parameters = point.shape
-    n_iterations = min(n_iterations, n_parameters)
+    n_iterations = min(_MOST_ITERATIONS, n_parameters)
     vector = streams.normal("lanczos/start", (n_parameters,)).to(point)
     basis = point.new_zeros(n_iterations, n_lanes, n_parameters)
     products = torch.zeros_like(basis)

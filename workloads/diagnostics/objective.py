@@ -11,6 +11,7 @@ from torch.func import vmap
 
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.functional import one_lane
+from attnsweep.workloads.engine.layout import selected
 from attnsweep.workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
 
 _LOOK_STEPS = 100
@@ -37,15 +38,13 @@ class Objective:
 
     def select(self, lanes: Tensor) -> "Objective":
         """The losses of the lanes at these positions, (K,) int64."""
-        buffers, batch = ({name: value[lanes] for name, value in of.items()} for of in (self.buffers, self.batch))
-        return Objective(self._module, self._loss, buffers, batch)
+        return Objective(self._module, self._loss, selected(self.buffers, lanes), selected(self.batch, lanes))
 
     def losses(self, parameters: State, lanes: Tensor | None = None) -> Tensor:
         """(K,) losses at parameters (K, ...), differentiable; of all lanes by default."""
         buffers, batch = self.buffers, self.batch
         if lanes is not None:
-            buffers = {name: value[lanes] for name, value in buffers.items()}
-            batch = {name: value[lanes] for name, value in batch.items()}
+            buffers, batch = selected(buffers, lanes), selected(batch, lanes)
         result: Tensor = self._over_lanes(parameters, buffers, batch)
         return result
 

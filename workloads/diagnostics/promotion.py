@@ -23,7 +23,6 @@ from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 PROMOTED_DTYPE = "float64"
-_EVALUATIONS_AT_ONCE = 1000
 
 
 def can_be_promoted(parameters: TrainingParameters) -> bool:
@@ -82,9 +81,6 @@ def _ends_stuck(
         start: Where they start; their own start by default.
     """
     trainings = [Training(replace(each.parameters, dtype=dtype), each.seed) for each in lanes.trainings]
-    pack = Pack(workload, trainings, str(lanes.device), start=start)
-    while not pack.advance(_EVALUATIONS_AT_ONCE):
-        pass
-    result = pack.result()
+    result = Pack(workload, trainings, str(lanes.device), start=start).train_to_end()
     outcome = result.at_last_probe(judged(workload, trainings[0].parameters, result.evidence).outcome)
     return np.isin(outcome, STUCK_OUTCOMES) & (result.diverged_step < 0)

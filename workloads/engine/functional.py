@@ -68,6 +68,12 @@ def over_lanes(
     return padded
 
 
+def parted(module: nn.Module, state: State) -> tuple[State, State]:
+    """The parameters of a module, in its order, and the buffers, from the two in one."""
+    parameters = {name: state[name] for name, _ in module.named_parameters()}
+    return parameters, {name: value for name, value in state.items() if name not in parameters}
+
+
 class _PaddingRows(TorchFunctionMode):
     """Cuts the gradient of each training's padding row. PyTorch 2.13 cuts that of the first one of a `vmap` alone."""
 

@@ -1,7 +1,7 @@
 """The starting values of parameters: N(0, init_sigma^2) per lane, or the module's own. Axes: L lane."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,16 @@ class DrawnByEngine:
     """Marks layers that have no initialization of their own, also in a module whose other layers have one."""
 
 
+StartingLaw = Callable[[str, tuple[int, ...]], Tensor | None]
+"""Draws a parameter by its name and shape, (L, *shape) float64; `None` keeps what it was built with."""
+
+
 def draw_parameters(
-    module: nn.Module, init_sigma: Tensor, streams: Streams, built: Mapping[str, Tensor] | None = None
+    module: nn.Module,
+    init_sigma: Tensor,
+    streams: Streams,
+    built: Mapping[str, Tensor] | None = None,
+    law: StartingLaw | None = None,
 ) -> State:
     """Starting parameters of all lanes.
 
@@ -31,6 +39,7 @@ def draw_parameters(
         init_sigma: (L,) standard deviations, NaN for the module's own initialization.
         streams: The random streams of the L trainings.
         built: (L, ...) by name, what the module of each was built with; `None` if all were built as `module`.
+        law: Replaces all of this for lanes whose `init_sigma` is NaN.
 
     Returns:
         Tensors of shape (L, *shape) by parameter name. A tied parameter stands under its first name.
@@ -48,25 +57,35 @@ def draw_parameters(
         for value in (built[name] for name in owners):
             if value.dim() > 2:
                 has_own_L |= value.flatten(1).ne(0).any(1)
-    return {name: _draw(owner, name, built[name], init_sigma, has_own_L, streams) for name, owner in owners.items()}
+    return {
+        name: _draw(name, built[name], init_sigma, law or _default_law(owner, built[name], has_own_L, streams), streams)
+        for name, owner in owners.items()
+    }
 
 
-def _draw(
-    owner: nn.Module, name: str, built: Tensor, init_sigma: Tensor, has_own_L: Tensor, streams: Streams
-) -> Tensor:
+def _draw(name: str, built: Tensor, init_sigma: Tensor, law: StartingLaw, streams: Streams) -> Tensor:
     shape = tuple(built.shape[1:])
-    lanes = (-1, *[1] * len(shape))
-    sigma, values = init_sigma.view(lanes), built.to(init_sigma)
-    is_matrix = len(shape) >= 2
-    drawn = sigma * streams.normal(f"init/{name}", shape) if is_matrix else values
+    sigma, values = init_sigma.view(-1, *[1] * len(shape)), built.to(init_sigma)
+    drawn = sigma * streams.normal(f"init/{name}", shape) if len(shape) >= 2 else values
     if init_sigma.isnan().any():
-        default = values
+        default = law(name, shape)
+        drawn = torch.where(torch.isnan(sigma), values if default is None else default, drawn)
+    return drawn.to(built.dtype).clone()
+
+
+def _default_law(owner: nn.Module, built: Tensor, has_own_L: Tensor, streams: Streams) -> StartingLaw:
+    """The module's own initialization if it has one, else that of PyTorch's layers."""
+
+    def law(name: str, shape: tuple[int, ...]) -> Tensor | None:
         if isinstance(owner, nn.Embedding):
             default = streams.normal(f"init/{name}", shape)
-        elif is_matrix or isinstance(owner, nn.Linear):
+        elif len(shape) >= 2 or isinstance(owner, nn.Linear):
             fan_in = owner.in_features if isinstance(owner, nn.Linear) else shape[-1]
             default = (2.0 * streams.uniform(f"init/{name}", shape) - 1.0) / math.sqrt(fan_in)
-        if not isinstance(owner, DrawnByEngine):
-            default = torch.where(has_own_L.view(lanes), values, default)
-        drawn = torch.where(torch.isnan(sigma), default, drawn)
-    return drawn.to(built.dtype).clone()
+        else:
+            return None
+        if isinstance(owner, DrawnByEngine):
+            return default
+        return torch.where(has_own_L.view(-1, *[1] * len(shape)), built.to(default), default)
+
+    return law

@@ -147,6 +147,12 @@ class Pack(Generic[P]):
                 return self.done
         return True
 
+    def train_to_end(self, at_once: int = 1_000) -> PackResult:
+        """Trains on, so many evaluations at a time, until all trainings have ended."""
+        while not self.advance(at_once):
+            pass
+        return self.result()
+
     def prune(self, positions: Sequence[int]) -> None:
         """Ends the trainings at these positions at the probe just recorded: no step may have been taken since."""
         self._record.prune(np.asarray(positions, dtype=np.int64), self.step)

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnsweep.workloads.diagnostics.outcomes import AT_LEVEL
-from attnsweep.workloads.engine.blocks import StepPrograms
 from attnsweep.workloads.engine.contract import Evidence, Training, Workload
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.errors import UserError
@@ -20,7 +19,6 @@ _FIRST_HORIZON = 256
 _SPACING = 1.02
 """Ratio of two probes, once they are more than a step apart: how well a time is known."""
 _ZERO = "zero"
-_MANY = 100_000
 
 
 def escape_times(
@@ -29,7 +27,6 @@ def escape_times(
     sigmas: Sequence[float | None],
     seeds: Sequence[int],
     most_steps: int,
-    programs: StepPrograms | None = None,
     seconds: float = math.inf,
 ) -> NDArray[np.float64]:
     """The steps (G, S) at which trainings leave their start; infinite for those that do not within `most_steps`.
@@ -46,7 +43,6 @@ def escape_times(
         sigmas: G values of init_sigma; `None` is the framework's default.
         seeds: S seeds, the same at each sigma.
         most_steps: The longest horizon.
-        programs: Compiled steps; `None` for the vmapped engine.
         seconds: Of CPU, after which no longer horizon is begun.
     """
     trainings = [Training(replace(parameters, init_sigma=sigma), seed) for sigma in sigmas for seed in seeds]
@@ -55,7 +51,7 @@ def escape_times(
     if depends_on_its_end(parameters):
         horizon = most_steps = parameters.n_steps
     while True:
-        times[waiting] = _times(workload, [trainings[lane] for lane in waiting], horizon, programs)
+        times[waiting] = _left(_probed(workload, [trainings[lane] for lane in waiting], horizon))
         waiting = waiting[~np.isfinite(times[waiting])]
         if waiting.size == 0 or horizon == most_steps:
             return times.reshape(len(sigmas), len(seeds))
@@ -76,25 +72,13 @@ def depends_on_its_end(parameters: TrainingParameters) -> bool:
     return False
 
 
-def _times(
-    workload: Workload[Any], trainings: Sequence[Training[Any]], horizon: int, programs: StepPrograms | None
-) -> NDArray[np.float64]:
-    """(L,) the steps at which trainings leave within this horizon."""
-    return _left(probed(workload, trainings, horizon, programs))
-
-
-def probed(
-    workload: Workload[Any], trainings: Sequence[Training[Any]], horizon: int, programs: StepPrograms | None = None
-) -> Evidence:
+def _probed(workload: Workload[Any], trainings: Sequence[Training[Any]], horizon: int) -> Evidence:
     """The measurements of trainings that take so many steps, at probes that are at most 2% apart."""
     if trainings[0].parameters.n_steps != horizon:
         trainings = [replace(each, parameters=replace(each.parameters, n_steps=horizon)) for each in trainings]
     n_probes = int(np.log(horizon) / np.log(_SPACING)) + 2
     probes = np.unique(np.geomspace(1, horizon, n_probes).round().astype(np.int64))
-    pack = Pack(workload, trainings, extra_probe_steps=probes.tolist(), programs=programs)
-    while not pack.advance(_MANY):
-        pass
-    return pack.result().evidence
+    return Pack(workload, trainings, extra_probe_steps=probes.tolist()).train_to_end().evidence
 
 
 def _left(evidence: Evidence) -> NDArray[np.float64]:

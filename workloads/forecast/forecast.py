@@ -69,7 +69,7 @@ class EscapeForecast:
     """The forecast for trainings that differ in init_sigma and seed alone.
 
     Attributes:
-        orders: Of each block of parameters, at the smallest value of init_sigma; empty if there are none.
+        orders: Of each parameter of the module, at the smallest value of init_sigma; empty if there are none.
         law: How times follow init_sigma, or why no law is used, in words.
         threshold: The value of init_sigma at which norms change the orders, if there is one.
         escapes: One for each value of init_sigma, in the order given.

@@ -1,4 +1,4 @@
-"""Orders of the gradient in init_sigma where trainings start: |gradient| ~ sigma^p, a p for each block of parameters.
+"""Orders of the gradient in init_sigma where trainings start: |gradient| ~ sigma^p, a p for each parameter of a module.
 
 Axes: S seed.
 """
@@ -19,10 +19,10 @@ from attnsweep.workloads.parameters import TrainingParameters
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
-    """The order of one block.
+    """The order of one parameter of the module.
 
     Attributes:
-        parameter: The name of the parameter.
+        parameter: Its name.
         order: The median over seeds of p = log(|g(sigma)| / |g(sigma / 3)|) / log 3; `None` where all gradients are 0.
         low, high: The least and the largest p of a seed.
     """
@@ -36,7 +36,7 @@ class Order:
 def orders(
     workload: Workload[Any], parameters: TrainingParameters, sigma: float, seeds: Sequence[int]
 ) -> tuple[Order, ...]:
-    """The orders of all blocks between sigma and sigma / 3, in float64 whatever `dtype` is.
+    """The orders of all parameters between sigma and sigma / 3, in float64 whatever `dtype` is.
 
     Args:
         workload: Any whose trainings start from `init_sigma` times a normal draw.
@@ -82,7 +82,7 @@ def norm_threshold(workload: Workload[Any], parameters: TrainingParameters, seed
 
 
 def order_of(name: str, large: Tensor, small: Tensor) -> Order:
-    """The order of one block, from its gradients (S, ...) at sigma and at sigma / 3."""
+    """The order of one parameter, from its gradients (S, ...) at sigma and at sigma / 3."""
     above, below = (gradient.flatten(1).norm(dim=1) for gradient in (large, small))
     has_one = (above > 0) & (below > 0)
     if not has_one.any():

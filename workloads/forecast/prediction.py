@@ -66,12 +66,9 @@ def _buffers_of(buffers: State | None, lanes: Tensor) -> State | None:
 
 
 def _descends_plainly(parameters: TrainingParameters) -> bool:
-    if not parameters.init_sigma or parameters.gradient_clip_norm is not None:
-        return False
     plain = (parameters.optimizer, parameters.learning_rate_schedule, parameters.warmup_steps, parameters.momentum)
-    return (
-        plain == ("sgd", "constant", 0, 0.0) and parameters.gradient_clip_norm is None and bool(parameters.init_sigma)
-    )
+    is_clipped = parameters.gradient_clip_norm is not None
+    return plain == ("sgd", "constant", 0, 0.0) and not is_clipped and bool(parameters.init_sigma)
 
 
 def _scaled_by_sigma(workload: Workload[Any], training: Training[Any]) -> tuple[list[str], int]:

@@ -1,4 +1,4 @@
-"""Random strings with their labels: training batches, drawn in blocks of steps, and evaluation batches.
+"""Random strings with their labels: training batches, drawn for several steps at once, and evaluation batches.
 
 Axes: L lane, S step, B string, N position.
 """
@@ -15,7 +15,7 @@ from attnsweep.workloads.formal_languages.tokens import Tokens, count_ones, toke
 
 LanguageLanes = Lanes[FormalLanguagesParameters]
 
-_BLOCK = 64
+_STEPS_AT_ONCE = 64
 """Steps drawn at once, which spreads the fixed cost of a draw over 64 steps."""
 _LANES_AT_ONCE, _ON_A_CPU = 128, 8
 """Lanes drawn at once, which bounds the memory of long strings. A GPU takes as long for 8 as for 128."""
@@ -35,10 +35,9 @@ class Lengths(NamedTuple):
 
 def training_batches(lanes: LanguageLanes, steps: range) -> list[Batch]:
     """The strings of the first of these steps, one batch per step."""
-    block = steps[:_BLOCK]
-    drawn = _labelled(lanes, "batch", _own_lengths(lanes), lanes.shared.batch_size, block)
-    by_step = {name: value.movedim(1, 0).contiguous().unbind() for name, value in drawn.items()}
-    return [{name: values[index] for name, values in by_step.items()} for index in range(len(block))]
+    drawn = _labelled(lanes, "batch", _own_lengths(lanes), lanes.shared.batch_size, steps[:_STEPS_AT_ONCE])
+    by_step = [value.movedim(1, 0).contiguous().unbind() for value in drawn.values()]
+    return [dict(zip(drawn, values, strict=True)) for values in zip(*by_step, strict=True)]
 
 
 def evaluation_batch(lanes: LanguageLanes) -> Batch:

@@ -17,11 +17,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from attnsweep.workloads.attention.attention import attended
+from attnsweep.workloads.attention.logit_scale import ATTENTION_SCALES, logit_scale
+from attnsweep.workloads.engine.initialization import StartingLaw
 from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root
-from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
-from attnsweep.workloads.formal_languages.attention_scale import query_factors
 from attnsweep.workloads.formal_languages.tokens import N_SYMBOLS, Tokens
+
+ENCODER_SCALES = (*ATTENTION_SCALES, "log_n_query_inv_sqrt_d")
+"""Those of `logit_scale`, and that of the authors' code: a layer's input is multiplied by log(n) before it is projected
+to queries, so the queries' bias is not multiplied. Without bias it equals `log_n_inv_sqrt_d`. For a string w, code and
+paper both take n = |w| + 1: they count CLS."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +88,7 @@ class EncoderLayer(nn.Module):
 
     def forward(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
         """The layer's output, (R, D), or (B, D) of CLS only; and CLS's attention, (B, H, T)."""
-        weight_BHQT, mixed_BQD = self._attend(a_RD, setting, cls_only=cls_only)
+        mixed_BQD, weight_BHQT = self._attend(a_RD, setting, cls_only=cls_only)
         asking = a_RD.view(mixed_BQD.shape[0], -1, a_RD.shape[1])[:, 0] if cls_only else a_RD
         c = mixed_BQD.flatten(0, 1) @ self.out_weight_DD + self.out_bias_D + asking
         if self.has_layer_norm:
@@ -94,7 +100,7 @@ class EncoderLayer(nn.Module):
         return output, weight_BHQT[:, :, 0]
 
     def _attend(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
-        """Attention weights (B, H, Q, T), and the weighted sums of values, (B, Q, D)."""
+        """The mixed values (B, Q, D), and the attention weights (B, H, Q, T)."""
         B, T = setting.log_count_B11T.shape[0], setting.log_count_B11T.shape[3]
         bias_E = self.in_bias_E * setting.bias_factor_E
         projected_RE = torch.addcmul(bias_E, a_RD @ self.in_weight_DE, setting.weight_factor_E)
@@ -102,8 +108,7 @@ class EncoderLayer(nn.Module):
         query_BHQK, key_BHTK, value_BHTK = by_head.unbind()
         if cls_only:
             query_BHQK = query_BHQK[:, :, :1]
-        weight_BHQT = torch.softmax(query_BHQK @ key_BHTK.mT + setting.log_count_B11T, dim=-1)
-        return weight_BHQT, (weight_BHQT @ value_BHTK).transpose(1, 2).flatten(2)
+        return attended(query_BHQK, key_BHTK, value_BHTK, setting.log_count_B11T)
 
 
 class Encoder(nn.Module):
@@ -114,7 +119,7 @@ class Encoder(nn.Module):
         position_PD: The embeddings of position features, not trained: feature p is dimension p.
         layer_norm_eps: Added to the variance, inside the root.
         scale_E, weight_log_n_E, bias_log_n_E: Queries are scale (W_Q a + b_Q); where `weight_log_n_E` or `bias_log_n_E`
-            is true, that term is multiplied by log n (see `attention_scale`). 1 and false for keys and values.
+            is true, that term is multiplied by log n. 1 and false for keys and values.
     """
 
     position_PD: Tensor
@@ -130,13 +135,15 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(shape) for _ in range(shape.n_layers))
         self.answer_weight_D1 = nn.Parameter(torch.zeros(D, 1))
         self.answer_bias_1 = nn.Parameter(torch.zeros(1))
-        factors = query_factors(attention_scale, D // shape.n_heads)
+        built = logit_scale(attention_scale, D // shape.n_heads)
+        weight_has_log_n = attention_scale.startswith("log_n")
+        bias_has_log_n = bool(built.has_log_n)
         for name, value in (
             ("position_PD", torch.eye(shape.n_position_features, D)),
             ("layer_norm_eps", torch.tensor(layer_norm_eps, dtype=torch.float64)),
-            ("scale_E", torch.tensor([factors.scale] * D + [1.0] * (2 * D), dtype=torch.float64)),
-            ("weight_log_n_E", torch.tensor([factors.weight_has_log_n] * D + [False] * (2 * D))),
-            ("bias_log_n_E", torch.tensor([factors.bias_has_log_n] * D + [False] * (2 * D))),
+            ("scale_E", torch.tensor([float(built.scale)] * D + [1.0] * (2 * D), dtype=torch.float64)),
+            ("weight_log_n_E", torch.tensor([weight_has_log_n] * D + [False] * (2 * D))),
+            ("bias_log_n_E", torch.tensor([bias_has_log_n] * D + [False] * (2 * D))),
         ):
             self.register_buffer(name, value)
         self.shape = shape
@@ -161,15 +168,15 @@ class Encoder(nn.Module):
         return (a_RD @ self.answer_weight_D1 + self.answer_bias_1)[:, 0], attention
 
 
-def default_parameters(module: Encoder, streams: Streams) -> State:
-    """Starting parameters (L, *shape) by name, float64, with the distributions of PyTorch's modules.
+def torchs_law(shape: EncoderShape, streams: Streams) -> StartingLaw:
+    """The distributions of PyTorch's modules.
 
     Embeddings are N(0, 1), as in `nn.Embedding`. Queries, keys and values together are Xavier-uniform with biases 0, as
     in `nn.MultiheadAttention`. Linear layers and their biases are uniform on +-1/sqrt(fan_in), as in `nn.Linear`.
     LayerNorm has gains 1 and biases 0. All layers of a training start with the same values, because
     `nn.TransformerEncoder` copies one layer.
     """
-    D, W = module.shape.d_model, module.shape.d_ffn
+    D, W = shape.d_model, shape.d_ffn
     bounds = {
         "in_weight_DE": math.sqrt(6.0 / (3 * D + D)),
         "out_weight_DD": D**-0.5,
@@ -180,18 +187,11 @@ def default_parameters(module: Encoder, streams: Streams) -> State:
         "answer_weight_D1": D**-0.5,
         "answer_bias_1": D**-0.5,
     }
-    return {
-        name: _drawn(name, value.detach().to(torch.float64), bounds, streams)
-        for name, value in module.named_parameters()
-    }
 
+    def law(name: str, shape: tuple[int, ...]) -> Tensor | None:
+        stream, own_name = f"init/{re.sub(r'^layers[.][0-9]+[.]', 'layers.', name)}", name.rpartition(".")[2]
+        if own_name == "symbol_SD":
+            return streams.normal(stream, shape)
+        return bounds[own_name] * (2.0 * streams.uniform(stream, shape) - 1.0) if own_name in bounds else None
 
-def _drawn(name: str, built: Tensor, bounds: dict[str, float], streams: Streams) -> Tensor:
-    stream = re.sub(r"^layers\.\d+\.", "layers.", f"{name}")
-    own_name = name.rpartition(".")[2]
-    shape = tuple(built.shape)
-    if own_name == "symbol_SD":
-        return streams.normal(f"init/{stream}", shape)
-    if own_name in bounds:
-        return bounds[own_name] * (2.0 * streams.uniform(f"init/{stream}", shape) - 1.0)
-    return built.expand(streams.n_lanes, *shape)
+    return law

@@ -17,16 +17,14 @@ from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParam
 from attnsweep.workloads.identities import (
     AttentionRows,
     Identity,
-    KeyBias,
     Part,
     Reader,
     RedundantBias,
     RowSums,
     norm_gain,
-    queries_and_keys,
     relu_neurons,
-    values_and_output,
 )
+from attnsweep.workloads.identities.layers import attention_layer, outputs
 
 
 def identities_of(parameters: FormalLanguagesParameters) -> tuple[Identity, ...]:
@@ -35,7 +33,7 @@ def identities_of(parameters: FormalLanguagesParameters) -> tuple[Identity, ...]
     found: list[Identity] = [AttentionRows(name="attention of CLS", weights=_weights_of_cls)]
     for layer in range(parameters.n_layers):
         found += _of_attention(parameters, layer)
-        found += _of_feed_forward(parameters, layer)
+        found.append(_of_feed_forward(layer))
         if parameters.layer_norm:
             found += _of_norms(parameters, layer)
     if parameters.layer_norm:
@@ -44,26 +42,16 @@ def identities_of(parameters: FormalLanguagesParameters) -> tuple[Identity, ...]
 
 
 def _of_attention(parameters: FormalLanguagesParameters, layer: int) -> Iterator[Identity]:
-    D, n_heads = parameters.d_model, parameters.n_heads
-    weight, bias, output = _part(layer, "in_weight_DE"), _part(layer, "in_bias_E"), _part(layer, "out_weight_DD")
-    yield KeyBias(name=f"layer {layer}", key=bias[D : 2 * D], query=bias[:D])
-    yield RedundantBias(
-        name=f"the values' bias of layer {layer}",
-        bias=bias[2 * D :],
-        readers=(Reader(_part(layer, "out_bias_D"), output),),
-    )
-    K = D // n_heads
-    for head in range(n_heads):
-        name = f"layer {layer}, head {head}"
-        query, key, value = (slice(start + head * K, start + (head + 1) * K) for start in (0, D, 2 * D))
-        yield queries_and_keys(name, (weight[:, query], bias[query]), (weight[:, key], bias[key]))
-        yield values_and_output(name, (weight[:, value], bias[value]), output[head * K : (head + 1) * K])
+    D, K = parameters.d_model, parameters.d_model // parameters.n_heads
+    projection = _part(layer, "in_weight_DE"), _part(layer, "in_bias_E")
+    query, key, value = (outputs(projection, slice(start, start + D)) for start in (0, D, 2 * D))
+    out = _part(layer, "out_weight_DD"), _part(layer, "out_bias_D")
+    yield from attention_layer(f"layer {layer}", parameters.n_heads, (K, K), query=query, key=key, value=value, out=out)
 
 
-def _of_feed_forward(parameters: FormalLanguagesParameters, layer: int) -> Iterator[Identity]:
-    del parameters
+def _of_feed_forward(layer: int) -> Identity:
     first = _part(layer, "first_weight_DW"), _part(layer, "first_bias_W")
-    yield relu_neurons(f"layer {layer}", first, _part(layer, "second_weight_WD"))
+    return relu_neurons(f"layer {layer}", first, _part(layer, "second_weight_WD"))
 
 
 def _of_norms(parameters: FormalLanguagesParameters, layer: int) -> Iterator[Identity]:

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from attnsweep.workloads.attention.attention import check_heads
 from attnsweep.workloads.errors import SpecError
-from attnsweep.workloads.formal_languages.attention_scale import ATTENTION_SCALES
+from attnsweep.workloads.formal_languages.encoder import ENCODER_SCALES
 from attnsweep.workloads.formal_languages.language import Language
 from attnsweep.workloads.formal_languages.languages import LANGUAGES
 from attnsweep.workloads.formal_languages.tokens import REPRESENTATIONS
@@ -84,7 +85,7 @@ class FormalLanguagesParameters(TrainingParameters):
     attention_scale: str = parameter(
         "inv_sqrt_d",
         "multiplies the logits; d = width of a head, n = positions with CLS; log_n_query: the queries' input, not bias",
-        choices=ATTENTION_SCALES,
+        choices=ENCODER_SCALES,
     )
 
     variant_field: ClassVar[str | None] = "language"
@@ -115,13 +116,7 @@ class FormalLanguagesParameters(TrainingParameters):
 
     def __post_init__(self) -> None:
         self._follow_epochs()
-        if self.d_model % self.n_heads:
-            raise SpecError(
-                "n_heads",
-                given=self.n_heads,
-                expected=f"a divisor of d_model={self.d_model}",
-                fix="change n_heads or d_model",
-            )
+        check_heads(self.d_model, self.n_heads)
         if self.d_model < self.of.n_position_features:
             raise SpecError(
                 "d_model",

@@ -20,8 +20,8 @@ from attnsweep.workloads.formal_languages.data import (
     tokens_of,
     training_batches,
 )
-from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderShape, default_parameters
-from attnsweep.workloads.formal_languages.heads import SCORE_NAMES, first_attention, score_heads
+from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderShape, torchs_law
+from attnsweep.workloads.formal_languages.head_scores import SCORE_NAMES, first_attention, score_heads
 from attnsweep.workloads.formal_languages.identities import identities_of
 from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
 from attnsweep.workloads.identities import Identity
@@ -75,14 +75,8 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return Encoder(shape, parameters.attention_scale, parameters.layer_norm_eps)
 
     def initial(self, module: nn.Module, lanes: Lanes[FormalLanguagesParameters]) -> State:
-        sigma_L = lanes.tensor("init_sigma", torch.float64)
-        gaussian = draw_parameters(module, sigma_L.nan_to_num(0.0), lanes.streams)
-        default = default_parameters(cast(Encoder, module), lanes.streams)
-        is_default = {name: sigma_L.isnan().view(-1, *[1] * (value.dim() - 1)) for name, value in gaussian.items()}
-        return {
-            name: torch.where(is_default[name], default[name].to(value.dtype), value)
-            for name, value in gaussian.items()
-        }
+        law = torchs_law(cast(Encoder, module).shape, lanes.streams)
+        return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams, law=law)
 
     def batch(self, lanes: Lanes[FormalLanguagesParameters], step: int) -> Batch:
         return training_batches(lanes, range(step, step + 1))[0]

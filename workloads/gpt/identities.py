@@ -7,7 +7,6 @@ are (outputs, inputs), as PyTorch's; identities read (inputs, outputs). Source: 
 from collections.abc import Iterator
 from typing import cast
 
-import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.engine.contract import Batch
@@ -19,18 +18,13 @@ from attnsweep.workloads.identities import (
     ClosedForm,
     EqualSums,
     Identity,
-    KeyBias,
     Part,
-    Reader,
-    RedundantBias,
     RowSums,
     low_rank,
-    norm_gain,
-    queries_and_keys,
     relu_neurons,
     rescaling,
-    values_and_output,
 )
+from attnsweep.workloads.identities.layers import Layer, attention_layer, merged_keys, norm_before
 
 _WRITES = ("attention.out", "ffn.second")
 """The layers of a block that write to the residual stream."""
@@ -74,45 +68,19 @@ def _of_embeddings(parameters: GPTParameters) -> Iterator[Identity]:
 
 def _of_attention(parameters: GPTParameters, at: str) -> Iterator[Identity]:
     D, H = parameters.d_model, parameters.n_heads
-    query, key, value, out = (f"{at}.{name}" for name in ("query", "key", "value", "out"))
+    query, key, value, out = (_layer(f"{at}.{name}") for name in ("query", "key", "value", "out"))
     is_factored = parameters.qk == "factored"
-    if is_factored:
-        yield KeyBias(name=at, key=_bias(key), query=_bias(query))
-    yield RedundantBias(
-        name=f"the values' bias of {at}", bias=_bias(value), readers=(Reader(_bias(out), _weight(out).T),)
-    )
-    norm = f"{at}_norm"
-    readers = tuple(Reader(_bias(layer), _weight(layer).T) for layer in (query, value))
-    yield RedundantBias(name=f"the bias of {norm}", bias=Part(f"{norm}.bias_D"), readers=readers)
-    weights = [_weight(layer).T for layer in ((query, key, value) if is_factored else (query, value))]
-    if not is_factored:
-        weights += [part for head in range(H) for part in _merged_keys(query, slice(head * D, (head + 1) * D))]
-    yield norm_gain(norm, _gain_and_bias(norm), weights)
-    C = parameters.qk_rank or D // H
-    for head in range(H):
-        name, c, e = (
-            f"{at}, head {head}",
-            slice(head * C, (head + 1) * C),
-            slice(head * (D // H), (head + 1) * (D // H)),
-        )
-        if is_factored:
-            yield queries_and_keys(name, _rows(query, c), _rows(key, c))
-        yield values_and_output(name, _rows(value, e), _weight(out)[:, e].T)
-
-
-def _merged_keys(query: str, rows: slice) -> tuple[Part, Part]:
-    """What reads the tokens as keys, where their norm's output itself is the key: by channel of the key."""
-    return _weight(query)[rows], _bias(query)[rows].column
+    widths = parameters.qk_rank or D // H, D // H
+    yield from attention_layer(at, H, widths, query=query, key=key if is_factored else None, value=value, out=out)
+    readers, keys = ((query, key, value), []) if is_factored else ((query, value), merged_keys(query, H, D))
+    yield from norm_before(f"{at}_norm", _gain_and_bias(f"{at}_norm"), readers, keys)
 
 
 def _of_feed_forward(parameters: GPTParameters, at: str) -> Iterator[Identity]:
-    first, second, norm = f"{at}.ffn.first", f"{at}.ffn.second", f"{at}.ffn_norm"
+    first, norm = _layer(f"{at}.ffn.first"), f"{at}.ffn_norm"
     if parameters.activation == "relu":
-        yield relu_neurons(at, (_weight(first).T, _bias(first)), _weight(second).T)
-    yield norm_gain(norm, _gain_and_bias(norm), (_weight(first).T,))
-    yield RedundantBias(
-        name=f"the bias of {norm}", bias=Part(f"{norm}.bias_D"), readers=(Reader(_bias(first), _weight(first).T),)
-    )
+        yield relu_neurons(at, first, _layer(f"{at}.ffn.second")[0])
+    yield from norm_before(norm, _gain_and_bias(norm), (first,))
 
 
 def _of_head(parameters: GPTParameters) -> Iterator[Identity]:
@@ -120,12 +88,7 @@ def _of_head(parameters: GPTParameters) -> Iterator[Identity]:
         return
     yield RowSums(name="head.weight", part=_weight("head").T, because="softmax")
     yield RowSums(name="head.bias", part=_bias("head"), because="softmax")
-    yield norm_gain("last_norm", _gain_and_bias("last_norm"), (_weight("head").T,))
-    yield RedundantBias(
-        name="the bias of last_norm",
-        bias=Part("last_norm.bias_D"),
-        readers=(Reader(_bias("head"), _weight("head").T),),
-    )
+    yield from norm_before("last_norm", _gain_and_bias("last_norm"), (_layer("head"),))
 
 
 def _of_updates(parameters: GPTParameters) -> Iterator[Identity]:
@@ -149,18 +112,16 @@ def _bias(layer: str) -> Part:
     return Part(f"{layer}.bias")
 
 
-def _rows(layer: str, some: slice) -> tuple[Part, Part]:
-    """Some outputs of a layer: weight (inputs, r), and bias (r,)."""
-    return _weight(layer)[some].T, _bias(layer)[some]
+def _layer(name: str) -> Layer:
+    return _weight(name).T, _bias(name)
 
 
-def _gain_and_bias(norm: str) -> tuple[Part, Part]:
+def _gain_and_bias(norm: str) -> Layer:
     return Part(f"{norm}.gain_D"), Part(f"{norm}.bias_D")
 
 
 def _weights(module: nn.Module, batch: Batch) -> Tensor:
-    """(blocks, B, H, T, T)."""
-    return torch.stack(cast(GPT, module).trace(batch["token"])[1])
+    return cast(GPT, module).attention(batch["token"])
 
 
 def _by_hand(module: nn.Module, batch: Batch) -> dict[str, Tensor]:

@@ -117,6 +117,10 @@ class GPT(nn.Module):
             weights.append(weight_BHTT)
         return self.logits(x_BTD), weights
 
+    def attention(self, token_BT: Tensor) -> Tensor:
+        """(N, B, H, T, T) the attention weights of each block."""
+        return torch.stack(self.trace(token_BT)[1])
+
     def embedded(self, token_BT: Tensor, first: int = 0) -> Tensor:
         """(B, T, D) the tokens at positions `first`, `first` + 1, ..."""
         x_BTD: Tensor = self.token(token_BT)

@@ -15,6 +15,7 @@ from attnsweep.workloads.gpt.model import POSITIONS, GPTShape
 from attnsweep.workloads.gpt.tasks import TASKS
 from attnsweep.workloads.gpt.text import read_text
 from attnsweep.workloads.parameters import OPTIMIZERS, TrainingParameters, Value, parameter
+from attnsweep.workloads.prepared_files import pinned_file
 
 _N_WORDS = 4
 _OF_MODEL = (
@@ -191,18 +192,7 @@ class GPTParameters(TrainingParameters):
             return {}
         path = Path(corpus).absolute()
         text = read_text(path)
-        pinned: dict[str, Value] = {
-            "corpus": str(path),
-            "corpus_digest": text.digest,
-            "n_words": len(text.words),
-        }
-        if values.get("corpus_digest") not in (None, text.digest):
-            raise SpecError(
-                "corpus_digest",
-                given=values["corpus_digest"],
-                expected=f"{text.digest}, as {path} has",
-                fix="the file has changed since the sweep began: restore it, or begin another sweep",
-            )
+        pinned = pinned_file(values, path, text)
         if values.get("n_words", _N_WORDS) not in (_N_WORDS, len(text.words)):
             raise SpecError(
                 "n_words",
@@ -210,4 +200,4 @@ class GPTParameters(TrainingParameters):
                 expected=f"{len(text.words)}, the vocabulary of {path}",
                 fix="leave it out: it follows from the corpus",
             )
-        return pinned
+        return pinned | {"n_words": len(text.words)}

@@ -15,7 +15,7 @@ from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.gpt.data import LEVEL, evaluation_batch, training_batch
-from attnsweep.workloads.gpt.heads import score_heads
+from attnsweep.workloads.gpt.head_scores import score_heads
 from attnsweep.workloads.gpt.identities import identities_of
 from attnsweep.workloads.gpt.model import GPT, freeze_base
 from attnsweep.workloads.gpt.parameters import GPTParameters

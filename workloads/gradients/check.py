@@ -2,17 +2,19 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.programs import NoCompilerError
 from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.gradients.engines import block_gradients, vmapped_gradients
-from attnsweep.workloads.gradients.finding import ROUNDING, Finding, judged, worst
+from attnsweep.workloads.gradients.finding import ROUNDING, Finding, compared, worst
 from attnsweep.workloads.gradients.sgd_step import check_sgd_step
 from attnsweep.workloads.gradients.slopes import check_slopes
 from attnsweep.workloads.gradients.subject import Subject
 from attnsweep.workloads.identities.identity import Identity, Point, largest
 
+_ALONE = "the gradient of each training alone"
 _FUSED = "the engine's gradient is not that of the training alone: the loss mixes trainings, or an operation differs"
 
 
@@ -51,42 +53,23 @@ def check_blocks(subject: Subject, points: Sequence[Point], *, compiles: bool) -
 def _compared(check: str, subject: Subject, points: Sequence[Point], fused: State) -> Iterator[Finding]:
     """A row for each parameter: the engine's gradients (L, ...) against those of each training alone."""
     for name, of_lanes in fused.items():
-        error = worst([largest(of_lanes[lane] - at.gradients[name]) / at.scale for lane, at in enumerate(points)])
-        verdict = judged(error, ROUNDING)
-        yield Finding(
-            check=check,
-            name="the gradient of each training alone",
-            parameter=name,
-            where=subject.where,
-            error=error,
-            threshold=ROUNDING,
-            verdict=verdict,
-            message=_FUSED if verdict == "fails" else "",
-        )
+        errors = [largest(of_lanes[lane] - at.gradients[name]) / at.scale for lane, at in enumerate(points)]
+        yield compared(check, _ALONE, name, subject.where, errors, _FUSED)
 
 
 def check_identities(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
     """A row for each identity and parameter, with the worst of the trainings that declare it."""
-    errors: dict[tuple[str, str, str], list[tuple[float, Identity, Point]]] = {}
+    by_parameter: dict[tuple[str, str, str], list[tuple[float, Identity, Point]]] = {}
     for training, at in zip(subject.lanes.trainings, points, strict=True):
         for identity in subject.workload.identities(training.parameters):
-            for found in identity.errors(at):
-                key = _in_words(type(identity).__name__), identity.name, found.parameter
-                errors.setdefault(key, []).append((found.error, identity, at))
-    for (kind, name, parameter), of_trainings in errors.items():
-        error = worst([each[0] for each in of_trainings])
-        _, identity, at = next(each for each in of_trainings if each[0] is error)
-        verdict = judged(error, ROUNDING)
-        yield Finding(
-            check=kind,
-            name=name,
-            parameter=parameter,
-            where=subject.where,
-            error=error,
-            threshold=ROUNDING,
-            verdict=verdict,
-            message=identity.reason(at) if verdict == "fails" else "",
-        )
+            for each in identity.errors(at):
+                key = _in_words(type(identity).__name__), identity.name, each.parameter
+                by_parameter.setdefault(key, []).append((each.error, identity, at))
+    for (kind, name, parameter), of_trainings in by_parameter.items():
+        errors = [each[0] for each in of_trainings]
+        _, identity, at = of_trainings[errors.index(worst(errors))]
+        found = compared(kind, name, parameter, subject.where, errors, "")
+        yield replace(found, message=identity.reason(at)) if found.verdict == "fails" else found
 
 
 def _in_words(name: str) -> str:
@@ -97,7 +80,7 @@ def _in_words(name: str) -> str:
 def _skipped(check: str, subject: Subject, why: str) -> Finding:
     return Finding(
         check=check,
-        name="the gradient of each training alone",
+        name=_ALONE,
         parameter="all",
         where=subject.where,
         error=None,

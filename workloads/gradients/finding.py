@@ -45,6 +45,22 @@ def judged(error: float, threshold: float) -> Verdict:
     return "holds" if error <= threshold else "fails"
 
 
+def compared(check: str, name: str, parameter: str, where: str, errors: Sequence[float], reason: str) -> Finding:
+    """The row of what is equal but for rounding, with the worst of some errors; the reason is said of a failure."""
+    error = worst(errors)
+    verdict = judged(error, ROUNDING)
+    return Finding(
+        check=check,
+        name=name,
+        parameter=parameter,
+        where=where,
+        error=error,
+        threshold=ROUNDING,
+        verdict=verdict,
+        message=reason if verdict == "fails" else "",
+    )
+
+
 def worst(errors: Sequence[float]) -> float:
     """The largest; the first NaN if there is one."""
     return next((error for error in errors if error != error), max(errors))

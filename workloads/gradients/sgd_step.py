@@ -9,7 +9,7 @@ from torch import Tensor
 from attnsweep.workloads.engine.first_order import Sgd
 from attnsweep.workloads.engine.optimizers import Settings, State
 from attnsweep.workloads.gradients.engines import vmapped_gradients
-from attnsweep.workloads.gradients.finding import ROUNDING, Finding, judged, worst
+from attnsweep.workloads.gradients.finding import Finding, compared
 from attnsweep.workloads.gradients.subject import Subject
 from attnsweep.workloads.identities.identity import Conserved, Point, largest
 
@@ -40,18 +40,7 @@ def check_sgd_step(subject: Subject, points: Sequence[Point]) -> Iterator[Findin
                 predicted = each.conserved(old) + rate[lane] ** 2 * each.moved(gradients)
                 errors.setdefault(each.quantity, []).append(largest(each.conserved(new) - predicted))
     for quantity, of_trainings in errors.items():
-        error = worst(of_trainings)
-        verdict = judged(error, ROUNDING)
-        yield Finding(
-            check="sgd step",
-            name="what the gradient predicts",
-            parameter=quantity,
-            where=subject.where,
-            error=error,
-            threshold=ROUNDING,
-            verdict=verdict,
-            message=_MOVED if verdict == "fails" else "",
-        )
+        yield compared("sgd step", "what the gradient predicts", quantity, subject.where, of_trainings, _MOVED)
 
 
 def _stepped(subject: Subject, rate: Sequence[float]) -> State:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.layout import selected
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.starting_state import starting_state
@@ -45,9 +46,7 @@ class Subject:
 
     def select(self, lanes: Tensor) -> "Subject":
         """The trainings at these positions, (K,) int64."""
-        weights, buffers, batch = (
-            {name: value[lanes] for name, value in each.items()} for each in (self.weights, self.buffers, self.batch)
-        )
+        weights, buffers, batch = (selected(each, lanes) for each in (self.weights, self.buffers, self.batch))
         return replace(self, lanes=self.lanes.select(lanes), weights=weights, buffers=buffers, batch=batch)
 
     def points(self) -> list[Point]:

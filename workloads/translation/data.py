@@ -20,8 +20,8 @@ from attnsweep.workloads.translation.parameters import TranslationParameters
 
 TranslationLanes = Lanes[TranslationParameters]
 
-_BLOCK = 64
-"""Steps drawn at once; with dropout one, since its masks are much larger than the words."""
+_STEPS_AT_ONCE = 64
+"""With dropout one, since its masks are much larger than the words."""
 _EVAL_BUCKETS = 4
 
 
@@ -32,12 +32,12 @@ def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
     studied = studied_corpus(shared)
     passes = _passes(studied, shared.batch_size, shared.corpus_seed)
     turn = steps[0] // passes.steps
-    at_once = 1 if shared.dropout else _BLOCK
-    block = range(steps[0], min(steps[0] + at_once, steps[-1] + 1, (turn + 1) * passes.steps))
+    at_once = 1 if shared.dropout else _STEPS_AT_ONCE
+    here = range(steps[0], min(steps[0] + at_once, steps[-1] + 1, (turn + 1) * passes.steps))
     drawn_LN = lanes.streams.uniform("batch", (len(studied.train),), turn)
     order = _orders(_pairs(passes, lanes.device), drawn_LN)
     found = []
-    for step in block:
+    for step in here:
         bucket, used = passes.bucket_at(step)
         first = used * shared.batch_size
         pairs_LB = order[bucket][:, first : first + shared.batch_size]
@@ -85,15 +85,14 @@ def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket) -> Batch:
     }
 
 
-def part_of(batch: Batch, name: str) -> Batch:
-    """The tensors of one bucket of an evaluation batch."""
-    return {key.partition("/")[2]: value for key, value in batch.items() if key.partition("/")[0] == name}
-
-
 def parts_of(batch: Batch) -> list[Batch]:
-    """All buckets of an evaluation batch."""
-    names = dict.fromkeys(key.partition("/")[0] for key in batch if "/" in key)
-    return [part_of(batch, name) for name in names]
+    """The tensors of each bucket of an evaluation batch, by name."""
+    found: dict[str, Batch] = {}
+    for key, value in batch.items():
+        bucket, _, name = key.partition("/")
+        if name:
+            found.setdefault(bucket, {})[name] = value
+    return list(found.values())
 
 
 @functools.lru_cache(maxsize=4)
@@ -134,7 +133,7 @@ def _known(studied: StudiedCorpus, bucket: Bucket, *, judges_all: bool) -> dict[
         "is_short": is_short_B,
         "is_judged": is_short_B | judges_all,
         "unigram_nats": studied.laws.unigram_nats(target_BT),
-        "bigram_nats": studied.laws.bigram_nats(target_BT),
+        "bigram_nats": studied.laws.bigram_nats(preceding(target_BT), target_BT),
     }
     gold = studied.corpus.gold
     if gold is not None:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from attnsweep.workloads.diagnostics.ngrams import CountedLaws
 from attnsweep.workloads.translation.corpus import SPECIALS, TRAIN, UNK, Corpus
 from attnsweep.workloads.translation.grammar import grammar_corpus
-from attnsweep.workloads.translation.losses import ReferenceLaws
+from attnsweep.workloads.translation.losses import counted_laws
 from attnsweep.workloads.translation.parameters import TranslationParameters
 from attnsweep.workloads.translation.prepared import read_corpus
 
@@ -37,7 +38,7 @@ class StudiedCorpus:
     is_short: NDArray[np.bool_]
     source_rarity: NDArray[np.int64]
     target_rarity: NDArray[np.int64]
-    laws: ReferenceLaws
+    laws: CountedLaws
 
     def held_out(self, part: int, most: int) -> NDArray[np.int64]:
         """The indices of the first `most` pairs of a part, or of all if it has fewer."""
@@ -74,7 +75,7 @@ def _studied(corpus: Corpus, n_sentences: int, train_on: str) -> StudiedCorpus:
         is_short=is_short,
         source_rarity=_rarity(len(corpus.source.words)),
         target_rarity=_rarity(len(corpus.target.words)),
-        laws=ReferenceLaws(corpus.target, train),
+        laws=counted_laws(corpus.target, train),
     )
 
 

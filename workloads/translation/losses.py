@@ -59,26 +59,11 @@ def _mean(value_BT: Tensor, counts_BT: Tensor) -> Tensor:
     return (value_BT * counts_BT).sum() / counts_BT.sum()
 
 
-class ReferenceLaws:
-    """Unigram and bigram law of a language, counted on some sentences.
-
-    Args:
-        side: The language.
-        sentences: (n,) indices of the sentences counted.
-    """
-
-    def __init__(self, side: Side, sentences: NDArray[np.int64]) -> None:
-        tokens = side.tokens[sentences]
-        is_token = np.arange(tokens.shape[1]) < side.lengths[sentences, None]
-        self._laws = CountedLaws(preceding(tokens)[is_token], tokens[is_token], len(side.words))
-
-    def unigram_nats(self, tokens_NT: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(N, T) -log p of each token under the unigram law."""
-        return self._laws.unigram_nats(tokens_NT)
-
-    def bigram_nats(self, tokens_NT: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(N, T) -log p of each token given the one before it; SOS comes before the first."""
-        return self._laws.bigram_nats(preceding(tokens_NT), tokens_NT)
+def counted_laws(side: Side, sentences: NDArray[np.int64]) -> CountedLaws:
+    """The unigram and bigram law of a language, counted on some of its sentences, (n,) their numbers."""
+    tokens = side.tokens[sentences]
+    is_token = np.arange(tokens.shape[1]) < side.lengths[sentences, None]
+    return CountedLaws(preceding(tokens)[is_token], tokens[is_token], len(side.words))
 
 
 def preceding(tokens_NT: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""The module that is trained (translator, attention structure, label smoothing), and its starting parameters.
+"""The module that is trained (translator, attention structure, label smoothing), and the law that it starts by.
 
 Axes: L lane, B sentence, T target token, V word, H head, Q query token, K key token.
 """
@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.attention.sight import Sight
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.engine.initialization import draw_parameters
-from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.initialization import StartingLaw
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.translation.dropout import masks_of
 from attnsweep.workloads.translation.lookup import StudiedCorpus
@@ -61,26 +60,15 @@ class TranslationModel(nn.Module):
         return sights(self.structure, batch, self.translator.scale.dtype)
 
 
-def starting_parameters(module: nn.Module, init_sigma_L: Tensor, streams: Streams) -> State:
-    """Starting parameters (L, ...) by name. Biases are 0 and layer-norm gains 1.
+def xaviers_law(streams: Streams) -> StartingLaw:
+    """Matrices, embeddings included, are uniform on +-sqrt(6 / (rows + columns)), as `torch.nn.init.xavier_uniform_`.
 
-    Matrices, embeddings included, are N(0, init_sigma^2) if `init_sigma` is given, else uniform on
-    +-sqrt(6 / (rows + columns)), as `torch.nn.init.xavier_uniform_`. Source: Glorot & Bengio 2010, equation 16.
-
-    Args:
-        module: The module of ONE training.
-        init_sigma_L: (L,) standard deviations, NaN for Xavier's law.
-        streams: The random streams of the trainings.
+    Source: Glorot & Bengio 2010, equation 16.
     """
-    gaussian = draw_parameters(module, init_sigma_L.nan_to_num(0.0), streams)
-    if not init_sigma_L.isnan().any():
-        return gaussian
-    found = {}
-    for name, built in module.named_parameters():
-        value = gaussian[name]
-        if built.dim() >= 2:
-            bound = math.sqrt(6.0 / (built.shape[0] + built.shape[1]))
-            uniform = bound * (2.0 * streams.uniform(f"init/{name}", tuple(built.shape)) - 1.0)
-            value = torch.where(init_sigma_L.isnan().view(-1, 1, 1), uniform.to(value.dtype), value)
-        found[name] = value
-    return found
+
+    def law(name: str, shape: tuple[int, ...]) -> Tensor | None:
+        if len(shape) < 2:
+            return None
+        return math.sqrt(6.0 / (shape[0] + shape[1])) * (2.0 * streams.uniform(f"init/{name}", shape) - 1.0)
+
+    return law

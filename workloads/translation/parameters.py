@@ -1,7 +1,7 @@
 """The parameters of the training of a translator."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import ClassVar
 
@@ -9,6 +9,7 @@ from attnsweep.workloads.attention.attention import QK_FORMS, check_heads
 from attnsweep.workloads.attention.logit_scale import ATTENTION_SCALES
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import OPTIMIZERS, TrainingParameters, Value, parameter
+from attnsweep.workloads.prepared_files import pinned_file
 from attnsweep.workloads.translation.corpus import TRAIN
 from attnsweep.workloads.translation.grammar import LexiconSizes
 from attnsweep.workloads.translation.prepared import read_corpus
@@ -144,13 +145,7 @@ class TranslationParameters(TrainingParameters):
     @property
     def lexicon(self) -> LexiconSizes:
         """The sizes of the grammar's lexicon."""
-        return LexiconSizes(
-            n_nouns=self.n_nouns,
-            n_transitive_verbs=self.n_transitive_verbs,
-            n_intransitive_verbs=self.n_intransitive_verbs,
-            n_adjectives=self.n_adjectives,
-            n_names=self.n_names,
-        )
+        return LexiconSizes(**{field.name: getattr(self, field.name) for field in fields(LexiconSizes)})
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
@@ -159,15 +154,7 @@ class TranslationParameters(TrainingParameters):
         if not isinstance(corpus, str) or corpus == GRAMMAR:
             return {}
         path = Path(corpus).absolute()
-        given, found = values.get("corpus_digest"), read_corpus(path).digest
-        if given not in (None, found):
-            raise SpecError(
-                "corpus_digest",
-                given=given,
-                expected=f"{found}, as {path} has",
-                fix="the file has changed since the sweep began: restore it, or begin another sweep",
-            )
-        return {"corpus": str(path), "corpus_digest": found}
+        return pinned_file(values, path, read_corpus(path))
 
     def __post_init__(self) -> None:
         self._follow_corpus()

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
+from attnsweep.workloads.attention.attention import attended, by_head
+from attnsweep.workloads.attention.layers import LayerNorm, sinusoids
 from attnsweep.workloads.attention.logit_scale import LogitScale, logit_scale
-from attnsweep.workloads.attention.positions import sinusoids
 from attnsweep.workloads.attention.sight import Sight
-from attnsweep.workloads.engine.layer_norm import fused_layer_norm, inverse_root, outside_layer_norm
 from attnsweep.workloads.translation.dropout import masked
 
 Sights = Mapping[str, Sight]
@@ -74,20 +74,6 @@ class TranslatorShape:
         return 0 if self.qk == "merged" else self.n_heads * self.key_width
 
 
-class LayerNorm(nn.Module):
-    """The gain and bias of a layer normalization; epsilon is an argument, because trainings differ in it."""
-
-    def __init__(self, d_model: int, *, eps_inside_root: bool) -> None:
-        super().__init__()
-        self.gain_D = nn.Parameter(torch.ones(d_model))
-        self.bias_D = nn.Parameter(torch.zeros(d_model))
-        self._normalize = fused_layer_norm if eps_inside_root else outside_layer_norm
-
-    def forward(self, x_RD: Tensor, eps: Tensor) -> Tensor:
-        """`eps`: as `Translator.norm_eps` gives it."""
-        return self._normalize(x_RD, self.gain_D, self.bias_D, eps)
-
-
 class Attention(nn.Module):
     """Multi-head attention. Keys and values come from the queries' own rows (self-attention) or from others (cross).
 
@@ -121,15 +107,15 @@ class Attention(nn.Module):
         key_value_RE = torch.addmm(self.key_value_bias_E, asked_RD, self.key_value_weight_DE)
         key_value_BKE = pad(key_value_RE.view(B, n_keys, -1), (0, 0, 0, filled))
         key, value = key_value_BKE.split(self._widths, dim=-1)
-        query_BHQC, value_BHKC = self._by_head(query.view(B, Q, -1)), self._by_head(value)
-        key_BHKC = self._by_head(key) if key.shape[-1] else pad(asked_RD.view(B, 1, n_keys, -1), (0, 0, 0, filled))
-        logit_BHQK = query_BHQC @ key_BHKC.mT + pad(sight.bias_BQK, (0, filled), value=-torch.inf).unsqueeze(1)
-        weight_BHQK = torch.softmax(logit_BHQK, dim=-1)
-        mixed_RD = (weight_BHQK @ value_BHKC).transpose(1, 2).reshape(B * Q, -1)
-        return torch.addmm(self.out_bias_D, mixed_RD, self.out_weight_DD), weight_BHQK[..., :n_keys]
-
-    def _by_head(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self._n_heads, -1).transpose(1, 2)
+        query_BHQC, value_BHKC = by_head(query.view(B, Q, -1), self._n_heads), by_head(value, self._n_heads)
+        if key.shape[-1]:
+            key_BHKC = by_head(key, self._n_heads)
+        else:
+            key_BHKC = pad(asked_RD.view(B, 1, n_keys, -1), (0, 0, 0, filled))
+        bias_B1QK = pad(sight.bias_BQK, (0, filled), value=-torch.inf).unsqueeze(1)
+        mixed_BQD, weight_BHQK = attended(query_BHQC, key_BHKC, value_BHKC, bias_B1QK)
+        out_RD = torch.addmm(self.out_bias_D, mixed_BQD.flatten(0, 1), self.out_weight_DD)
+        return out_RD, weight_BHQK[..., :n_keys]
 
 
 class FeedForward(nn.Module):
@@ -177,7 +163,8 @@ class Translator(nn.Module):
         self.encoder_ffn = FeedForward(shape)
         self.decoder_ffn = FeedForward(shape)
         norms = ("encoder_self", "encoder_ffn", "encoder_end", "decoder_self", "cross", "decoder_ffn", "decoder_end")
-        self.norms = nn.ModuleDict({name: LayerNorm(D, eps_inside_root=shape.eps_inside_root) for name in norms})
+        convention = shape.eps_inside_root
+        self.norms = nn.ModuleDict({name: LayerNorm(D, None, eps_inside_root=convention) for name in norms})
         self.word_weight_DV = nn.Parameter(torch.zeros(D, shape.n_target_words))
         self.word_bias_V = nn.Parameter(torch.zeros(shape.n_target_words))
         built = logit_scale(attention_scale, shape.value_width if shape.qk == "merged" else shape.key_width)
@@ -198,10 +185,9 @@ class Translator(nn.Module):
             sights: The sight of each of `LAYERS`.
             masks: Those of dropout, by site: see `dropout`.
         """
-        eps = self._norm_eps()
         x_RD, _ = self._attended(source_BS, target_BT, sights, masks)
-        x_RD = x_RD + masked(self.decoder_ffn(self.norms["decoder_ffn"](x_RD, eps)), masks, "decoder_ffn")
-        logit_RV = torch.addmm(self.word_bias_V, self.norms["decoder_end"](x_RD, eps), self.word_weight_DV)
+        x_RD = x_RD + masked(self.decoder_ffn(self._normal("decoder_ffn", x_RD)), masks, "decoder_ffn")
+        logit_RV = torch.addmm(self.word_bias_V, self._normal("decoder_end", x_RD), self.word_weight_DV)
         return logit_RV.view(*target_BT.shape, -1)
 
     def attention(
@@ -214,29 +200,29 @@ class Translator(nn.Module):
         self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The decoder's rows after its last attention, (R, D), and the attention weights of all layers."""
-        eps, scale = self._norm_eps(), LogitScale(self.scale, self.has_log_n)
+        scale = LogitScale(self.scale, self.has_log_n)
         memory_RD, encoder_weight = self._encoded(source_BS, sights["encoder_self"], scale, masks)
         x_RD = masked(self._embedded(target_BT, self.target_embedding_VD), masks, "target")
-        normal_RD = self.norms["decoder_self"](x_RD, eps)
+        normal_RD = self._normal("decoder_self", x_RD)
         given_RD, self_weight = self.decoder_self(normal_RD, normal_RD, sights["decoder_self"], scale)
         x_RD = x_RD + masked(given_RD, masks, "decoder_self")
-        given_RD, cross_weight = self.cross(self.norms["cross"](x_RD, eps), memory_RD, sights["cross"], scale)
+        given_RD, cross_weight = self.cross(self._normal("cross", x_RD), memory_RD, sights["cross"], scale)
         x_RD = x_RD + masked(given_RD, masks, "cross")
         return x_RD, {"encoder_self": encoder_weight, "decoder_self": self_weight, "cross": cross_weight}
 
     def _encoded(self, source_BS: Tensor, sight: Sight, scale: LogitScale, masks: Masks) -> tuple[Tensor, Tensor]:
-        eps = self._norm_eps()
         x_RD = masked(self._embedded(source_BS, self.source_embedding_VD), masks, "source")
-        normal_RD = self.norms["encoder_self"](x_RD, eps)
+        normal_RD = self._normal("encoder_self", x_RD)
         given_RD, weight = self.encoder_self(normal_RD, normal_RD, sight, scale)
         x_RD = x_RD + masked(given_RD, masks, "encoder_self")
-        x_RD = x_RD + masked(self.encoder_ffn(self.norms["encoder_ffn"](x_RD, eps)), masks, "encoder_ffn")
-        return self.norms["encoder_end"](x_RD, eps), weight
+        x_RD = x_RD + masked(self.encoder_ffn(self._normal("encoder_ffn", x_RD)), masks, "encoder_ffn")
+        return self._normal("encoder_end", x_RD), weight
 
     def _embedded(self, tokens_BT: Tensor, words_VD: Tensor) -> Tensor:
         D = words_VD.shape[1]
         x_BTD = embedding(tokens_BT, words_VD) * math.sqrt(D) + self.position_PD[: tokens_BT.shape[1]]
         return x_BTD.view(-1, D)
 
-    def _norm_eps(self) -> Tensor:
-        return inverse_root(self.layer_norm_eps) if self.shape.eps_inside_root else self.layer_norm_eps
+    def _normal(self, norm: str, x_RD: Tensor) -> Tensor:
+        normal_RD: Tensor = self.norms[norm](x_RD, self.layer_norm_eps)
+        return normal_RD

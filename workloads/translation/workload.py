@@ -9,15 +9,16 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.diagnostics import outcomes
 from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Verdicts, Workload, Written
+from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.identities import Identity
 from attnsweep.workloads.translation.corpus import PAD
 from attnsweep.workloads.translation.data import evaluation_batch, parts_of, training_batches
-from attnsweep.workloads.translation.heads import SCORE_NAMES, score_heads
+from attnsweep.workloads.translation.head_scores import SCORE_NAMES, score_heads
 from attnsweep.workloads.translation.identities import identities_of
 from attnsweep.workloads.translation.lookup import studied_corpus
 from attnsweep.workloads.translation.losses import mean_over, smoothed_loss, smoothed_nats, word_nats
-from attnsweep.workloads.translation.model import TranslationModel, starting_parameters
+from attnsweep.workloads.translation.model import TranslationModel, xaviers_law
 from attnsweep.workloads.translation.parameters import TranslationParameters
 from attnsweep.workloads.translation.translator import LAYERS
 from attnsweep.workloads.translation.writing import write
@@ -62,7 +63,8 @@ class Translation(Workload[TranslationParameters]):
         return TranslationModel(parameters, studied_corpus(parameters))
 
     def initial(self, module: nn.Module, lanes: Lanes[TranslationParameters]) -> State:
-        return starting_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams)
+        sigma_L = lanes.tensor("init_sigma", torch.float64)
+        return draw_parameters(module, sigma_L, lanes.streams, law=xaviers_law(lanes.streams))
 
     def batch(self, lanes: Lanes[TranslationParameters], step: int) -> Batch:
         return training_batches(lanes, range(step, step + 1))[0]

@@ -85,9 +85,7 @@ def _trained(device: str, index: int = -1) -> str:
         # A negative index leaves everything as it is.
         with torch.cuda.device(index):
             pack = Pack(workload, [Training(workload.parameters.resolve(_TINY), seed) for seed in range(2)], device)
-            while not pack.advance(100):
-                pass
-            pack.result()
+            pack.train_to_end()
     except Exception as error:  # noqa: BLE001  # A broken PyTorch or GPU raises whatever it likes.
         return in_words(error)
     return ""

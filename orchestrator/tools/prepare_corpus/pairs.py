@@ -1,6 +1,5 @@
 """`attnsweep prepare-corpus`: reads a file, prepares the corpus, writes it, and reports how many rows were used."""
 
-import hashlib
 import json
 import shlex
 from dataclasses import asdict, dataclass
@@ -11,9 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from attnsweep.orchestrator.tools.prepare_corpus.corpus_file import check_out, write_corpus
+from attnsweep.orchestrator.tools.prepare_corpus.output import check_out, rows_table, sha256_of, write
 from attnsweep.orchestrator.tools.prepare_corpus.preparation import PreparationReport, PreparationSettings, prepare
 from attnsweep.orchestrator.tools.prepare_corpus.raw_text import read_pairs
+from attnsweep.workloads.translation.prepared import CORPUS_FILE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,23 +74,20 @@ def prepare_file(
     Raises:
         UserError: If the file cannot be used, or the corpus cannot be written. Nothing has been written then.
     """
-    check_out(out)
+    check_out(out, CORPUS_FILE)
     raw = read_pairs(file, source, target)
     prepared = prepare(raw, settings)
-    with file.open("rb") as stream:
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-    origin = {"file": file.name, "sha256": sha256, "source": raw.names[0], "target": raw.names[1]}
-    write_corpus(prepared, out, origin, asdict(settings))
-    return Preparation(out=out, digest=prepared.corpus.digest, origin=origin, settings=settings, report=prepared.report)
+    origin = {"file": file.name, "sha256": sha256_of(file), "source": raw.names[0], "target": raw.names[1]}
+    corpus, report = prepared.corpus, prepared.report
+    words = {"source": corpus.source.words, "target": corpus.target.words}
+    further = {"origin": origin, "settings": asdict(settings), "report": report.to_dict()}
+    columns = [prepared.source, prepared.target]
+    write(CORPUS_FILE.table(columns, corpus.part, words, corpus.digest, further), out)
+    return Preparation(out=out, digest=corpus.digest, origin=origin, settings=settings, report=report)
 
 
 def _rows_table(report: PreparationReport) -> Table:
-    grid = Table(box=box.SIMPLE_HEAD)
-    grid.add_column("rows")
-    grid.add_column(f"{report.rows:,}", justify="right")
-    for reason, count in report.dropped.items():
-        grid.add_row(f"dropped: {reason.replace('_', ' ')}", f"{count:,}")
-    grid.add_row("kept", f"{report.kept:,}")
+    grid = rows_table(report.rows, report.dropped, report.kept)
     for part, count in report.pairs.items():
         grid.add_row(f"  {part}", f"{count:,}")
     return grid

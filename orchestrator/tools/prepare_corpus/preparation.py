@@ -20,7 +20,7 @@ from attnsweep.orchestrator.tools.prepare_corpus.rows import (
     shares,
     unknown_share,
 )
-from attnsweep.orchestrator.tools.prepare_corpus.words import Sentences, learn_vocabulary, split
+from attnsweep.orchestrator.tools.prepare_corpus.vocabulary import Sentences, learn_vocabulary, split
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.translation.corpus import SPECIALS, TEST, TRAIN, UNK, VALID, Corpus
 from attnsweep.workloads.translation.prepared import PART_NAMES, make_corpus, make_side

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.tools.prepare_corpus.words import Sentences
+from attnsweep.orchestrator.tools.prepare_corpus.vocabulary import Sentences
 from attnsweep.workloads.errors import UserError
 
 _NO_TEXT = r"[\p{Cc}\x{FFFD}]"

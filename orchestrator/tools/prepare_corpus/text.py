@@ -1,6 +1,5 @@
 """`attnsweep prepare-corpus --unit`: one column of text for the workload `gpt`. Axis: N row."""
 
-import hashlib
 import json
 import shlex
 from dataclasses import asdict, dataclass
@@ -9,13 +8,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from attnsweep.orchestrator.storage.output_file import check_output, writing_file
+from attnsweep.orchestrator.tools.prepare_corpus.output import check_out, rows_table, sha256_of, write
 from attnsweep.orchestrator.tools.prepare_corpus.raw_text import RawRows, read_rows
 from attnsweep.orchestrator.tools.prepare_corpus.rows import (
     Reasons,
@@ -25,21 +21,9 @@ from attnsweep.orchestrator.tools.prepare_corpus.rows import (
     shares,
     unknown_share,
 )
-from attnsweep.orchestrator.tools.prepare_corpus.words import Sentences, Unit, learn_vocabulary, split
+from attnsweep.orchestrator.tools.prepare_corpus.vocabulary import Sentences, Unit, learn_vocabulary, split
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.gpt.text import (
-    DIGEST_KEY,
-    PART_NAMES,
-    SCHEMA,
-    SCHEMA_VERSION,
-    SPECIALS,
-    UNK,
-    VERSION_KEY,
-    WORDS_KEY,
-    Text,
-    is_text,
-    make_text,
-)
+from attnsweep.workloads.gpt.text import PART_NAMES, SPECIALS, TEXT_FILE, UNK, Text, make_text
 
 _REASONS = ("not_utf8", "not_text", "empty", "too_long", "duplicate")
 
@@ -103,12 +87,7 @@ class PreparedText:
 
     def print(self, console: Console) -> None:
         """Prints the report with the next command to type."""
-        grid = Table(box=box.SIMPLE_HEAD)
-        grid.add_column("rows")
-        grid.add_column(f"{self.facts['rows']:,}", justify="right")
-        for reason, count in self.facts["dropped"].items():
-            grid.add_row(f"dropped: {reason.replace('_', ' ')}", f"{count:,}")
-        grid.add_row("kept", f"{self.facts['kept']:,}")
+        grid = rows_table(self.facts["rows"], self.facts["dropped"], self.facts["kept"])
         grid.add_row("vocabulary", f"{len(self.text.words):,}")
         for part in PART_NAMES:
             name = part.replace("_", " ")
@@ -130,11 +109,7 @@ def prepare_text(file: Path, out: Path, column: str | None, settings: TextSettin
     Raises:
         UserError: If the file cannot be used, or the text cannot be written. Nothing has been written then.
     """
-    check_output(out)
-    if out.exists() and not is_text(out):
-        raise UserError(
-            "--out", given=str(out), expected="a new file, or a prepared text to replace", fix="choose another"
-        )
+    check_out(out, TEXT_FILE)
     raw = read_rows(file, column)
     rows, is_held_out, dropped = _usable(raw, settings)
     words = learn_vocabulary(
@@ -147,10 +122,8 @@ def prepare_text(file: Path, out: Path, column: str | None, settings: TextSettin
     numbered = rows.sentences.renumber(words, UNK)
     text = make_text(words, numbered.numbers, is_held_out)
     parts = dict(zip(PART_NAMES, (numbered.filter(~is_held_out), numbered.filter(is_held_out)), strict=True))
-    with file.open("rb") as stream:
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
     facts = {
-        "origin": {"file": file.name, "sha256": sha256, "column": raw.name},
+        "origin": {"file": file.name, "sha256": sha256_of(file), "column": raw.name},
         "settings": asdict(settings),
         "rows": len(is_held_out) + sum(dropped.values()),
         "kept": len(is_held_out),
@@ -159,7 +132,8 @@ def prepare_text(file: Path, out: Path, column: str | None, settings: TextSettin
         "tokens": {"train": len(text.train), "held_out": len(text.held_out)},
         "unknown_share": {name: unknown_share(part, UNK) for name, part in parts.items()},
     }
-    _write(text, numbered.numbers, is_held_out, facts, out)
+    part = is_held_out.astype(np.int64)
+    write(TEXT_FILE.table([numbered.numbers], part, text.words, text.digest, {"facts": facts}), out)
     return PreparedText(out=out, text=text, facts=facts)
 
 
@@ -193,16 +167,3 @@ def _usable(raw: RawRows, settings: TextSettings) -> tuple[_Rows, NDArray[np.boo
             fix="choose another share or --seed, or give more rows",
         )
     return rows, is_held_out, dropped
-
-
-def _write(text: Text, rows: pa.ListArray, is_held_out: NDArray[np.bool_], facts: dict[str, Any], out: Path) -> None:
-    contents = {
-        VERSION_KEY: str(SCHEMA_VERSION),
-        DIGEST_KEY: text.digest,
-        WORDS_KEY: json.dumps(text.words, ensure_ascii=False),
-        "facts": json.dumps(facts, ensure_ascii=False, allow_nan=False),
-    }
-    part = pa.DictionaryArray.from_arrays(pa.array(is_held_out.astype(np.int8)), pa.array(PART_NAMES))
-    table = pa.Table.from_arrays([rows, part], schema=SCHEMA.with_metadata(contents))
-    with writing_file(out) as path:
-        pq.write_table(table, path, compression="zstd")

@@ -105,9 +105,7 @@ def test_a_trainer_scores_what_its_trainings_wrote_where_they_ended() -> None:
 def test_nothing_is_written_where_all_diverged() -> None:
     workload = Writers()
     pack = Pack(workload, [_tasks(workload)[1].training])
-    while not pack.advance(100):
-        pass
-    result = pack.result()
+    result = pack.train_to_end()
     assert (result.diverged_step >= 0).all()
     assert score_written(workload, pack, result) == {}
 

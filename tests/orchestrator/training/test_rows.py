@@ -43,8 +43,7 @@ def trained() -> tuple[pa.Table, pa.Table]:
         {"init_sigma": 1e-4, "learning_rate": 1e-4},
     )
     pack = Pack(WORKLOAD, [task.training for task in tasks])
-    while not pack.advance(1000):
-        pass
+    pack.train_to_end()
     certificates = [None, None, Certificate("negative_curvature", agrees=True)]
     result = pack.result()
     assert head_rows(WORKLOAD, tasks, result) is None
@@ -74,10 +73,7 @@ def test_an_overflow_is_null_and_dated_by_its_outcome(trained: tuple[pa.Table, p
 
 def test_a_training_that_overflowed_is_not_stuck_whatever_it_was_called_before() -> None:
     tasks = _tasks({"init_sigma": 2.0, "learning_rate": 5.0})
-    pack = Pack(WORKLOAD, [task.training for task in tasks])
-    while not pack.advance(1000):
-        pass
-    result = pack.result()
+    result = Pack(WORKLOAD, [task.training for task in tasks]).train_to_end()
     verdicts = judged(WORKLOAD, tasks[0].training.parameters, result.evidence)
     verdicts.outcome[:] = "runaway"
     [row] = trained_rows(WORKLOAD, tasks, result, verdicts, [None], CONTEXT).to_pylist()
@@ -131,8 +127,7 @@ def test_a_training_that_ended_by_itself_before_its_trial_was_pruned_is_pruned_t
     (quick,) = _tasks({"init_sigma": 0.05, "learning_rate": 0.05})
     step = WORKLOAD.probe_steps(quick.training.parameters)[-2]
     pack = Pack(WORKLOAD, [quick.training], prune_at=[step])
-    while not pack.advance(1000):
-        pass
+    pack.train_to_end()
     (row,) = ended_rows(
         WORKLOAD, [replace(quick, pruned_step=step)], pack, pack.result(), CONTEXT
     ).trainings.to_pylist()

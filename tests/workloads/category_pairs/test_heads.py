@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attnsweep.reproduction.shin.solutions import SOLUTIONS
-from attnsweep.workloads.category_pairs.heads import solution_scores
+from attnsweep.workloads.category_pairs.head_scores import solution_scores
 
 N, M = 4, 6
 GENERATOR = torch.Generator().manual_seed(0)

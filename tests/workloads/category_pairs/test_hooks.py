@@ -19,8 +19,7 @@ WORKLOAD = CategoryPairs()
 def _pack(n_lanes: int, **values: Value) -> tuple[Pack[Any], list[Training[Any]]]:
     trainings = [Training(defaults(WORKLOAD, **values), seed) for seed in range(n_lanes)]
     pack = Pack(WORKLOAD, trainings)
-    while not pack.advance(1_000):
-        pass
+    pack.train_to_end()
     return pack, trainings
 
 
@@ -116,9 +115,17 @@ def test_the_sample_of_certified_trainings_does_not_depend_on_the_pack() -> None
     whole = [each is not None for each in _certified(pack, trainings, 0.3)]
     assert 4 <= sum(whole) <= 20
     some = Pack(WORKLOAD, trainings[7:19])
-    while not some.advance(1_000):
-        pass
+    some.train_to_end()
     assert [each is not None for each in _certified(some, trainings[7:19], 0.3)] == whole[7:19]
+
+
+def test_certificates_see_the_weights_in_the_order_of_the_module() -> None:
+    """In the order of a set, the direction that Lanczos starts with would depend on the process."""
+    module = WORKLOAD.build(defaults(WORKLOAD, variant="combined", expectation="fixed_sample"))
+    names = [name for name, _ in module.named_parameters()]
+    state = dict(reversed([*module.named_parameters(), *module.named_buffers()]))
+    _, parameters = certificates.split(module, WORKLOAD.loss, state)
+    assert list(parameters) == names
 
 
 def test_a_training_that_is_not_stuck_is_not_certified() -> None:

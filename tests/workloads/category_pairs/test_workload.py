@@ -40,10 +40,7 @@ def test_conformance(mode: dict[str, str]) -> None:
 
 def _outcomes(n_seeds: int, **values: float | int | str) -> list[tuple[str, str]]:
     parameters = defaults(WORKLOAD, **values)
-    pack = Pack(WORKLOAD, [Training(parameters, seed) for seed in range(n_seeds)])
-    while not pack.advance(10_000):
-        pass
-    result = pack.result()
+    result = Pack(WORKLOAD, [Training(parameters, seed) for seed in range(n_seeds)]).train_to_end()
     verdicts = WORKLOAD.judge(parameters, result.evidence)
     return [
         (str(verdicts.outcome[at, last]), str(verdicts.detail[at, last])) for at, last in enumerate(result.last_probe)

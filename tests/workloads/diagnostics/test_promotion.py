@@ -61,8 +61,7 @@ class Hills(Workload[HillParameters]):
 def _certificates(**values: float | str) -> list[Certificate | None]:
     given = {"learning_rate": 0.25, "n_steps": 60, "dtype": "float32"} | values
     pack = Pack(Hills(), [Training(HillParameters.resolve(given), seed) for seed in range(2)])
-    while not pack.advance(100):
-        pass
+    pack.train_to_end()
     assert (pack.result().last("eval_loss") > 0.9).all(), "it is stuck"
     return certify_by_promotion(Hills(), *pack.final_state(np.arange(2)))
 
@@ -90,8 +89,7 @@ def test_a_training_goes_on_from_given_parameters_in_another_type() -> None:
     start = {"x": torch.tensor([[1.5], [2.0]], dtype=torch.float32)}
     trainings = [Training(HillParameters.resolve({"n_steps": 1, "learning_rate": 1e-9}), seed) for seed in range(2)]
     pack = Pack(Hills(), trainings, start=start)
-    while not pack.advance(10):
-        pass
+    pack.train_to_end()
     _, ended = pack.final_state(np.arange(2))
     assert ended["x"].dtype == torch.float64
     torch.testing.assert_close(ended["x"], start["x"].double(), rtol=0, atol=1e-8)
@@ -109,8 +107,7 @@ def test_the_zeros_of_solution_3_at_a_hundredth_are_of_single_precision() -> Non
     values |= {"expectation": "fixed_sample", "optimizer": "lbfgs", "learning_rate": 1.0, "init_sigma": 0.01}
     workload = CategoryPairs()
     pack = Pack(workload, [Training(defaults(workload, **values, dtype="float32"), seed) for seed in range(6)])
-    while not pack.advance(100):
-        pass
+    pack.train_to_end()
     zeros = np.full(6, "degenerate_zero")
     found = workload.certify(*pack.final_state(np.arange(6)), zeros, zeros)
     assert found == [Certificate("promotion", agrees=False)] * 6

@@ -174,10 +174,7 @@ class Sorting(CategoryPairs):
 
 
 def ended(workload: Workload[Any], trainings: Sequence[Training[Any]], programs: Programs | None) -> dict[str, Any]:
-    pack = Pack(workload, trainings, programs=programs)
-    while not pack.advance(7):
-        pass
-    result = pack.result()
+    result = Pack(workload, trainings, programs=programs).train_to_end(7)
     outcome = result.at_last_probe(judged(workload, trainings[0].parameters, result.evidence).outcome)
     return {**result.evidence.metrics, "outcome": outcome, "n_steps": result.n_steps}
 
@@ -248,8 +245,7 @@ def test_a_checkpoint_goes_on_to_the_same_bits(programs: Programs) -> None:
     pack = Pack(workload, trainings, programs=programs)
     pack.advance(19)
     resumed = Pack.resumed(workload, trainings, pack.checkpoint(), programs=programs)
-    while not resumed.advance(100):
-        pass
+    resumed.train_to_end()
     undisturbed = ended(workload, trainings, programs)
     evidence = resumed.result().evidence.metrics
     assert [name for name in evidence if not np.array_equal(evidence[name], undisturbed[name], equal_nan=True)] == []

@@ -89,8 +89,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")
 
 def _losses(workload: AnyModule, lanes: Lanes[AnyParameters]) -> Tensor:
     pack = Pack(workload, lanes.trainings)
-    while not pack.advance(100):
-        pass
+    pack.train_to_end()
     return torch.from_numpy(pack.result().evidence.metrics["eval_loss"])
 
 

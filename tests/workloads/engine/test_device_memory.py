@@ -19,8 +19,7 @@ def test_the_largest_pack_fits_and_a_quarter_more_does_not() -> None:
 
     def train(size: int) -> None:
         pack = Pack(workload, [Training(defaults(workload, **values), seed) for seed in range(size)])
-        while not pack.advance(4):
-            pass
+        pack.train_to_end(4)
 
     with memory:
         size = MemoryOfPacks.measured(train, memory, (2, 8)).most_lanes(memory.free())

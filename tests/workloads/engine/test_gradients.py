@@ -99,10 +99,7 @@ def test_what_is_not_compiled_says_why(workload: CategoryPairs, settings: dict[s
 
 
 def curves(trainings: list[Training[Any]], programs: Programs | None) -> dict[str, Any]:
-    pack = Pack(CategoryPairs(), trainings, programs=programs)
-    while not pack.advance(7):
-        pass
-    return pack.result().evidence.metrics
+    return Pack(CategoryPairs(), trainings, programs=programs).train_to_end(7).evidence.metrics
 
 
 @pytest.mark.scale
@@ -118,8 +115,7 @@ def test_bits_depend_neither_on_the_place_in_a_group_nor_on_the_neighbours(
     pack = Pack(CategoryPairs(), trainings, programs=programs)
     pack.advance(5)
     resumed = Pack.resumed(CategoryPairs(), trainings, pack.checkpoint(), programs=programs)
-    while not resumed.advance(100):
-        pass
+    resumed.train_to_end()
 
     for places, found in (
         (range(10, -1, -1), curves(trainings[::-1], programs)),

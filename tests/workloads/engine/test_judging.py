@@ -26,10 +26,7 @@ def _trainings(n_lanes: int = 2, **values: Value) -> list[Training[CategoryPairs
 
 
 def _trained(workload: CategoryPairs, trainings: list[Training[CategoryPairsParameters]]) -> PackResult:
-    pack = Pack(workload, trainings)
-    while not pack.advance(1_000):
-        pass
-    return pack.result()
+    return Pack(workload, trainings).train_to_end()
 
 
 def test_the_first_case_that_holds_is_the_verdict() -> None:

@@ -210,10 +210,7 @@ def _two_loops(pairs: list[tuple[Tensor, Tensor]], gradient: Tensor) -> Tensor:
 def _trained(n_lanes: int, **values: Value) -> PackResult:
     settings: dict[str, Value] = {"optimizer": "lbfgs", "learning_rate": 1.0, "n_steps": 30}
     parameters = defaults(CategoryPairs(), **(settings | values))
-    pack = Pack(CategoryPairs(), [Training(parameters, seed) for seed in range(n_lanes)])
-    while not pack.advance(7):
-        pass
-    return pack.result()
+    return Pack(CategoryPairs(), [Training(parameters, seed) for seed in range(n_lanes)]).train_to_end(7)
 
 
 @pytest.mark.slow

@@ -14,10 +14,7 @@ WORKLOAD = CategoryPairs()
 
 
 def _train(*trainings: Training, slice_steps: int = 10_000) -> PackResult:  # type: ignore[type-arg]
-    pack = Pack(WORKLOAD, trainings)
-    while not pack.advance(slice_steps):
-        pass
-    return pack.result()
+    return Pack(WORKLOAD, trainings).train_to_end(slice_steps)
 
 
 def _training(seed: int, **values: float | int | str | bool | None) -> Training:  # type: ignore[type-arg]
@@ -152,8 +149,7 @@ def test_a_workload_may_draw_steps_in_blocks_and_say_when_it_is_looked_at() -> N
     ]
     hooked = Hooked()
     pack = Pack(hooked, trainings)
-    while not pack.advance(4):
-        pass
+    pack.train_to_end(4)
     found, plain = pack.result().evidence, _train(*trainings).evidence
     assert hooked.asked == [0, 3, 6, 9]
     assert found.steps.tolist() == [0, 5, 10]

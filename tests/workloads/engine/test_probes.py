@@ -55,8 +55,7 @@ class CountingLanguages(FormalLanguages):
 def _trained(workload: Workload[Any], **values: Value) -> Pack[Any]:
     pack = Pack(workload, [Training(defaults(workload, **values), seed) for seed in range(3)])
     CALLS.clear()
-    while not pack.advance(1_000):
-        pass
+    pack.train_to_end()
     return pack
 
 

@@ -20,8 +20,7 @@ settings = {"language": "majority", "learning_rate": 1e-2, "batch_size": 16, "n_
 lengths = (5, 9)
 trainings = [Training(defaults(workload, train_length=n, **settings), seed) for seed, n in enumerate(lengths)]
 pack = Pack(workload, trainings)
-while not pack.advance(1000):
-    pass
+pack.train_to_end()
 accuracy = pack.result().last("accuracy")
 assert (accuracy > 0.95).all(), accuracy
 assert pack.result().heads[-1].heads.role.tolist() == [[["none"]] * 2] * len(pack.result().heads[-1].lanes)

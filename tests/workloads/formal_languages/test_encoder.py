@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.formal_languages.attention_scale import ATTENTION_SCALES
-from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderLayer
+from attnsweep.workloads.formal_languages.encoder import ENCODER_SCALES, Encoder, EncoderLayer
 from attnsweep.workloads.formal_languages.tokens import Tokens
 from tests.workloads.formal_languages.strings import random_encoder, random_strings, tokens
 from tests.workloads.formal_languages.torch_encoder import TorchEncoder
@@ -35,7 +34,7 @@ def test_outputs_and_gradients_are_those_of_torch(n_layers: int, n_heads: int, l
         torch.testing.assert_close(value, theirs[name], rtol=1e-6, atol=1e-6, msg=f"{name}: {{}}".format)
 
 
-@pytest.mark.parametrize("attention_scale", ATTENTION_SCALES)
+@pytest.mark.parametrize("attention_scale", ENCODER_SCALES)
 def test_the_scale_is_the_one_named(attention_scale: str) -> None:
     encoder = random_encoder(attention_scale, n_heads=2)
     read = tokens("first", random_strings(5, 7), "positions")
@@ -43,7 +42,7 @@ def test_the_scale_is_the_one_named(attention_scale: str) -> None:
     torch.testing.assert_close(encoder(read), expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("attention_scale", ATTENTION_SCALES)
+@pytest.mark.parametrize("attention_scale", ENCODER_SCALES)
 @pytest.mark.parametrize("has_layer_norm", [True, False])
 @pytest.mark.parametrize("length", [1, 2, 3, 40])
 def test_kinds_with_counts_are_the_plain_computation(attention_scale: str, has_layer_norm: bool, length: int) -> None:

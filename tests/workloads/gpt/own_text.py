@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from attnsweep.orchestrator.tools.prepare_corpus.text import TextSettings, prepare_text
-from attnsweep.orchestrator.tools.prepare_corpus.words import Unit
+from attnsweep.orchestrator.tools.prepare_corpus.vocabulary import Unit
 
 RHYME = [f"{number} little birds sat on a wall, {number} little birds in all" for number in range(100, 160)]
 

@@ -14,9 +14,8 @@ from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.gpt.tasks import TASKS, Laws, Sequences
-from attnsweep.workloads.gpt.tasks.bigram_table import table_entropies
-from attnsweep.workloads.gpt.tasks.order_2_chain import chain_entropies
 from attnsweep.workloads.testing import defaults
+from tests.workloads.gpt.entropies import chain_entropies, table_entropies
 
 STREAMS = Streams(torch.tensor([3, 11]))
 

@@ -39,10 +39,7 @@ def lanes_of(corpus: Path, n: int = 2, **values: Value) -> Lanes[GPTParameters]:
 
 
 def ended(*trainings: Training[GPTParameters]) -> PackResult:
-    pack = Pack(WORKLOAD, trainings)
-    while not pack.advance(1_000):
-        pass
-    return pack.result()
+    return Pack(WORKLOAD, trainings).train_to_end()
 
 
 def written(text: Text, part: np.ndarray) -> list[str]:
@@ -188,5 +185,5 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="expected the digest it was written with"):
         read_text(corpus)
     pq.write_table(table.replace_schema_metadata(None), corpus)
-    with pytest.raises(UserError, match=r"expected a text of one column, prepared for task=text; prepare it: "):
+    with pytest.raises(UserError, match=r"expected a prepared text; prepare it: "):
         read_text(corpus)

@@ -63,10 +63,7 @@ INDUCTION: dict[str, Value] = {
 
 
 def train(*trainings: Training[GPTParameters]) -> PackResult:
-    pack = Pack(WORKLOAD, trainings)
-    while not pack.advance(1_000):
-        pass
-    return pack.result()
+    return Pack(WORKLOAD, trainings).train_to_end()
 
 
 @pytest.mark.scale
@@ -156,8 +153,7 @@ def test_a_low_rank_training_keeps_its_base() -> None:
     updated = defaults(WORKLOAD, **TINY, lora_rank=2, init_sigma=0.3)
     before, full = start(updated), start(defaults(WORKLOAD, **TINY, init_sigma=0.3))
     pack = Pack(WORKLOAD, [Training(updated, 5)])
-    while not pack.advance(10):
-        pass
+    pack.train_to_end()
     _, after = pack.final_state(np.array([0]))
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed == {name for name in before if ".down." in name or ".up." in name}

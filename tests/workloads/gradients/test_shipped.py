@@ -109,7 +109,7 @@ def test_the_declarations_of_a_translator_see_a_norm_that_keeps_the_mean(monkeyp
         del inverse_root_eps
         return torch.addcmul(bias, value * torch.rsqrt(value.square().mean(-1, keepdim=True)), gain)
 
-    monkeypatch.setattr("attnsweep.workloads.translation.translator.fused_layer_norm", root_mean_square)
+    monkeypatch.setattr("attnsweep.workloads.attention.layers.fused_layer_norm", root_mean_square)
     failed = [each for each in findings_of(Translation(), {}) if each.verdict == "fails"]
     assert {each.check for each in failed} == {"row sums"}
     assert {each.parameter for each in failed} >= {

@@ -18,7 +18,7 @@ from attnsweep.workloads.translation.corpus import Corpus, Side
 from attnsweep.workloads.translation.data import pairs_of
 from attnsweep.workloads.translation.lookup import studied_corpus
 from attnsweep.workloads.translation.model import TranslationModel
-from attnsweep.workloads.translation.prepared import PART_NAMES, SCHEMA, make_corpus
+from attnsweep.workloads.translation.prepared import CORPUS_FILE, PART_NAMES, make_corpus
 
 WORKLOAD = Translation()
 SMALL: dict[str, Value] = {
@@ -94,6 +94,6 @@ def written_as_real_text(corpus: Corpus, path: Path) -> str:
         "words": json.dumps(words),
         "digest": make_corpus(corpus.source, corpus.target, corpus.part).digest,
     }
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
-    pq.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA.with_metadata(stamp)), path)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, CORPUS_FILE.schema, strict=True)]
+    pq.write_table(pa.Table.from_arrays(arrays, schema=CORPUS_FILE.schema.with_metadata(stamp)), path)
     return str(path)

@@ -13,7 +13,7 @@ import pytest
 
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.translation.corpus import EOS, PAD, SPECIALS, TEST, TRAIN, VALID
-from attnsweep.workloads.translation.prepared import SCHEMA, make_corpus, make_side, read_corpus
+from attnsweep.workloads.translation.prepared import CORPUS_FILE, make_corpus, make_side, read_corpus
 
 WORDS = {"source": [*SPECIALS, "the", "cat"], "target": [*SPECIALS, "il", "gatto", "."]}
 SOURCE, TARGET = [[4, 5], [5], [4, 4, 5]], [[4, 5, 6], [5], [6, 4]]
@@ -32,7 +32,8 @@ def _write(path: Path, metadata: dict[str, str] | None = None, **columns: Any) -
         "digest": make_corpus(source, target, np.array([TRAIN, VALID, TEST])).digest,
     }
     table = pa.Table.from_arrays(
-        [pa.array(lists[field.name], field.type) for field in SCHEMA], schema=SCHEMA.with_metadata(metadata or stamp)
+        [pa.array(lists[field.name], field.type) for field in CORPUS_FILE.schema],
+        schema=CORPUS_FILE.schema.with_metadata(metadata or stamp),
     )
     pq.write_table(table, path)
     return path

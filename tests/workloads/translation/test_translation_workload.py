@@ -27,10 +27,7 @@ SHAPES: list[dict[str, Value]] = [
 
 
 def _train(*trainings: Training) -> PackResult:  # type: ignore[type-arg]
-    pack = Pack(WORKLOAD, trainings)
-    while not pack.advance(1_000):
-        pass
-    return pack.result()
+    return Pack(WORKLOAD, trainings).train_to_end()
 
 
 @pytest.mark.scale

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from attnsweep.workloads.engine.streams import Streams
-from attnsweep.workloads.gpt.tasks.task import Laws, Sequences, Task, check_at_least_four, entropy, nats
+from attnsweep.workloads.gpt.tasks.task import Laws, Sequences, Task, check_at_least_four, nats
 
 
 class BigramTable(Task):
@@ -45,12 +45,6 @@ class BigramTable(Task):
             "current": nats(current_LVV.flatten(1), index_LBT),
             "optimum": torch.zeros_like(index_LBT, dtype=torch.float64),
         }
-
-
-def table_entropies(table_LPV: Tensor) -> tuple[Tensor, Tensor]:
-    """H(Y) and H(Y | current token), (L,) in nats, exact."""
-    current_LVV = _given_current(table_LPV, table_LPV.shape[-1])
-    return entropy(current_LVV.mean(1)), entropy(current_LVV).mean(1)
 
 
 def _given_current(table_LPV: Tensor, n_words: int) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.errors import SpecError
-from attnsweep.workloads.gpt.tasks.task import Laws, Sequences, Task, check_at_least_four, entropy, nats
+from attnsweep.workloads.gpt.tasks.task import Laws, Sequences, Task, check_at_least_four, nats
 
 _MOST_WORDS = 16
 """The stationary law solves a linear system of V^2 unknowns."""
@@ -79,14 +79,6 @@ class Order2Chain(Task):
             "current": nats(current_LVV.flatten(1), drawn.token_LBT * V + drawn.target_LBT),
             "optimum": nats(laws["next"].flatten(1), pair_LBT * V + drawn.target_LBT),
         }
-
-
-def chain_entropies(laws: Laws) -> tuple[Tensor, Tensor, Tensor]:
-    """H(Y), H(Y | current token) and the entropy rate, (L,) in nats, exact."""
-    V = laws["next"].shape[-1]
-    one_LV = laws["pair"].unflatten(1, (V, V)).sum(1)
-    given_current = (one_LV * entropy(_given_current(laws))).sum(1)
-    return entropy(one_LV), given_current, (laws["pair"] * entropy(laws["next"])).sum(1)
 
 
 def _given_current(laws: Laws) -> Tensor:

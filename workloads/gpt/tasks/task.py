@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from attnsweep.workloads.engine.streams import Streams
@@ -125,11 +124,6 @@ def check_at_least_four(task: str, n_words: int) -> None:
             expected=f"at least {LEAST_WORDS} with task={task}: with fewer, some drawn languages have nothing to solve",
             fix="raise n_words",
         )
-
-
-def entropy(law: Tensor) -> Tensor:
-    """(...) entropy in nats of laws (..., V)."""
-    return -torch.xlogy(law, law).sum(-1)
 
 
 def nats(law_LN: Tensor, index_LBT: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 
 from attnsweep.workloads.engine.streams import Streams
 
-SENTENCES_PER_BLOCK = 1024
+SENTENCES_PER_DRAW = 1024
 _STREAM = "grammar"
 
 
@@ -28,10 +28,10 @@ class Laws:
         self.nats = [[-math.log(p) for p in law] for law in probabilities.values()]
         self._thresholds = [np.cumsum(law)[:-1] for law in probabilities.values()]
 
-    def block(self, seed: int, block: int) -> list[list[int]]:
-        """Outcomes of the block's sentences, `SENTENCES_PER_BLOCK` rows of one outcome for each place."""
-        shape = (SENTENCES_PER_BLOCK, len(self.columns))
-        draws = Streams(torch.tensor([seed])).uniform(_STREAM, shape, step=block)[0].numpy()
+    def outcomes(self, seed: int, draw: int) -> list[list[int]]:
+        """Outcomes of the sentences of a draw, `SENTENCES_PER_DRAW` rows of one outcome for each place."""
+        shape = (SENTENCES_PER_DRAW, len(self.columns))
+        draws = Streams(torch.tensor([seed])).uniform(_STREAM, shape, step=draw)[0].numpy()
         outcomes = np.empty(shape, dtype=np.int64)
         for i, thresholds in enumerate(self._thresholds):
             outcomes[:, i] = np.searchsorted(thresholds, draws[:, i], side="right")
@@ -66,8 +66,8 @@ class Choices:
 
 def choices_from(laws: Laws, seed: int, first: int = 0) -> Iterator[Choices]:
     """The choices of sentences `first`, `first` + 1, ... without end."""
-    block, skipped = divmod(first, SENTENCES_PER_BLOCK)
+    draw, skipped = divmod(first, SENTENCES_PER_DRAW)
     while True:
-        for outcomes in laws.block(seed, block)[skipped:]:
+        for outcomes in laws.outcomes(seed, draw)[skipped:]:
             yield Choices(laws, outcomes)
-        block, skipped = block + 1, 0
+        draw, skipped = draw + 1, 0

@@ -227,9 +227,7 @@ def test_full_models_of_category_pairs_have_the_roles_of_their_solutions(tmp_pat
     )
     tasks = [Task(trial, 0, Training(parameters, trial)) for trial in range(3)]
     pack = Pack(workload, [task.training for task in tasks])
-    while not pack.advance(100):
-        pass
-    result, context = pack.result(), PackContext("s", "p")
+    result, context = pack.train_to_end(), PackContext("s", "p")
     directory = SweepDirectory.create(tmp_path / "s", small_sweep("s", trials=3, replicates=1), {})
     rows = present(head_rows(workload, tasks, result))
     flipped = rows.set_column(

@@ -23,7 +23,7 @@ from attnsweep.workloads.translation.corpus import (
     corpus_digest,
 )
 from attnsweep.workloads.translation.grammar import Lexicon, LexiconSizes, grammar_corpus, sentence_pair
-from attnsweep.workloads.translation.grammar.choices import SENTENCES_PER_BLOCK, Laws
+from attnsweep.workloads.translation.grammar.choices import SENTENCES_PER_DRAW, Laws
 from attnsweep.workloads.translation.grammar.derivation import laws
 
 SIZES = LexiconSizes()
@@ -57,7 +57,7 @@ def test_tokens_are_words_then_eos_then_padding(corpus: Corpus) -> None:
 
 def test_training_is_the_stream_as_it_comes(corpus: Corpus) -> None:
     lexicon = Lexicon(SIZES)
-    for i in (0, 1, SENTENCES_PER_BLOCK - 1, SENTENCES_PER_BLOCK, 1_999):
+    for i in (0, 1, SENTENCES_PER_DRAW - 1, SENTENCES_PER_DRAW, 1_999):
         pair = sentence_pair(lexicon, 3, i)
         assert text(corpus.source, i) == pair.source
         assert text(corpus.target, i) == pair.target
@@ -150,7 +150,7 @@ def test_another_law_shifts_no_other_choice() -> None:
     """A lexicon with more nouns draws the same structures."""
     few, many = (laws(Lexicon(LexiconSizes(n_nouns=n))) for n in (2, 500))
     kind = list(few).index("object.kind")
-    first, second = (np.array(Laws(table).block(seed=0, block=1)) for table in (few, many))
+    first, second = (np.array(Laws(table).outcomes(seed=0, draw=1)) for table in (few, many))
     assert (first[:, kind] == second[:, kind]).all()
     noun = list(few).index("object.noun")
     assert (first[:, noun] != second[:, noun]).any()

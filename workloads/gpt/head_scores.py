@@ -2,9 +2,6 @@
 
 from typing import cast
 
-import torch
-from torch import Tensor, nn
-
 from attnsweep.workloads.diagnostics.roles.token_heads import score_patterns
 from attnsweep.workloads.engine.contract import HeadScores
 from attnsweep.workloads.engine.optimizers import State
@@ -32,9 +29,4 @@ def score_heads(template: GPT, lanes: GPTLanes, state: State) -> HeadScores:
         "counts": drawn.counts_LBT,
         "needs_previous": TASKS[lanes.shared.task].needs_previous(drawn),
     }
-    return score_patterns(template, _attention, lanes, state, batch)
-
-
-def _attention(module: nn.Module, token_BT: Tensor) -> Tensor:
-    """(N, B, H, T, T) the weights of each block."""
-    return torch.stack(cast(GPT, module).trace(token_BT)[1])
+    return score_patterns(template, lambda module, token: cast(GPT, module).attention(token), lanes, state, batch)

@@ -1,0 +1,55 @@
+"""What both kinds of preparation give: a file that appears at once or not at all, and a table of the rows used."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich import box
+from rich.table import Table
+
+from attnsweep.orchestrator.storage.output_file import check_output, writing_file
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.prepared_files import Format
+
+
+def check_out(out: Path, kind: Format[Any]) -> None:
+    """Checks that a prepared file may be written to a path, without touching it.
+
+    Raises:
+        UserError: If its folder cannot be written, or the path holds a file of another kind.
+    """
+    check_output(out)
+    if out.exists() and not kind.is_at(out):
+        raise UserError(
+            "--out", given=str(out), expected=f"a new file, or a {kind.noun} to replace", fix="choose another"
+        )
+
+
+def write(table: pa.Table, out: Path) -> None:
+    """Writes a file; its content is on the disk before the file gets its name.
+
+    Raises:
+        UserError: If the file cannot be written.
+    """
+    with writing_file(out) as path:
+        pq.write_table(table, path, compression="zstd")
+
+
+def sha256_of(file: Path) -> str:
+    """The digest of the file that a preparation read."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def rows_table(rows: int, dropped: Mapping[str, int], kept: int) -> Table:
+    """How many rows of a file were used, and why others were not."""
+    grid = Table(box=box.SIMPLE_HEAD)
+    grid.add_column("rows")
+    grid.add_column(f"{rows:,}", justify="right")
+    for reason, count in dropped.items():
+        grid.add_row(f"dropped: {reason.replace('_', ' ')}", f"{count:,}")
+    grid.add_row("kept", f"{kept:,}")
+    return grid
