@@ -28,6 +28,7 @@ from torch.nn.functional import layer_norm, one_hot, pad
 from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.category_pairs.parameters import FULL_VARIANTS
 from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.objective import Objective
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
@@ -113,18 +114,20 @@ def train(side: str, size: int, part: int, n_threads: int, **case: Any) -> dict[
     return {**spent, "losses": losses, "evaluations": evaluations}
 
 
-class _CountingPack(Pack[Any]):
+class _Counting(Objective):
     lane_evaluations = 0
 
-    def _evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
+    def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
         self.lane_evaluations += next(iter(parameters.values())).shape[0]
-        return super()._evaluate(parameters, step, lanes)
+        return super().evaluate(parameters, step, lanes)
 
 
 def _trained_in_a_pack(side: str, trainings: list[Training[Any]]) -> tuple[list[float], int]:
     """Their losses, and how many evaluations they took."""
-    pack = _CountingPack(PAIRS, trainings, programs=Programs() if side == "compiled" else None)
-    return pack.train_to_end().last("loss").tolist(), pack.lane_evaluations
+    programs = Programs() if side == "compiled" else None
+    pack = Pack(PAIRS, trainings, programs=programs)
+    pack._objective = objective = _Counting(PAIRS, pack._store, programs)
+    return pack.train_to_end().last("loss").tolist(), objective.lane_evaluations
 
 
 def _trained_one_by_one(side: str, trainings: list[Training[Any]]) -> tuple[list[float], int]:
