@@ -17,7 +17,6 @@ from attnsweep.orchestrator.analysis.onset.hazards import ratio_label
 from attnsweep.orchestrator.analysis.rates.interaction import p_label
 from attnsweep.orchestrator.analysis.rates.intervals import share_label
 from attnsweep.orchestrator.analysis.roles.results import step_label
-from attnsweep.orchestrator.garbage import uncollected
 from attnsweep.orchestrator.report.explorer.head_maps import TrainingMaps
 from attnsweep.orchestrator.report.measures import QUANTILES
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
@@ -60,7 +59,6 @@ class Shown:
         return json.dumps(json.loads(self.report.directory.spec.to_json()), indent=2, ensure_ascii=False)
 
 
-@uncollected()
 def write_report(
     directories: Sequence[Location], out: Path | None, asks: Asks | None = None, maps: Maps | None = None
 ) -> Path:
@@ -107,7 +105,6 @@ class VectorReport:
     pictures: Sequence[Picture]
 
     @classmethod
-    @uncollected()
     def draw(cls, report: SweepReport) -> "VectorReport":
         """Draws it; nothing is written."""
         return cls(*_drawn([report]))
@@ -126,7 +123,6 @@ class VectorReport:
             place.put_text(REPORT_FILE, self.page)
 
 
-@uncollected()
 def make_report(
     directories: Sequence[Location], asks: Asks | None = None, maps: Maps | None = None, renewal: int | None = None
 ) -> tuple[str, list[Picture]]:
