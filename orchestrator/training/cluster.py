@@ -22,6 +22,7 @@ from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.address import cluster_address
 from attnsweep.orchestrator.training.ray_internals import (
     ask_control_store,
+    ask_for_token,
     control_store,
     has_token,
     starting_few_processes,
@@ -95,6 +96,8 @@ def start_here(preloaded: Sequence[str]) -> bool:
     """
     if ray.is_initialized():
         return False
+    # Before version 2.59 Ray does so only where it is told.
+    ask_for_token()
     _keep_token_elsewhere()
     for seconds in (_START_SECONDS, _PATIENT_START_SECONDS):
         try:

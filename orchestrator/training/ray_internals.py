@@ -43,7 +43,7 @@ except (ImportError, AttributeError) as error:
     raise UserError(
         "ray",
         given=f"version {ray.__version__}",
-        expected=f"version {TESTED}, with which attnsweep was tested ({error})",
+        expected=f"version 2.59 to {TESTED}, with which attnsweep was tested ({error})",
         fix=f"pip install 'ray[default]=={TESTED}.*'",
     ) from error
 
@@ -139,11 +139,17 @@ def use_own_token() -> bool:
     Returns:
         Whether a token is shown.
     """
-    if "RAY_AUTH_MODE" not in os.environ and has_token():
+    if has_token():
+        ask_for_token()
+    return os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
+
+
+def ask_for_token() -> None:
+    """Lets a Ray that starts here want a token of whoever connects, unless `RAY_AUTH_MODE` says what to do."""
+    if "RAY_AUTH_MODE" not in os.environ:
         os.environ["RAY_AUTH_MODE"] = "token"
         # Ray read the environment when it was imported.
         Config.initialize("")
-    return os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
 
 
 def has_token() -> bool:
