@@ -76,15 +76,15 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._directory, self._spec = directory, directory.spec
         with _readable(directory):
-            self._storage, self._log = _open_storage(directory)
+            self._backend, self._log = _open_storage(directory)
             self._study = optuna.create_study(
-                storage=self._storage,
+                storage=self._backend,
                 study_name=directory.sweep,
                 direction=directory.spec.objective.direction,
                 sampler=make_sampler(directory.spec, 0),
                 load_if_exists=True,
             )
-            self._id = self._storage.get_study_id_from_name(directory.sweep)
+            self._id = self._backend.get_study_id_from_name(directory.sweep)
         self._name_values()
         self._n_left_in_batch = 0
         self._random = RandomDraws(directory.spec)
@@ -137,7 +137,7 @@ class Study:
         else:
             self._study.sampler = self._sampler(number, batch)
             with self._log.asking() if self._log else nullcontext():
-                values = suggest(self._spec, new_trial(self._study, self._storage))
+                values = suggest(self._spec, new_trial(self._study, self._backend))
         self._n_asked += 1
         return Configuration(number, values)
 
@@ -172,7 +172,7 @@ class Study:
 
     def configuration(self, trial: int) -> Configuration:
         """A trial's configuration as it was drawn; values that a kill left undrawn are drawn now."""
-        frozen = self._storage.get_trial(self._id_in_storage(trial))
+        frozen = self._backend.get_trial(self._id_in_storage(trial))
         drawn = self._completed(frozen) if undrawn(self._spec, frozen.params) else frozen.params
         return Configuration(trial, values_of(self._spec, drawn))
 
@@ -196,28 +196,28 @@ class Study:
             return
         if self._spec.sampler == "boundary" and value is not None and n_judged is not None:
             self._note(trial, N_JUDGED, n_judged)
-        self._storage.set_trial_state_values(self._id_in_storage(trial), state, None if value is None else [value])
+        self._backend.set_trial_state_values(self._id_in_storage(trial), state, None if value is None else [value])
 
     def report(self, trial: int, step: int, value: float) -> bool:
         """Notes the value of an unfinished trial at a step; returns whether that is new to the study."""
         trial_id = self._id_in_storage(trial)
-        if step in self._storage.get_trial(trial_id).intermediate_values:
+        if step in self._backend.get_trial(trial_id).intermediate_values:
             return False
-        self._storage.set_trial_intermediate_value(trial_id, step, value)
+        self._backend.set_trial_intermediate_value(trial_id, step, value)
         return True
 
     def decide(self, trial: int, step: int) -> None:
         """Asks the pruner about a trial whose value at this step is the last one reported; `pruned` has its answer."""
         assert self._pruner is not None
-        if self._pruner.prune(self._study, self._storage.get_trial(self._id_in_storage(trial))):
+        if self._pruner.prune(self._study, self._backend.get_trial(self._id_in_storage(trial))):
             self._note(trial, _PRUNED, step)
             self.pruned[trial] = step
 
     def tell_pruned(self, trial: int) -> None:
         """Ends a trial as pruned; its value is the last one reported, as Optuna has it."""
         trial_id = self._id_in_storage(trial)
-        values = [each for _, each in sorted(self._storage.get_trial(trial_id).intermediate_values.items())]
-        self._storage.set_trial_state_values(trial_id, TrialState.PRUNED, values[-1:])
+        values = [each for _, each in sorted(self._backend.get_trial(trial_id).intermediate_values.items())]
+        self._backend.set_trial_state_values(trial_id, TrialState.PRUNED, values[-1:])
 
     def save(self) -> None:
         """Makes all entries so far durable. Called before any checkpoint or row that depends on them."""
@@ -245,7 +245,7 @@ class Study:
         for name in added:
             distribution = again.distributions[name]
             value = distribution.to_internal_repr(drawn[name])
-            self._storage.set_trial_param(self._id_in_storage(trial.number), name, value, distribution)
+            self._backend.set_trial_param(self._id_in_storage(trial.number), name, value, distribution)
         return drawn
 
     def _drawn_again(self, number: int) -> optuna.Trial:
@@ -253,7 +253,7 @@ class Study:
 
         It belongs to a copy of the study that has only the trials before this one.
         """
-        before = self._storage.get_study_system_attrs(self._id)
+        before = self._backend.get_study_system_attrs(self._id)
         of_copy = InMemoryStorage()
         copy = optuna.create_study(
             storage=of_copy, direction=self._study.direction, sampler=make_sampler(self._spec, number)
@@ -267,17 +267,17 @@ class Study:
         for name, value in of_copy.get_study_system_attrs(copy_id).items():
             # `qmc` keeps its position in the sequence here.
             if value != before.get(name):
-                self._storage.set_study_system_attr(self._id, name, value)
+                self._backend.set_study_system_attr(self._id, name, value)
         return trial
 
     def _note(self, trial: int, name: str, value: object) -> None:
         if self._entries:
             self._entries.note(trial, name, value)
             return
-        self._storage.set_trial_user_attr(self._id_in_storage(trial), name, value)
+        self._backend.set_trial_user_attr(self._id_in_storage(trial), name, value)
 
     def _id_in_storage(self, number: int) -> int:
-        return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+        return self._backend.get_trial_id_from_study_id_trial_number(self._id, number)
 
 
 def new_trial(study: optuna.Study, storage: BaseStorage) -> optuna.Trial:
