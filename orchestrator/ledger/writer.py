@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.compaction import due, merge, recover
 from attnsweep.orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Snapshot, Stamp, open_snapshot, publish
+from attnsweep.orchestrator.ledger.memory import share_freed_memory
 from attnsweep.orchestrator.ledger.schema import SORT_KEYS, conform, in_order
 from attnsweep.orchestrator.ledger.verification import set_damage_aside, set_doubles_aside
 from attnsweep.orchestrator.storage.place import Place
@@ -35,6 +36,7 @@ class LedgerWriter:
     """
 
     def __init__(self, place: Place, schemas: Mapping[str, pa.Schema], spec_sha256: str) -> None:
+        share_freed_memory()
         self._place = place
         self._schemas = schemas
         self._stamp = Stamp(spec_sha256=spec_sha256)
