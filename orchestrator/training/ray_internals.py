@@ -43,7 +43,7 @@ except (ImportError, AttributeError) as error:
     raise UserError(
         "ray",
         given=f"version {ray.__version__}",
-        expected=f"version 2.59 to {TESTED}, with which attnsweep was tested ({error})",
+        expected=f"version 2.58 to {TESTED}, with which attnsweep was tested ({error})",
         fix=f"pip install 'ray[default]=={TESTED}.*'",
     ) from error
 

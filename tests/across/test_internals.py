@@ -65,7 +65,7 @@ def test_the_search_finds_them() -> None:
             "orchestrator/training/ray_internals.py",
             "ray._private.services",
             "get_node",
-            rf"ray: got 'version {ray.__version__}', expected version 2\.59 to 2\.60, with which"
+            rf"ray: got 'version {ray.__version__}', expected version 2\.58 to 2\.60, with which"
             r" attnsweep was tested \(.*'get_node'\); pip install 'ray\[default\]==2\.60\.\*'",
         ),
         (
