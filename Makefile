@@ -37,13 +37,13 @@ test: check
 test-all: check
 	$(PYTEST) 3
 
-# The lower bounds of pyproject.toml, in an environment of their own; old libraries warn of each other's. uv does not
-# find PyTorch's build for CPUs, which pip does.
+# The lower bounds of pyproject.toml but PyTorch's, in an environment of their own; old libraries warn of each other's.
+# uv does not find PyTorch's build for CPUs, which pip does.
 OLDEST := $(VENV)-oldest
 test-oldest:
 	$(PYTHON) -m venv --clear $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet --no-deps uv "$$(grep --only-matching --max-count=1 'torch>=[0-9.,<]*' pyproject.toml)"
-	$(OLDEST)/bin/python -m uv pip install --quiet --python $(OLDEST)/bin/python --resolution lowest-direct --editable '.[test]'
+	$(OLDEST)/bin/python -m pip install --quiet --no-deps --constraint constraints.txt uv torch
+	grep '^torch' constraints.txt | $(OLDEST)/bin/python -m uv pip install --quiet --python $(OLDEST)/bin/python --resolution lowest-direct --constraint - --editable '.[test]'
 	$(OLDEST)/bin/pytest --dist loadgroup --numprocesses 2 -W ignore::DeprecationWarning -m 'not scale and not simulation'
 
 planted: $(VENV)/.installed-test
@@ -72,17 +72,17 @@ clean:
 	rm -rf $(VENV) build docs/_build docs/reference/command_line.md *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # Editable, so that a changed source file is what the next run imports, in Ray's workers too; the stamps make pip
-# run again only when pyproject.toml changed.
-$(VENV)/.installed: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --editable .
+# run again only when one of the two files that name versions changed.
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --constraint constraints.txt --editable .
 	@touch $@
 
-$(VENV)/.installed-test: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --editable '.[test]'
+$(VENV)/.installed-test: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[test]'
 	@touch $@ $(VENV)/.installed
 
-$(VENV)/.installed-docs: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --editable '.[docs]'
+$(VENV)/.installed-docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[docs]'
 	@touch $@ $(VENV)/.installed
 
 $(BIN)/python:

@@ -1,5 +1,6 @@
 """Optuna's TPE for trials that are asked for in batches: one model for a batch."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from attnsweep.search_spaces.mixture import Mixture
-from attnsweep.search_spaces.optuna_internals import ParzenEstimator, default_gamma, split_trials
+from attnsweep.search_spaces.optuna_internals import split_trials
 
 _STATES = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
 
@@ -63,13 +64,18 @@ class BatchedTPESampler(TPESampler):
     def _fit(self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]) -> "_Model":
         trials = [each for each in study.get_trials(deepcopy=False, states=_STATES) if each.number != trial.number]
         n_finished = sum(each.state != TrialState.RUNNING for each in trials)
-        better, worse = split_trials(study, trials, default_gamma(n_finished))
+        better, worse = split_trials(study, trials, _n_better(n_finished))
         return _Model(
             self._build_parzen_estimator(study, search_space, better, handle_below=True),
             self._build_parzen_estimator(study, search_space, worse, handle_below=False),
             len(worse) + 1,
             lambda points: self._parzen_estimator_cls(points, search_space, self._parzen_estimator_parameters),
         )
+
+
+def _n_better(n_finished: int) -> int:
+    """How many trials TPE takes for the better ones; as Optuna by default."""
+    return min(math.ceil(0.1 * n_finished), 25)
 
 
 class _Model:
@@ -83,10 +89,10 @@ class _Model:
 
     def __init__(
         self,
-        better: ParzenEstimator,
-        worse: ParzenEstimator,
+        better: Any,
+        worse: Any,
         n_worse: int,
-        estimate: Callable[[dict[str, NDArray[Any]]], ParzenEstimator],
+        estimate: Callable[[dict[str, NDArray[Any]]], Any],
     ) -> None:
         self.better = Mixture(better)
         self._worse, self._n_worse, self._estimate = Mixture(worse), n_worse, estimate

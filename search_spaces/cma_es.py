@@ -9,6 +9,9 @@ from optuna.samplers import CmaEsSampler
 from optuna.trial import FrozenTrial
 
 _KIND = "__array__"
+_STATE = "cma:state"
+_MOST_CHARACTERS = 2045
+"""Of an attribute of a trial: what Optuna's databases hold."""
 
 
 class JsonCmaEsSampler(CmaEsSampler):
@@ -20,29 +23,26 @@ class JsonCmaEsSampler(CmaEsSampler):
 
     _optimizer: CMA
 
-    @property
-    def _attr_key_optimizer(self) -> str:
-        return f"{self._attr_prefix}state"
-
     def _init_optimizer(self, *arguments: Any, **named: Any) -> CMA:
         self._optimizer = super()._init_optimizer(*arguments, **named)
         return self._optimizer
 
     def _restore_optimizer(self, completed_trials: list[FrozenTrial]) -> CMA | None:
         for trial in reversed(completed_trials):
-            kept = {
-                name: part for name, part in trial.system_attrs.items() if name.startswith(self._attr_key_optimizer)
-            }
-            if kept:
+            n_parts = sum(name.startswith(_STATE) for name in trial.system_attrs)
+            if n_parts:
+                text = "".join(trial.system_attrs[f"{_STATE}:{part}"] for part in range(n_parts))
                 self._optimizer = CMA.__new__(CMA)
-                self._optimizer.__setstate__(json.loads(self._concat_optimizer_attrs(kept), object_hook=_read))
+                self._optimizer.__setstate__(json.loads(text, object_hook=_read))
                 return self._optimizer
         return None
 
     def _split_optimizer_str(self, optimizer_str: str) -> dict[str, str]:
         """The optimizer as attributes. Optuna passes its pickle, which is not stored."""
         del optimizer_str
-        return super()._split_optimizer_str(json.dumps(self._optimizer.__getstate__(), default=_written))
+        text = json.dumps(self._optimizer.__getstate__(), default=_written)
+        begins = range(0, len(text), _MOST_CHARACTERS)
+        return {f"{_STATE}:{part}": text[begin : begin + _MOST_CHARACTERS] for part, begin in enumerate(begins)}
 
 
 def _written(value: Any) -> Any:

@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from optuna.distributions import CategoricalDistribution
 
-from attnsweep.search_spaces.optuna_internals import CategoricalKernels, ParzenEstimator, log_gauss_mass, mixture_of
+from attnsweep.search_spaces.optuna_internals import kernels_of, log_gauss_mass
 
 _MOST_VALUES = 256
 """Values of an integer parameter whose densities are kept, one per kernel."""
@@ -34,15 +35,17 @@ class Mixture:
         estimator: Optuna's.
     """
 
-    def __init__(self, estimator: ParzenEstimator) -> None:
-        self._weights, self._kernels = mixture_of(estimator)
+    def __init__(self, estimator: Any) -> None:
+        self._weights, kernels = kernels_of(estimator)
+        self._kernels = {name: each for name, (_, each) in kernels.items()}
+        self._categorical = [name for name, (each, _) in kernels.items() if isinstance(each, CategoricalDistribution)]
         self._ranges: dict[str, tuple[_Floats, _Floats]] = {}
         constant_K: _Floats = np.log(self._weights)
         self._scale_of: dict[str, Callable[[_Floats], _Floats]] = {}
         self._column_of: dict[str, Callable[[float], _Floats]] = {}
         factors_FK: list[_Floats] = []
         for name, each in self._kernels.items():
-            if isinstance(each, CategoricalKernels):
+            if name in self._categorical:
                 self._column_of[name] = _of_choices(np.log(each.weights).T)
                 continue
             low, high = each.adapted_low, each.adapted_high
@@ -80,8 +83,9 @@ class Mixture:
     def sample(self, generator: np.random.RandomState, n_points: int) -> dict[str, _Floats]:
         """So many points, in Optuna's internal form."""
         of_P = generator.choice(len(self._weights), p=self._weights, size=n_points)
-        categorical = [name for name, each in self._kernels.items() if isinstance(each, CategoricalKernels)]
-        drawn = {name: _choice(self._kernels[name].weights[of_P], generator.rand(n_points)) for name in categorical}
+        drawn = {
+            name: _choice(self._kernels[name].weights[of_P], generator.rand(n_points)) for name in self._categorical
+        }
         numeric = [name for name in self._kernels if name not in drawn]
         for name, quantile_P in zip(numeric, generator.uniform(size=(len(numeric), n_points)), strict=True):
             drawn[name] = self._number(name, of_P, quantile_P)

@@ -4,7 +4,7 @@ from importlib.metadata import version
 from typing import Any
 
 import optuna
-from optuna.storages import BaseStorage
+from optuna.distributions import BaseDistribution
 
 from attnsweep.workloads.errors import UserError
 
@@ -13,19 +13,11 @@ TESTED = "5.0"
 try:
     from optuna._transform import _SearchSpaceTransform as SearchSpaceTransform
     from optuna.samplers._tpe._truncnorm import _log_gauss_mass as log_gauss_mass
-    from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator as ParzenEstimator
-    from optuna.samplers._tpe.probability_distributions import _BatchedCategoricalDistributions as CategoricalKernels
-    from optuna.samplers._tpe.probability_distributions import _MixtureOfProductDistribution
     from optuna.samplers._tpe.sampler import _split_trials as split_trials
-    from optuna.samplers._tpe.sampler import default_gamma
-    from optuna.storages.journal._storage import JournalOperation
 
-    for _name in ("_attr_key_optimizer", "_init_optimizer", "_restore_optimizer", "_split_optimizer_str"):
+    for _name in ("_init_optimizer", "_restore_optimizer", "_split_optimizer_str"):
         # What `JsonCmaEsSampler` overrides.
         getattr(optuna.samplers.CmaEsSampler, _name)
-    for _name in ("weights", "distributions"):
-        # What `mixture_of` reads.
-        getattr(_MixtureOfProductDistribution, _name)
     for _name in ("_sample", "_build_parzen_estimator", "_compare"):
         # What `BatchedTPESampler` overrides or calls.
         getattr(optuna.samplers.TPESampler, _name)
@@ -37,36 +29,12 @@ except (ImportError, AttributeError) as error:
         fix=f"pip install 'optuna=={TESTED}.*'",
     ) from error
 
-__all__ = [
-    "CategoricalKernels",
-    "JournalOperation",
-    "ParzenEstimator",
-    "SearchSpaceTransform",
-    "default_gamma",
-    "log_gauss_mass",
-    "mixture_of",
-    "new_trial",
-    "split_trials",
-    "storage_of",
-]
+__all__ = ["SearchSpaceTransform", "kernels_of", "log_gauss_mass", "split_trials"]
 
 
-def storage_of(study: optuna.Study) -> tuple[BaseStorage, int]:
-    """The storage of a study, and the study's id there."""
-    return study._storage, study._study_id
-
-
-def mixture_of(estimator: ParzenEstimator) -> tuple[Any, dict[str, Any]]:
-    """The weights of an estimator's kernels, and by parameter what the kernels are there."""
+def kernels_of(estimator: Any) -> tuple[Any, dict[str, tuple[BaseDistribution, Any]]]:
+    """The weights of a TPE estimator's kernels; by parameter its distribution, and what the kernels are there."""
     mixture = estimator._mixture_distribution
-    return mixture.weights, dict(zip(estimator._search_space, mixture.distributions, strict=True))
-
-
-def new_trial(study: optuna.Study) -> optuna.Trial:
-    """A new trial, as `study.ask` makes it.
-
-    `study.ask` first looks through all trials for one that somebody has enqueued. Nobody enqueues trials of a sweep.
-    """
-    study._thread_local.cached_all_trials = None
-    storage, study_id = storage_of(study)
-    return optuna.Trial(study, storage.create_new_trial(study_id))
+    space = estimator._search_space
+    of_parameter = zip(space.values(), mixture.distributions, strict=True)
+    return mixture.weights, dict(zip(space, of_parameter, strict=True))

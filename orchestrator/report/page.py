@@ -17,7 +17,6 @@ from attnsweep.orchestrator.analysis.onset.hazards import ratio_label
 from attnsweep.orchestrator.analysis.rates.interaction import p_label
 from attnsweep.orchestrator.analysis.rates.intervals import share_label
 from attnsweep.orchestrator.analysis.roles.results import step_label
-from attnsweep.orchestrator.garbage import uncollected
 from attnsweep.orchestrator.report.explorer.head_maps import TrainingMaps
 from attnsweep.orchestrator.report.explorer.samples import RULE as SAMPLING_RULE
 from attnsweep.orchestrator.report.facts import QUANTILES
@@ -61,7 +60,6 @@ class Shown:
         return json.dumps(json.loads(self.report.directory.spec.to_json()), indent=2, ensure_ascii=False)
 
 
-@uncollected()
 def write_report(
     directories: Sequence[Location], out: Path | None, asks: Asks | None = None, maps: Maps | None = None
 ) -> Path:
@@ -108,7 +106,6 @@ class VectorReport:
     pictures: Sequence[Picture]
 
     @classmethod
-    @uncollected()
     def draw(cls, report: SweepReport) -> "VectorReport":
         """Draws it; nothing is written."""
         return cls(*_drawn([report]))
@@ -127,7 +124,6 @@ class VectorReport:
             place.put_text(REPORT_FILE, self.page)
 
 
-@uncollected()
 def make_report(
     directories: Sequence[Location], asks: Asks | None = None, maps: Maps | None = None, renewal: int | None = None
 ) -> tuple[str, list[Picture]]:

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 from typing import Any, BinaryIO, Protocol
 
 from optuna.storages.journal import BaseJournalBackend
@@ -13,6 +14,16 @@ from attnsweep.orchestrator.running.journal_lock import locked
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder, naming, refuse_link, regular_file, sync
 from attnsweep.workloads.errors import UserError
+
+
+class Operation(IntEnum):
+    """What an entry does, as all journals of Optuna's say it."""
+
+    SET_STUDY_SYSTEM_ATTR = 3
+    CREATE_TRIAL = 4
+    SET_TRIAL_STATE_VALUES = 6
+    SET_TRIAL_USER_ATTR = 8
+
 
 _CONTINUES = "continues"
 """The key of a journal entry that says: the next entry belongs to the same ask. Optuna ignores it."""

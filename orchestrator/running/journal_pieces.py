@@ -16,10 +16,10 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from attnsweep.orchestrator.running.journal import Operation
 from attnsweep.orchestrator.running.journal_chain import Chain, Seals, read_seals
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
-from attnsweep.search_spaces.optuna_internals import JournalOperation
 from attnsweep.workloads.errors import UserError
 
 _MOST_PIECES = 100
@@ -203,7 +203,7 @@ def _joined(number: int) -> str:
 def _opening() -> dict[str, object]:
     """An entry that tells one writer from all others. Optuna passes over attributes of a study that is not there."""
     return {
-        "op_code": JournalOperation.SET_STUDY_SYSTEM_ATTR,
+        "op_code": Operation.SET_STUDY_SYSTEM_ATTR,
         "worker_id": "attnsweep",
         "study_id": -1,
         "system_attr": {_WRITER: uuid.uuid4().hex},

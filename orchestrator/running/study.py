@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler
-from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBStorage, get_storage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
@@ -24,7 +24,6 @@ from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDire
 from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
 from attnsweep.search_spaces.boundary import N_JUDGED
 from attnsweep.search_spaces.dimensions import Scalar
-from attnsweep.search_spaces.optuna_internals import new_trial, storage_of
 from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.random_draws import RandomDraws
 from attnsweep.search_spaces.suggestion import draw, make_sampler, suggest, trial_seed, undrawn, values_of
@@ -77,14 +76,15 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._directory, self._spec = directory, directory.spec
         with _readable(directory):
-            storage, self._log = _open_storage(directory)
+            self._backend, self._log = _open_storage(directory)
             self._study = optuna.create_study(
-                storage=storage,
+                storage=self._backend,
                 study_name=directory.sweep,
                 direction=directory.spec.objective.direction,
                 sampler=make_sampler(directory.spec, 0),
                 load_if_exists=True,
             )
+            self._id = self._backend.get_study_id_from_name(directory.sweep)
         self._name_values()
         self._n_left_in_batch = 0
         self._random = RandomDraws(directory.spec)
@@ -137,7 +137,7 @@ class Study:
         else:
             self._study.sampler = self._sampler(number, batch)
             with self._log.asking() if self._log else nullcontext():
-                values = suggest(self._spec, new_trial(self._study))
+                values = suggest(self._spec, new_trial(self._study, self._backend))
         self._n_asked += 1
         return Configuration(number, values)
 
@@ -172,8 +172,7 @@ class Study:
 
     def configuration(self, trial: int) -> Configuration:
         """A trial's configuration as it was drawn; values that a kill left undrawn are drawn now."""
-        storage, _ = storage_of(self._study)
-        frozen = storage.get_trial(self._id_in_storage(trial))
+        frozen = self._backend.get_trial(self._id_in_storage(trial))
         drawn = self._completed(frozen) if undrawn(self._spec, frozen.params) else frozen.params
         return Configuration(trial, values_of(self._spec, drawn))
 
@@ -197,32 +196,28 @@ class Study:
             return
         if self._spec.sampler == "boundary" and value is not None and n_judged is not None:
             self._note(trial, N_JUDGED, n_judged)
-        storage, _ = storage_of(self._study)
-        storage.set_trial_state_values(self._id_in_storage(trial), state, None if value is None else [value])
+        self._backend.set_trial_state_values(self._id_in_storage(trial), state, None if value is None else [value])
 
     def report(self, trial: int, step: int, value: float) -> bool:
         """Notes the value of an unfinished trial at a step; returns whether that is new to the study."""
-        storage, _ = storage_of(self._study)
         trial_id = self._id_in_storage(trial)
-        if step in storage.get_trial(trial_id).intermediate_values:
+        if step in self._backend.get_trial(trial_id).intermediate_values:
             return False
-        storage.set_trial_intermediate_value(trial_id, step, value)
+        self._backend.set_trial_intermediate_value(trial_id, step, value)
         return True
 
     def decide(self, trial: int, step: int) -> None:
         """Asks the pruner about a trial whose value at this step is the last one reported; `pruned` has its answer."""
         assert self._pruner is not None
-        storage, _ = storage_of(self._study)
-        if self._pruner.prune(self._study, storage.get_trial(self._id_in_storage(trial))):
+        if self._pruner.prune(self._study, self._backend.get_trial(self._id_in_storage(trial))):
             self._note(trial, _PRUNED, step)
             self.pruned[trial] = step
 
     def tell_pruned(self, trial: int) -> None:
         """Ends a trial as pruned; its value is the last one reported, as Optuna has it."""
-        storage, _ = storage_of(self._study)
         trial_id = self._id_in_storage(trial)
-        values = [each for _, each in sorted(storage.get_trial(trial_id).intermediate_values.items())]
-        storage.set_trial_state_values(trial_id, TrialState.PRUNED, values[-1:])
+        values = [each for _, each in sorted(self._backend.get_trial(trial_id).intermediate_values.items())]
+        self._backend.set_trial_state_values(trial_id, TrialState.PRUNED, values[-1:])
 
     def save(self) -> None:
         """Makes all entries so far durable. Called before any checkpoint or row that depends on them."""
@@ -246,12 +241,11 @@ class Study:
         drawn: dict[str, Scalar] = trial.params
         while missing := undrawn(self._spec, drawn):
             drawn = drawn | {name: draw(again, name, dimension) for name, dimension in missing.items()}
-        storage, _ = storage_of(self._study)
         added = [] if trial.state.is_finished() else [name for name in drawn if name not in trial.params]
         for name in added:
             distribution = again.distributions[name]
             value = distribution.to_internal_repr(drawn[name])
-            storage.set_trial_param(self._id_in_storage(trial.number), name, value, distribution)
+            self._backend.set_trial_param(self._id_in_storage(trial.number), name, value, distribution)
         return drawn
 
     def _drawn_again(self, number: int) -> optuna.Trial:
@@ -259,31 +253,41 @@ class Study:
 
         It belongs to a copy of the study that has only the trials before this one.
         """
-        storage, study_id = storage_of(self._study)
-        before = storage.get_study_system_attrs(study_id)
-        copy = optuna.create_study(direction=self._study.direction, sampler=make_sampler(self._spec, number))
+        before = self._backend.get_study_system_attrs(self._id)
+        of_copy = InMemoryStorage()
+        copy = optuna.create_study(
+            storage=of_copy, direction=self._study.direction, sampler=make_sampler(self._spec, number)
+        )
         copy.add_trials(self._study.get_trials(deepcopy=False)[:number])
-        of_copy, copy_id = storage_of(copy)
+        copy_id = of_copy.get_study_id_from_name(copy.study_name)
         for name, value in before.items():
             of_copy.set_study_system_attr(copy_id, name, value)
-        trial = new_trial(copy)
+        trial = new_trial(copy, of_copy)
         suggest(self._spec, trial)
         for name, value in of_copy.get_study_system_attrs(copy_id).items():
             # `qmc` keeps its position in the sequence here.
             if value != before.get(name):
-                storage.set_study_system_attr(study_id, name, value)
+                self._backend.set_study_system_attr(self._id, name, value)
         return trial
 
     def _note(self, trial: int, name: str, value: object) -> None:
         if self._entries:
             self._entries.note(trial, name, value)
             return
-        storage, _ = storage_of(self._study)
-        storage.set_trial_user_attr(self._id_in_storage(trial), name, value)
+        self._backend.set_trial_user_attr(self._id_in_storage(trial), name, value)
 
     def _id_in_storage(self, number: int) -> int:
-        storage, study_id = storage_of(self._study)
-        return storage.get_trial_id_from_study_id_trial_number(study_id, number)
+        return self._backend.get_trial_id_from_study_id_trial_number(self._id, number)
+
+
+def new_trial(study: optuna.Study, storage: BaseStorage) -> optuna.Trial:
+    """A new trial, as `study.ask` makes it.
+
+    `study.ask` first looks through all trials for one that somebody has enqueued. Nobody enqueues trials of a sweep.
+    """
+    # A study of its own: one remembers the trials that it looked at for the trial before.
+    fresh = optuna.Study(study.study_name, storage, study.sampler)
+    return optuna.Trial(fresh, storage.create_new_trial(storage.get_study_id_from_name(study.study_name)))
 
 
 def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
@@ -323,10 +327,10 @@ def _name(directory: SweepDirectory) -> str:
     return "the study" if directory.spec.storage else f"{directory.place}/{STUDY_FILE}"
 
 
-def _open_storage(directory: SweepDirectory) -> tuple[str | JournalStorage, StudyLog | None]:
+def _open_storage(directory: SweepDirectory) -> tuple[BaseStorage, StudyLog | None]:
     if directory.spec.storage:
         check_database(directory.spec.storage)
-        return directory.spec.storage, None
+        return get_storage(directory.spec.storage), None
     log = StudyLog(_journal(directory))
     return JournalStorage(log), log
 

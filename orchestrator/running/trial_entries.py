@@ -7,9 +7,8 @@ from typing import Any
 from optuna.distributions import BaseDistribution, distribution_to_json
 from optuna.trial import TrialState
 
-from attnsweep.orchestrator.running.journal import StudyLog
+from attnsweep.orchestrator.running.journal import Operation, StudyLog
 from attnsweep.search_spaces.dimensions import Scalar
-from attnsweep.search_spaces.optuna_internals import JournalOperation
 
 _WRITER = "attnsweep"
 """Optuna wants each entry to name its writer. It compares the name with its own only to report a writer's mistakes."""
@@ -33,7 +32,7 @@ class TrialEntries:
     def create(self, drawn: Mapping[str, Scalar], distributions: Mapping[str, BaseDistribution]) -> None:
         """Adds a running trial with its values: the next number is its own."""
         self._add(
-            JournalOperation.CREATE_TRIAL,
+            Operation.CREATE_TRIAL,
             study_id=0,
             datetime_start=_now(),
             state=TrialState.RUNNING,
@@ -45,7 +44,7 @@ class TrialEntries:
         """Ends a trial."""
         values = None if value is None else [value]
         self._add(
-            JournalOperation.SET_TRIAL_STATE_VALUES,
+            Operation.SET_TRIAL_STATE_VALUES,
             trial_id=trial,
             state=state,
             values=values,
@@ -54,9 +53,9 @@ class TrialEntries:
 
     def note(self, trial: int, name: str, value: object) -> None:
         """Sets a user attribute of a trial."""
-        self._add(JournalOperation.SET_TRIAL_USER_ATTR, trial_id=trial, user_attr={name: value})
+        self._add(Operation.SET_TRIAL_USER_ATTR, trial_id=trial, user_attr={name: value})
 
-    def _add(self, operation: JournalOperation, **fields: Any) -> None:
+    def _add(self, operation: Operation, **fields: Any) -> None:
         self._log.add({"op_code": operation, "worker_id": _WRITER, **fields})
 
     def _text(self, distribution: BaseDistribution) -> str:

@@ -4,7 +4,9 @@ import logging
 import os
 import re
 import secrets
+import signal
 import socket
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -20,9 +22,9 @@ from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.address import cluster_address
 from attnsweep.orchestrator.training.ray_internals import (
     ask_control_store,
+    ask_for_token,
     control_store,
-    keeping_sigterm,
-    silence_workers,
+    has_token,
     starting_few_processes,
     starting_on_loopback,
     up_within,
@@ -35,8 +37,6 @@ _REACH_SECONDS = 5.0
 _ANSWER_SECONDS = 10.0
 _LOOK_ANSWER_SECONDS = 1.0
 _START_SECONDS, _PATIENT_START_SECONDS = 30.0, 120.0
-_SHORT_WAITS = {"raylet_client_connect_timeout_milliseconds": 20, "raylet_client_num_connect_attempts": 500}
-"""Ray's node asks its own object store before that is up, and by default asks again a whole second later, ten times."""
 
 
 @contextmanager
@@ -76,8 +76,7 @@ def _connect(address: str | None, preloaded: Sequence[str]) -> bool:
         return False
     _check_reachable(address)
     try:
-        with keeping_sigterm():
-            _initialize(address)
+        _initialize(address)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise _unreachable(address, str(error).splitlines()[0]) from error
     return True
@@ -97,11 +96,13 @@ def start_here(preloaded: Sequence[str]) -> bool:
     """
     if ray.is_initialized():
         return False
+    # Before version 2.59 Ray does so only where it is told.
+    ask_for_token()
     _keep_token_elsewhere()
     for seconds in (_START_SECONDS, _PATIENT_START_SECONDS):
         try:
-            with starting_on_loopback(), starting_few_processes(), keeping_sigterm(), up_within(seconds):
-                _initialize("local", _system_config={"preload_python_modules": list(preloaded), **_SHORT_WAITS})
+            with starting_on_loopback(), starting_few_processes(), up_within(seconds):
+                _initialize("local", _system_config={"preload_python_modules": list(preloaded)})
         except Exception as error:  # noqa: BLE001  # Ray raises whatever stopped it, and plain `Exception`.
             reason = in_words(error)
             ray.shutdown()
@@ -118,27 +119,40 @@ def _keep_token_elsewhere() -> None:
 
     Ray makes one in the user's home. A service or a container may have a home that cannot be written, or none.
     """
-    token = Path.home() / ".ray" / "auth_token"
-    if "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ or os.access(token, os.R_OK):
+    if has_token():
         return
+    home = Path.home() / ".ray"
     try:
-        token.parent.mkdir(parents=True, exist_ok=True)
+        home.mkdir(parents=True, exist_ok=True)
         # Permissions alone do not tell where one may write.
-        with TemporaryFile(dir=token.parent):
+        with TemporaryFile(dir=home):
             pass
     except OSError:
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
 def _initialize(address: str, **further: Any) -> None:
-    silence_workers()
-    ray.init(
-        address=address,
-        include_dashboard=False if address == "local" else None,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        **further,
-    )
+    with _keeping_sigterm():
+        ray.init(
+            address=address,
+            include_dashboard=False if address == "local" else None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            **further,
+        )
+
+
+@contextmanager
+def _keeping_sigterm() -> Iterator[None]:
+    """Keeps the program's own SIGTERM handler: a starting Ray replaces it with one that exits, in the main thread."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    except SystemExit as ended:
+        raise KeyboardInterrupt from ended
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def usable_nodes() -> list[Node] | None:
@@ -157,15 +171,13 @@ def usable_nodes() -> list[Node] | None:
             if each["Alive"]
         ]
     try:
-        leaving = set(client.get_draining_nodes(timeout=_LOOK_ANSWER_SECONDS))
         infos = client.get_all_node_info(timeout=_LOOK_ANSWER_SECONDS)
     except RayError:
         return None
-    alive = {node_id.hex(): info for node_id, info in infos.items() if info.state == info.ALIVE}
     return [
-        _as_node(node_id, info.node_manager_hostname, info.node_manager_address, info.resources_total)
-        for node_id, info in alive.items()
-        if node_id not in leaving
+        _as_node(node_id.hex(), info.node_manager_hostname, info.node_manager_address, info.resources_total)
+        for node_id, info in infos.items()
+        if info.state == info.ALIVE and info.state_snapshot.state != info.state_snapshot.DRAINING
     ]
 
 

@@ -1,10 +1,10 @@
 """All private names of Ray that attnsweep uses. They are checked at import, since another version may lack them."""
 
 import os
-import signal
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -15,7 +15,6 @@ from attnsweep.workloads.errors import UserError
 
 TESTED = "2.60"
 
-_LOOK_SECONDS = 0.02
 _CONTROL_STORE_WAIT = "RAY_gcs_server_port_wait_time_s"
 _NOTES = b"attnsweep"
 _ARE_YOU_ALIVE = "/ray.rpc.NodeInfoGcsService/CheckAlive"
@@ -26,8 +25,7 @@ try:
     from ray._private import node as ray_node
     from ray._private import services as ray_services
     from ray._private import utils as ray_utils
-    from ray._private.authentication import authentication_token_setup as token_setup
-    from ray._raylet import GcsClient  # type: ignore[attr-defined]
+    from ray._raylet import Config  # type: ignore[attr-defined]
 
     _NEEDED = (
         grpc_utils.init_grpc_channel,
@@ -37,17 +35,15 @@ try:
         ray_constants.ENABLE_RAY_CLUSTER,
         ray_services.get_node,
         ray_utils.get_dashboard_dependency_error,
-        ray_utils.set_sigterm_handler,
-        token_setup.maybe_enable_token_auth_if_token_available,
         worker.global_worker,
         worker._global_node,
-        worker._worker_logs_enabled,
+        Config.initialize,
     )
 except (ImportError, AttributeError) as error:
     raise UserError(
         "ray",
         given=f"version {ray.__version__}",
-        expected=f"version {TESTED}, with which attnsweep was tested ({error})",
+        expected=f"version 2.58 to {TESTED}, with which attnsweep was tested ({error})",
         fix=f"pip install 'ray[default]=={TESTED}.*'",
     ) from error
 
@@ -89,34 +85,22 @@ def starting_few_processes() -> Iterator[None]:
 
 
 @contextmanager
-def keeping_sigterm() -> Iterator[None]:
-    """Keeps the program's own SIGTERM handler: a starting Ray would replace it with one that exits at once."""
-    set_handler = ray_utils.set_sigterm_handler
-    if callable(signal.getsignal(signal.SIGTERM)):
-        ray_utils.set_sigterm_handler = lambda _: None
-    try:
-        yield
-    finally:
-        ray_utils.set_sigterm_handler = set_handler
-
-
-@contextmanager
 def up_within(seconds: float) -> Iterator[None]:
     """A Ray that starts in this context has this long for each of its two parts: the control store and this node.
 
-    By default Ray waits 30 s for each; it has a setting for the first only. A node that comes up is seen at once.
+    By default Ray waits 30 s for each; it has a setting for the first only.
     """
     look = ray_services.get_node
 
-    def get_node(gcs_address: str, node_id: str) -> object:
+    def get_node(*arguments: object) -> object:
         deadline = time.monotonic() + seconds
-        control = GcsClient(address=gcs_address)
-        # Asked before the node is there, Ray would look again each second.
-        while all(found.hex() != node_id for found in control.get_all_node_info(timeout=seconds)):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"this node did not come up within {seconds:g} s")
-            time.sleep(_LOOK_SECONDS)
-        return look(gcs_address, node_id)  # type: ignore[no-untyped-call]
+        while True:
+            try:
+                return look(*arguments)  # type: ignore[no-untyped-call]
+            except RuntimeError as error:
+                # It looked for a second.
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"this node did not come up within {seconds:g} s") from error
 
     ray_services.get_node = get_node
     before = os.environ.get(_CONTROL_STORE_WAIT)
@@ -127,11 +111,6 @@ def up_within(seconds: float) -> Iterator[None]:
         ray_services.get_node = look
         if before is None:
             del os.environ[_CONTROL_STORE_WAIT]
-
-
-def silence_workers() -> None:
-    """Silences Ray's processes, which print pages to stdout when they die."""
-    worker._worker_logs_enabled = False
 
 
 def ask_control_store(address: str, seconds: float) -> None:
@@ -155,16 +134,28 @@ def ask_control_store(address: str, seconds: float) -> None:
 def use_own_token() -> bool:
     """Shows the user's token from here on if there is one, unless `RAY_AUTH_MODE` says what to do.
 
+    A Ray that another program has started here asks for the token, although nothing in the environment says so.
+
     Returns:
         Whether a token is shown.
     """
-    # A Ray that another program has started here asks for the token, although nothing in the environment says so.
-    logger = token_setup.logger
-    was_silent, logger.disabled = logger.disabled, True
-    try:
-        return bool(token_setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False))
-    finally:
-        logger.disabled = was_silent
+    if has_token():
+        ask_for_token()
+    return os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
+
+
+def ask_for_token() -> None:
+    """Lets a Ray that starts here want a token of whoever connects, unless `RAY_AUTH_MODE` says what to do."""
+    if "RAY_AUTH_MODE" not in os.environ:
+        os.environ["RAY_AUTH_MODE"] = "token"
+        # Ray read the environment when it was imported.
+        Config.initialize("")
+
+
+def has_token() -> bool:
+    """Whether Ray finds a token in the environment or in the user's home."""
+    in_environment = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
+    return in_environment or os.access(Path.home() / ".ray" / "auth_token", os.R_OK)
 
 
 def control_store() -> Any | None:

@@ -63,10 +63,10 @@ def test_the_search_finds_them() -> None:
     [
         (
             "orchestrator/training/ray_internals.py",
-            "ray._private.utils",
-            "set_sigterm_handler",
-            rf"ray: got 'version {ray.__version__}', expected version 2\.60, with which attnsweep was tested"
-            r" \(.*'set_sigterm_handler'\); pip install 'ray\[default\]==2\.60\.\*'",
+            "ray._private.services",
+            "get_node",
+            rf"ray: got 'version {ray.__version__}', expected version 2\.58 to 2\.60, with which"
+            r" attnsweep was tested \(.*'get_node'\); pip install 'ray\[default\]==2\.60\.\*'",
         ),
         (
             "search_spaces/optuna_internals.py",

@@ -6,7 +6,6 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.samplers import TPESampler
 
 from attnsweep.search_spaces.mixture import Mixture
-from attnsweep.search_spaces.optuna_internals import ParzenEstimator
 
 FLOATS: dict[str, BaseDistribution] = {
     "init_sigma": FloatDistribution(1e-4, 1.0, log=True),
@@ -23,10 +22,11 @@ OTHERS: dict[str, BaseDistribution] = {
 @pytest.mark.parametrize("n_trials", [0, 1, 40])
 def test_density_and_points_are_optunas(space: dict[str, BaseDistribution], n_trials: int) -> None:
     generator = np.random.RandomState(n_trials)
-    settings = TPESampler()._parzen_estimator_parameters
+    sampler = TPESampler()
+    estimator_of, settings = sampler._parzen_estimator_cls, sampler._parzen_estimator_parameters
     nothing: dict[str, np.ndarray] = {name: np.empty(0) for name in space}
-    observed = ParzenEstimator(nothing, space, settings).sample(generator, n_trials)
-    estimator = ParzenEstimator(observed, space, settings)
+    observed = estimator_of(nothing, space, settings).sample(generator, n_trials)
+    estimator = estimator_of(observed, space, settings)
     mixture = Mixture(estimator)
     for seed in range(2):
         points = estimator.sample(np.random.RandomState(seed), 24)

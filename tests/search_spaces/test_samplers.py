@@ -6,11 +6,12 @@ from typing import Any
 import optuna
 import pytest
 from optuna.samplers import TPESampler
+from optuna.storages import InMemoryStorage
 
+from attnsweep.orchestrator.running.study import new_trial
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sweep
 from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
 from attnsweep.search_spaces.dimensions import Dimension
-from attnsweep.search_spaces.optuna_internals import new_trial
 from attnsweep.search_spaces.random_draws import RandomDraws
 from attnsweep.search_spaces.suggestion import make_sampler, suggest, values_of
 
@@ -40,9 +41,9 @@ def test_random_draws_are_those_of_optunas_sampler() -> None:
         assert (drawn, distributions) == (asked.params, asked.distributions)
 
 
-def _study_of(n_trials: int) -> optuna.Study:
+def _study_of(n_trials: int, storage: InMemoryStorage | None = None) -> optuna.Study:
     """Trials whose loss is smallest at x = 0.3."""
-    study = optuna.create_study(sampler=TPESampler(seed=0))
+    study = optuna.create_study(storage=storage, sampler=TPESampler(seed=0))
     for _ in range(n_trials):
         trial = study.ask()
         study.tell(trial, abs(math.log(trial.suggest_float("x", 1e-3, 1.0, log=True) / 0.3)))
@@ -61,7 +62,8 @@ def test_the_first_trial_of_a_batch_is_optunas_own() -> None:
 
 
 def test_a_batch_is_drawn_by_one_model_and_spreads(monkeypatch: pytest.MonkeyPatch) -> None:
-    study = _study_of(60)
+    storage = InMemoryStorage()
+    study = _study_of(60, storage)
     fit, n_fits = BatchedTPESampler._fit, 0
     look, n_looks = optuna.Study._get_trials, 0
 
@@ -81,7 +83,7 @@ def test_a_batch_is_drawn_by_one_model_and_spreads(monkeypatch: pytest.MonkeyPat
     batch = []
     for seed in range(32):
         sampler.begin(seed)
-        batch.append(new_trial(study).suggest_float("x", 1e-3, 1.0, log=True))
+        batch.append(new_trial(study, storage).suggest_float("x", 1e-3, 1.0, log=True))
     assert n_fits == 1
     # The costs of a trial must not grow with their number.
     assert n_looks < 5
