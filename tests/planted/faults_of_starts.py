@@ -103,7 +103,7 @@ FAULTS_OF_STARTS = (
     ),
     Fault(
         "a later pack with the constants of the first",
-        "workloads/engine/blocks.py",
+        "workloads/engine/lane_state.py",
         "return self.parameters.static_key(), self.constants",
         "return self.parameters.static_key()",
         (f"{_CONSTANTS}::test_problems_that_differ_in_a_constant_share_no_program",),
