@@ -122,7 +122,10 @@ def check_declarations(kind: type[Workload[typing.Any]]) -> None:
         SpecError: For the first declaration or method that is missing or of another kind.
     """
     subject = kind.__name__
-    if missing := sorted(kind.__abstractmethods__):
+    missing = sorted(kind.__abstractmethods__)
+    if kind.judge is Workload.judge and kind.verdicts is Workload.verdicts:
+        missing.append("judge")
+    if missing:
         raise SpecError(
             subject,
             given=f"a class without {', '.join(missing)}",

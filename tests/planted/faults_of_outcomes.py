@@ -50,13 +50,13 @@ FAULTS_OF_OUTCOMES = (
     Fault(
         "a label is checked only where its case holds",
         "workloads/engine/contract.py",
-        "        _check_outcomes([outcome for outcome, _ in labels])\n",
+        "        check_outcomes([outcome for outcome, _ in labels])\n",
         "",
         ("tests/workloads/engine/test_judging.py::test_a_label_is_refused_whether_or_not_its_case_holds",),
     ),
     Fault(
         "a label of one of two near levels is no mistake",
-        "workloads/diagnostics/near_levels.py",
+        "workloads/diagnostics/verdicts.py",
         "near_L & ((detail_L == one) | (detail_L == other))",
         "near_L & (detail_L == 'none')",
         ("tests/orchestrator/running/preflight/test_starts.py",),
