@@ -1,6 +1,6 @@
 """The category-pairs problem: data, losses and outcomes of the reduced systems and the full models."""
 
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
     )
 
     head_score_names = SCORE_NAMES
-    lenses = "attnsweep.workloads.category_pairs.lenses"
+    lenses: ClassVar[object] = "attnsweep.workloads.category_pairs.lenses"
     level_names = ("zero", "mean", "centred_shift", "valley", "marginal", "cur", "prev", "additive", "unordered")
 
     def build(self, parameters: CategoryPairsParameters) -> nn.Module:

@@ -4,7 +4,7 @@ Axes: L lane, P probe, B string, T token.
 """
 
 import math
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -74,7 +74,7 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
     summary = "encoders that learn FIRST or PARITY, and what they make of longer strings (Chiang & Cholak 2022)"
 
     head_score_names = SCORE_NAMES
-    lenses = "attnsweep.workloads.formal_languages.lenses"
+    lenses: ClassVar[object] = "attnsweep.workloads.formal_languages.lenses"
     level_names = ("zero", "constant", "count")
 
     def build(self, parameters: FormalLanguagesParameters) -> Encoder:

@@ -1,7 +1,7 @@
 """GPTs that learn to predict tokens. Axes: L lane, P probe, B sequence, T token, V word."""
 
 import math
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -76,7 +76,7 @@ class GPTWorkload(Workload[GPTParameters]):
     summary = "minimal GPTs: when does attention begin to select, and induction heads emerge? (Boue 2025)"
 
     head_score_names = PATTERN_SCORE_NAMES
-    lenses = "attnsweep.workloads.gpt.lenses"
+    lenses: ClassVar[object] = "attnsweep.workloads.gpt.lenses"
     level_names = ("zero", "constant", "current", "context")
 
     def build(self, parameters: GPTParameters) -> GPT:

@@ -1,7 +1,7 @@
 """Translators that learn from pairs of sentences, and what their heads come to do. Axes: L lane, B sentence."""
 
 import math
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -93,7 +93,7 @@ class Translation(Workload[TranslationParameters]):
     summary = "one-block translators: which heads take which role, and when (Conti 2024; Voita et al. 2019)"
     level_names = ("uniform", "unigram", "bigram", "language_model", "grammar")
     head_score_names = SCORE_NAMES
-    lenses = "attnsweep.workloads.translation.lenses"
+    lenses: ClassVar[object] = "attnsweep.workloads.translation.lenses"
     head_layer_names = LAYERS
 
     def build(self, parameters: TranslationParameters) -> TranslationModel:
