@@ -61,4 +61,18 @@ FAULTS_OF_OUTCOMES = (
         "near_L & (detail_L == 'none')",
         ("tests/orchestrator/running/preflight/test_starts.py",),
     ),
+    Fault(
+        "levels of a table of verdicts are tried behind the rules that follow them",
+        "workloads/diagnostics/verdicts.py",
+        "elif row is levels[0]:",
+        "elif row is levels[-1]:",
+        ("tests/workloads/diagnostics/test_verdicts.py::test_the_first_row_that_holds_decides",),
+    ),
+    Fault(
+        "the words of a workload are said of the loss of another that derives from it",
+        "workloads/lenses.py",
+        'if "lenses" in vars(type(workload)):',
+        "if True:",
+        ("tests/orchestrator/inspection/test_own_lenses.py::test_a_subclass_keeps_its_heads_alone",),
+    ),
 )

@@ -50,7 +50,7 @@ def test_a_table_knows_its_labels_before_it_judges(rows: list[Rule | AtLevel], t
     assert told in str(refused.value)
 
 
-def test_the_first_row_that_holds_decides_and_levels_are_tried_where_the_first_of_them_stands() -> None:
+def test_the_first_row_that_holds_decides() -> None:
     zero = AtLevel(
         outcome="degenerate_zero", level="zero", says="", when=lambda _, evidence: evidence.metrics["held"] > 1
     )
