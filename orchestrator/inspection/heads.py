@@ -129,17 +129,7 @@ def trained_heads(directory: Location, training: str, sentence: int | None = Non
 
 
 def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) -> Heads:
-    """The heads of a training where it ended. It is trained again, unless its weights were kept.
-
-    Args:
-        directory: The sweep.
-        name: The training, as `find_training` accepts it.
-        sentence: The sentence's number; by default `head_maps` chooses.
-
-    Raises:
-        UserError: If there is no such training or sentence, the training has no end to look at or no heads, or the
-            user's code fails.
-    """
+    """`trained_heads` of a sweep directory that is open."""
     workload = load_workload_of(directory)
     row, rows, training = ended_training(directory, workload, name, "from trainings where outcome = 'solved'")
     # Before it is trained again: a model without heads, or a sentence that is not there, is refused at once.

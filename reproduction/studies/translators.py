@@ -35,7 +35,7 @@ from attnsweep.reproduction.rows import (
 )
 from attnsweep.reproduction.trained import one_thread, queried, trained
 from attnsweep.workloads.diagnostics.roles import Sentences, count_roles, label_roles, role_scores
-from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.translation import Translation
 from attnsweep.workloads.translation.looked_at import looked_at
 from attnsweep.workloads.translation.model import TranslationModel
@@ -245,9 +245,7 @@ def _trained(size: Size) -> Iterator[Part]:
     ended = trained(workload, range(size.first_seed, size.first_seed + size.n_trainings), values)
     lanes, state = ended.pack.final_state(np.arange(size.n_trainings))
     template = workload.build(lanes.shared)
-    names = {name for name, _ in template.named_parameters()}
-    parameters = {name: value for name, value in state.items() if name in names}
-    buffers = {name: value for name, value in state.items() if name not in names}
+    parameters, buffers = parted(template, state)
     attend = over_lanes(template, lambda module, batch: cast(TranslationModel, module).attention(batch))
     for part in looked_at(lanes.shared, lanes.device):
         batch = {name: value.expand(size.n_trainings, *value.shape) for name, value in part.batch.items()}

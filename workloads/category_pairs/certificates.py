@@ -21,6 +21,7 @@ from attnsweep.workloads.diagnostics.negative_curvature import smallest_curvatur
 from attnsweep.workloads.diagnostics.objective import Objective
 from attnsweep.workloads.diagnostics.valley import RESET_STEPS, solves_after_reset
 from attnsweep.workloads.engine.contract import Batch, Certificate, Lanes
+from attnsweep.workloads.engine.functional import parted
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.update_rules import UPDATE_RULES
 
@@ -61,9 +62,8 @@ def certify(
 
 def split(module: nn.Module, loss: Loss, state: State) -> tuple[Objective, State]:
     """The losses as a function of the parameters, and the parameters: both from a state (L, ...) with buffers."""
-    names = {name for name, _ in module.named_parameters()}
-    buffers = {name: value for name, value in state.items() if name not in names}
-    return Objective(module, loss, buffers, {}), {name: state[name] for name in names}
+    parameters, buffers = parted(module, state)
+    return Objective(module, loss, buffers, {}), parameters
 
 
 def _curves_down(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.engine.contract import Batch, HeadScores
-from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.formal_languages.data import LanguageLanes, looked_at_batch, tokens_of
 from attnsweep.workloads.formal_languages.encoder import Encoder
@@ -55,9 +55,7 @@ def score_heads(template: Encoder, lanes: LanguageLanes, state: State) -> HeadSc
         to_first = torch.stack([first_attention(module, weight_BHT) for weight_BHT in attention])
         return to_first, torch.stack([attention_entropy(weight_BHT, tokens) for weight_BHT in attention])
 
-    names = {name for name, _ in template.named_parameters()}
-    parameters = {name: value for name, value in state.items() if name in names}
-    buffers = {name: value for name, value in state.items() if name not in names}
+    parameters, buffers = parted(template, state)
     with torch.no_grad():
         found = over_lanes(template, scores)(parameters, buffers, _looked_at(lanes))
     arrays = [each.to("cpu", torch.float64).numpy() for each in found]

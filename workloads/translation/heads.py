@@ -17,7 +17,7 @@ from attnsweep.workloads.diagnostics.roles.counts import Looks
 from attnsweep.workloads.diagnostics.structure.pooled import SCORES as STRUCTURE_SCORES
 from attnsweep.workloads.diagnostics.structure.pooled import PooledStructure
 from attnsweep.workloads.engine.contract import Batch, HeadScores
-from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.translation.alignment import ALIGNMENT_SCORES, AlignmentCounts, alignment_scores, count_aligned
 from attnsweep.workloads.translation.data import TranslationLanes
@@ -53,9 +53,7 @@ def score_heads(template: TranslationModel, lanes: TranslationLanes, state: Stat
 def _scores(
     template: TranslationModel, lanes: TranslationLanes, state: State, some: Tensor
 ) -> dict[str, NDArray[np.float64]]:
-    names = {name for name, _ in template.named_parameters()}
-    parameters = {name: value[some] for name, value in state.items() if name in names}
-    buffers = {name: value[some] for name, value in state.items() if name not in names}
+    parameters, buffers = parted(template, {name: value[some] for name, value in state.items()})
     attend = over_lanes(template, lambda module, batch: cast(TranslationModel, module).attention(batch))
     measures = [_Measures(layer, template.translator.shape.longest) for layer in LAYERS]
     for part in looked_at(lanes.shared, lanes.device):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnsweep.workloads.engine.contract import Batch, Written
-from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.translation.buckets import by_length
 from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, TEST, Side
@@ -73,11 +73,9 @@ def _write(template: TranslationModel, lanes: TranslationLanes, state: State) ->
     numbers = torch.as_tensor(bucket.pairs).expand(len(lanes.trainings), -1)
     known = pairs_of(studied, numbers.to(lanes.device), bucket)
     sources: Batch = {name: known[name] for name in ("source", "source_rarity")}
-    names = {name for name, _ in template.named_parameters()}
     words_LBT = greedy_words(
         template,
-        {name: value for name, value in state.items() if name in names},
-        {name: value for name, value in state.items() if name not in names},
+        *parted(template, state),
         sources,
         torch.as_tensor(studied.target_rarity, device=lanes.device),
         target.tokens.shape[1],

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from attnsweep.workloads.diagnostics.roles.sentences import Sentences
 from attnsweep.workloads.diagnostics.roles.token_patterns import PATTERNS, pattern_mass
 from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes, P
-from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.vocabulary import NO_ROLE
 
@@ -50,9 +50,7 @@ def score_patterns(
         return _masses(attention(module, batch["token"]), batch)
 
     template = module.to(lanes.device, lanes.dtype)
-    names = {name for name, _ in template.named_parameters()}
-    parameters = {name: value for name, value in state.items() if name in names}
-    buffers = {name: value for name, value in state.items() if name not in names}
+    parameters, buffers = parted(template, state)
     read = {name: batch[name] for name in ("token", "counts", "needs_previous")}
     with torch.no_grad():
         mass_LNHP, uniform_LP = over_lanes(template, masses)(parameters, buffers, read)
