@@ -122,7 +122,8 @@ def check_declarations(kind: type[Workload[typing.Any]]) -> None:
         SpecError: For the first declaration or method that is missing or of another kind.
     """
     subject = kind.__name__
-    if missing := sorted(kind.__abstractmethods__):
+    is_judged = kind.judge is not Workload.judge or kind.verdicts is not Workload.verdicts
+    if missing := sorted(kind.__abstractmethods__ | (set() if is_judged else {"judge"})):
         raise SpecError(
             subject,
             given=f"a class without {', '.join(missing)}",

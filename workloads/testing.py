@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnsweep.workloads.diagnostics.near_levels import check_near_levels
+from attnsweep.workloads.diagnostics.verdicts import check_near_levels
 from attnsweep.workloads.engine.checkpoint import from_bytes, to_bytes
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.judging import judged, least_losses

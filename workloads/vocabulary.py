@@ -4,43 +4,96 @@ The rules by which workloads and scores assign them: docs/outcomes.md and docs/r
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
-OUTCOMES: Mapping[str, str] = MappingProxyType(
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a training may end.
+
+    Attributes:
+        sentence: What it means.
+        colour: Its colour in every figure: those of Okabe & Ito 2008 without yellow, which is hard to see on white.
+        is_stuck: Whether it counts as stuck.
+        is_judged: Whether a workload gives it. The others say nothing about how a training would have ended, and count
+            in no rate: only a pruner makes a training `pruned`, only an exception `failed`.
+    """
+
+    sentence: str
+    colour: str
+    is_stuck: bool = False
+    is_judged: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What an attention head may do.
+
+    Attributes:
+        sentence: What it means.
+        colour: Its colour in every figure.
+        score: The score that decides it. If the score is measured, the role could occur.
+    """
+
+    sentence: str
+    colour: str
+    score: str | None = None
+
+
+PRUNED = "pruned"
+OUTCOMES: Mapping[str, Outcome] = MappingProxyType(
     {
-        "solved": "meets what its workload counts as a solution",
-        "degenerate_zero": "stuck at a zero of the gradient that is no solution: dead attention, or a constant output",
-        "marginal": "stuck at a reference level above the solution: the predictor uses part of the input",
-        "runaway": "descends a valley at infinity that never reaches the solution",
-        "plateau": "none of these; with the detail “moving” the loss still falls, and the run was too short or is slow",
-        "overfit": "fits its sample and not fresh data",
-        "diverged": "the loss turned non-finite or far too large",
-        "pruned": "its trial was ended early by a pruner; left out of all rates but the shares by outcome",
-        "failed": "raised an error; left out of all rates but the shares by outcome",
+        "solved": Outcome("meets what its workload counts as a solution", "#009E73"),
+        "degenerate_zero": Outcome(
+            "stuck at a zero of the gradient that is no solution: dead attention, or a constant output",
+            "#0072B2",
+            is_stuck=True,
+        ),
+        "marginal": Outcome(
+            "stuck at a reference level above the solution: the predictor uses part of the input",
+            "#56B4E9",
+            is_stuck=True,
+        ),
+        "runaway": Outcome("descends a valley at infinity that never reaches the solution", "#CC79A7", is_stuck=True),
+        "plateau": Outcome(
+            "none of these; with the detail “moving” the loss still falls, and the run was too short or is slow",
+            "#E69F00",
+        ),
+        "overfit": Outcome("fits its sample and not fresh data", "#000000"),
+        "diverged": Outcome("the loss turned non-finite or far too large", "#D55E00"),
+        PRUNED: Outcome(
+            "its trial was ended early by a pruner; left out of all rates but the shares by outcome",
+            "#999999",
+            is_judged=False,
+        ),
+        "failed": Outcome(
+            "raised an error; left out of all rates but the shares by outcome", "#595959", is_judged=False
+        ),
     }
 )
-"""How a training ends, in the order of every table and figure."""
+"""In the order of every table and figure."""
 
 MOVING_SHARE = 0.01
 """A loss that fell by more than this share over the last fifth of the steps still moves."""
 
-STUCK_OUTCOMES = ("degenerate_zero", "marginal", "runaway")
-"""The outcomes that count as stuck."""
-
-PRUNED = "pruned"
-UNJUDGED_OUTCOMES = (PRUNED, "failed")
-"""The outcomes that say nothing about how a training would have ended. They count in no rate."""
-
-JUDGED_OUTCOMES = tuple(name for name in OUTCOMES if name not in UNJUDGED_OUTCOMES)
-"""What a workload may call a training; only a pruner makes it `pruned`, only an exception `failed`."""
+STUCK_OUTCOMES = tuple(name for name, each in OUTCOMES.items() if each.is_stuck)
+JUDGED_OUTCOMES = tuple(name for name, each in OUTCOMES.items() if each.is_judged)
+UNJUDGED_OUTCOMES = tuple(name for name, each in OUTCOMES.items() if not each.is_judged)
 
 NO_ROLE = "none"
-ROLES: Mapping[str, str] = MappingProxyType(
+ROLES: Mapping[str, Role] = MappingProxyType(
     {
-        "positional": "looks at one fixed offset",
-        "syntactic": "looks at the other end of a grammatical relation, more often than any fixed offset would",
-        "rare_token": "looks at the rarest tokens of a sentence, more often than chance would",
-        NO_ROLE: "none of these",
+        "positional": Role("looks at one fixed offset", "#0072B2", "positional_share"),
+        "syntactic": Role(
+            "looks at the other end of a grammatical relation, more often than any fixed offset would",
+            "#D55E00",
+            "syntactic_gain",
+        ),
+        "rare_token": Role(
+            "looks at the rarest tokens of a sentence, more often than chance would", "#009E73", "rare_token"
+        ),
+        NO_ROLE: Role("none of these", "#595959"),
     }
 )
-"""What an attention head does. A workload may add roles of its own, such as the solution that a head implements."""
+"""A workload may add roles of its own, such as the solution that a head implements."""

@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import html
 import io
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,6 +51,10 @@ class Record:
             value = _json_value(attrgetter(attribute or key)(self))
             found |= value if each.startswith("**") else {key: value}
         return found
+
+    def to_json(self) -> str:
+        """One line of JSON, for scripts."""
+        return json_line(self)
 
 
 class Answer(ABC):
@@ -111,6 +116,11 @@ class DrawnAnswer(Answer):
         self.plot().savefig(png, format="png", dpi=_PIXELS_PER_INCH)
         image = base64.b64encode(png.getvalue()).decode()
         return f'{Answer._repr_html_(self)}<img alt="" src="data:image/png;base64,{image}">'
+
+
+def json_line(value: object) -> str:
+    """One line of JSON, for scripts: of records, dataclasses and plain values. Numbers that are not finite are null."""
+    return json.dumps(_json_value(value), allow_nan=False)
 
 
 def table(columns: Mapping[str, Any], rows: Iterable[Sequence[object]]) -> pa.Table:

@@ -99,7 +99,7 @@ class Audit:
             "checks": [asdict(check) for check in self.checks],
         }
         if self.gradients is not None:
-            content["gradients"] = self.gradients.content()
+            content["gradients"] = self.gradients.as_json()
         return json.dumps(content, allow_nan=False)
 
     def print(self, console: Console) -> None:

@@ -107,8 +107,9 @@ class Deviation:
     @property
     def agrees(self) -> bool:
         """Whether the replay ended as recorded."""
-        return not self.disagreements()
+        return not self.disagreements
 
+    @property
     def disagreements(self) -> list[str]:
         """What differs: the outcome, its detail, the steps, a loss beyond the tolerance, the kind of error."""
         one, other = self.recorded, self.replayed

@@ -1,14 +1,13 @@
 """The findings of checks of gradients, one row each, on the screen and as JSON."""
 
-import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 
 from rich.console import Console
 
+from attnsweep.orchestrator.analysis.answer import Record
 from attnsweep.workloads.gradients.finding import Finding
 
 _OF_ANY_WORKLOAD = {"fused", "blocks", "compiled", "differences"}
@@ -18,7 +17,7 @@ _UNJUDGED = ("kink", "rounding", "skipped")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradientReport:
+class GradientReport(Record):
     """What the checks found.
 
     Attributes:
@@ -26,6 +25,8 @@ class GradientReport:
         findings: One per row.
         seconds: By what they were spent on.
     """
+
+    json_keys = ("subject", "clean=is_clean", "verdicts", "seconds", "checks=findings")
 
     subject: str
     findings: Sequence[Finding]
@@ -37,34 +38,25 @@ class GradientReport:
         return [each for each in self.findings if each.verdict == "fails"]
 
     @property
+    def is_clean(self) -> bool:
+        """Whether no row shows a fault."""
+        return not self.failed
+
+    @property
+    def verdicts(self) -> Counter[str]:
+        """How many rows have each verdict."""
+        return Counter(each.verdict for each in self.findings)
+
+    @property
     def summary(self) -> str:
         """The counts of all verdicts, and the largest error that passed of each kind of check, in one line."""
-        counts = Counter(each.verdict for each in self.findings)
         largest: dict[str, float] = {}
         for each in self.findings:
             if each.verdict == "holds" and each.error is not None:
                 largest[each.check] = max(each.error, largest.get(each.check, 0.0))
-        words = ", ".join(f"{verdict} {n}" for verdict, n in counts.most_common())
+        words = ", ".join(f"{verdict} {n}" for verdict, n in self.verdicts.most_common())
         seconds = ", ".join(f"{name} {spent:.1f} s" for name, spent in self.seconds.items())
         return f"{words}; largest errors: {', '.join(f'{k} {v:.0e}' for k, v in largest.items()) or 'none'}; {seconds}"
-
-    def content(self) -> dict[str, object]:
-        """All of it, as JSON holds it: an error that is not finite is null."""
-        rows = [asdict(each) for each in self.findings]
-        for row in rows:
-            if row["error"] is not None and not math.isfinite(row["error"]):
-                row["error"] = None
-        return {
-            "subject": self.subject,
-            "clean": not self.failed,
-            "verdicts": Counter(each.verdict for each in self.findings),
-            "seconds": dict(self.seconds),
-            "checks": rows,
-        }
-
-    def to_json(self) -> str:
-        """One line of JSON, for scripts."""
-        return json.dumps(self.content(), allow_nan=False)
 
     def print(self, console: Console) -> None:
         """Prints a row for each check, then what failures mean."""

@@ -1,28 +1,25 @@
 """What the heads of a training look at where it ended: attention maps, roles, scores, and the nearest structures."""
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from matplotlib.figure import Figure
 
-from attnsweep.orchestrator.analysis.answer import DrawnAnswer
+from attnsweep.orchestrator.analysis.answer import DrawnAnswer, json_line
 from attnsweep.orchestrator.inspection.head import Head, heads_of_layer
 from attnsweep.orchestrator.inspection.heads_figure import heads_figure
 from attnsweep.orchestrator.inspection.kept_weights import ends_of
-from attnsweep.orchestrator.inspection.recorded import find_training, recorded_rows, recorded_tasks
-from attnsweep.orchestrator.inspection.why import WITHOUT_END
-from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.inspection.recorded import ended_training
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.head_maps import LayerMaps, SentenceMaps, head_maps
+from attnsweep.workloads.head_maps import LayerMaps, SentenceMaps
+from attnsweep.workloads.lenses import head_maps
 from attnsweep.workloads.user_code import users_code
 
 _EXPECTED, _FIX = "a workload whose heads can be looked at", "see attnsweep.check_workload"
@@ -89,31 +86,29 @@ class Heads(DrawnAnswer):
     def to_json(self) -> str:
         """One line of JSON, for scripts."""
         names = ("training_id", "trial", "replicate", "outcome", "outcome_detail")
-        content = {
-            **{name: self.row[name] for name in names},
-            "sentence": {"number": self.maps.number, "of": self.maps.n_sentences, "text": self.maps.text},
-            "layers": [
-                {
-                    "layer": layer.number,
-                    "name": self.layer_title(layer.number),
-                    "queries": layer.queries,
-                    "keys": layer.keys,
-                    "heads": [
-                        {
-                            "head": each.head,
-                            "role": each.role,
-                            "scores": each.scores,
-                            "structure": None if each.structure is None else asdict(each.structure),
-                            "weights": each.weights_QK.tolist(),
-                        }
-                        for each in self.of_layer(layer)
-                    ],
-                }
-                for layer in self.maps.layers
-            ],
-            "note": self.note,
-        }
-        return json.dumps(content, allow_nan=False)
+        layers = [
+            {
+                "layer": layer.number,
+                "name": self.layer_title(layer.number),
+                "queries": layer.queries,
+                "keys": layer.keys,
+                "heads": [
+                    {
+                        "head": each.head,
+                        "role": each.role,
+                        "scores": each.scores,
+                        "structure": each.structure,
+                        "weights": each.weights_QK.tolist(),
+                    }
+                    for each in self.of_layer(layer)
+                ],
+            }
+            for layer in self.maps.layers
+        ]
+        sentence = {"number": self.maps.number, "of": self.maps.n_sentences, "text": self.maps.text}
+        return json_line(
+            {name: self.row[name] for name in names} | {"sentence": sentence, "layers": layers, "note": self.note}
+        )
 
 
 def trained_heads(directory: Location, training: str, sentence: int | None = None) -> Heads:
@@ -134,38 +129,14 @@ def trained_heads(directory: Location, training: str, sentence: int | None = Non
 
 
 def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) -> Heads:
-    """The heads of a training where it ended. It is trained again, unless its weights were kept.
-
-    Args:
-        directory: The sweep.
-        name: The training, as `find_training` accepts it.
-        sentence: The sentence's number; by default `head_maps` chooses.
-
-    Raises:
-        UserError: If there is no such training or sentence, the training has no end to look at or no heads, or the
-            user's code fails.
-    """
-    workload, ledger = load_workload_of(directory), Ledger(directory.place)
-    recorded = recorded_rows(ledger, [find_training(ledger, name)])
-    (row,) = recorded.trainings.to_pylist()
-    if not has_end(row):
-        raise UserError(
-            "TRAINING_ID",
-            given=f"{name}, which ended as {row['outcome']}",
-            expected="a training whose last weights are finite",
-            fix="see: attnsweep query DIR \"from trainings where outcome = 'solved'\"",
-        )
-    (task,) = recorded_tasks(workload, recorded.trainings)
+    """`trained_heads` of a sweep directory that is open."""
+    workload = load_workload_of(directory)
+    row, rows, training = ended_training(directory, workload, name, "from trainings where outcome = 'solved'")
     # Before it is trained again: a model without heads, or a sentence that is not there, is refused at once.
-    looked_at(workload, task.training, {}, sentence)
+    looked_at(workload, training, {}, sentence)
     (end,) = ends_of(directory, [row["training_id"]])
-    maps = looked_at(workload, task.training, end.state, sentence)
-    return joined(workload, row, maps, [] if recorded.heads is None else recorded.heads.to_pylist(), end.difference)
-
-
-def has_end(row: Mapping[str, Any]) -> bool:
-    """Whether a training, by its row of `trainings`, ended with weights to look at."""
-    return row["outcome"] not in WITHOUT_END and row["diverged_step"] is None
+    maps = looked_at(workload, training, end.state, sentence)
+    return joined(workload, row, maps, [] if rows.heads is None else rows.heads.to_pylist(), end.difference)
 
 
 def looked_at(

@@ -4,7 +4,7 @@ import difflib
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.workloads.engine.contract import Training, Workload
@@ -82,6 +83,40 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
         )
         for row in trainings.to_pylist()
     ]
+
+
+def has_end(row: Mapping[str, Any]) -> bool:
+    """Whether a training, by its row of `trainings`, ended with weights to look at."""
+    # A pruned one may have diverged before.
+    return row["outcome"] not in ("failed", "diverged") and row["diverged_step"] is None
+
+
+def ended_training(
+    directory: SweepDirectory, workload: Workload[Any], name: str, query: str
+) -> tuple[Mapping[str, Any], Rows, Training[Any]]:
+    """One training that has an end to look at: its row of `trainings`, all its rows, its parameters and seed.
+
+    Args:
+        directory: The sweep.
+        workload: Its workload.
+        name: The training, as `find_training` accepts it.
+        query: The query that an error shows, which finds others.
+
+    Raises:
+        UserError: If there is no such training, or it has no end to look at.
+    """
+    ledger = Ledger(directory.place)
+    rows = recorded_rows(ledger, [find_training(ledger, name)])
+    (row,) = rows.trainings.to_pylist()
+    if not has_end(row):
+        raise UserError(
+            "TRAINING_ID",
+            given=f"{name}, which ended as {row['outcome']}",
+            expected="a training whose last weights are finite",
+            fix=f'see: attnsweep query DIR "{query}"',
+        )
+    (task,) = recorded_tasks(workload, rows.trainings)
+    return row, rows, task.training
 
 
 def by_training(rows: Rows) -> dict[Place, Rows]:

@@ -70,7 +70,7 @@ class Retrained:
         if self.state is None:
             return f"trained again it fails: {self.deviation.replayed.last_words}"
         why = f" ({'; '.join(self.notes)})" if self.notes else ""
-        return f"trained again it ends otherwise than recorded, in {', '.join(self.deviation.disagreements())}{why}"
+        return f"trained again it ends otherwise than recorded, in {', '.join(self.deviation.disagreements)}{why}"
 
     @property
     def ended(self) -> State:

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow.compute as pc
 
 from attnsweep.orchestrator.inspection.head import Head
-from attnsweep.orchestrator.inspection.heads import Heads, has_end, joined, looked_at
+from attnsweep.orchestrator.inspection.heads import Heads, joined, looked_at
 from attnsweep.orchestrator.inspection.kept_weights import by_shape, ends_of
-from attnsweep.orchestrator.inspection.recorded import recorded_rows
+from attnsweep.orchestrator.inspection.recorded import has_end, recorded_rows
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.explorer.head_maps import ShownHead, ShownLayer, TrainingMaps
 from attnsweep.orchestrator.report.sweep_report import SweepReport

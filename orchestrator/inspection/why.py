@@ -1,32 +1,28 @@
 """Why a training stands where it ended: the words of its gradients, its attention and what was forecast."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-import pyarrow.compute as pc
 import torch
+from torch import nn
 
+from attnsweep.orchestrator.analysis.answer import json_line
 from attnsweep.orchestrator.inspection.kept_weights import ends_of
-from attnsweep.orchestrator.inspection.recorded import find_training, recorded_tasks
-from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.inspection.recorded import ended_training
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.identities.flat import KeyBias, NoGradient
+from attnsweep.workloads.lenses import batch_of, gradient_words, loss_of
 from attnsweep.workloads.user_code import users_code
-from attnsweep.workloads.words.declared import batch_of, gradient_words
 from attnsweep.workloads.words.saddle import Saddle, saddle_of
 from attnsweep.workloads.words.terms import GradientWords
 
-WITHOUT_END = ("failed", "diverged")
-"""Outcomes of trainings whose last weights are nowhere to look at. A pruned one may have diverged before."""
 _EXPECTED, _FIX = "a workload that trains", "see attnsweep.check_workload"
 
 
@@ -72,34 +68,35 @@ class Why:
     def to_json(self) -> str:
         """One line of JSON, for scripts; numbers that are not finite are null."""
         names = ("training_id", "trial", "replicate", "outcome", "outcome_detail", "certificate", "certified")
-        escape = self.predicted_escape
-        content = {
-            **{name: self.row[name] for name in names},
-            "difference": self.difference,
-            "state": self.words.state(),
-            "predicted_escape_step": escape,
-            "norms": {name: float(value.norm()) for name, value in self.words.weights.items()},
-            "growth": self.words.growth(),
-            "smallest_curvature": None if self.saddle is None else asdict(self.saddle),
-            "balances": [asdict(each) for each in self.words.balances()],
-            "words": [
-                {
-                    "weight": term.weight,
-                    "part": term.part,
-                    "kind": term.kind,
-                    "word": term.text,
-                    "norm": float(term.value.norm()),
-                }
-                for term in self.words.terms
-            ],
-            "attention": [
-                {"name": each.name, "evenness": each.evenness, "weights": each.weights_QT.tolist()}
-                for each in self.words.maps
-            ],
-            "null": list(self.null),
-            "replay": self.replay_command,
-        }
-        return json.dumps(_finite(content), allow_nan=False)
+        words = self.words
+        return json_line(
+            {name: self.row[name] for name in names}
+            | {
+                "difference": self.difference,
+                "state": words.state(),
+                "predicted_escape_step": self.predicted_escape,
+                "norms": {name: float(value.norm()) for name, value in words.weights.items()},
+                "growth": words.growth(),
+                "smallest_curvature": self.saddle,
+                "balances": words.balances(),
+                "words": [
+                    {
+                        "weight": term.weight,
+                        "part": term.part,
+                        "kind": term.kind,
+                        "word": term.text,
+                        "norm": float(term.value.norm()),
+                    }
+                    for term in words.terms
+                ],
+                "attention": [
+                    {"name": each.name, "evenness": each.evenness, "weights": each.weights_QT.tolist()}
+                    for each in words.maps
+                ],
+                "null": self.null,
+                "replay": self.replay_command,
+            }
+        )
 
 
 def why(directory: SweepDirectory, name: str, shown: str) -> Why:
@@ -113,33 +110,23 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
     Raises:
         UserError: If there is no such training, it has no end to look at, or the user's code fails.
     """
-    workload, ledger = load_workload_of(directory), Ledger(directory.place)
-    mine = pc.field("training_id") == find_training(ledger, name)
-    rows = ledger.trainings(filter=mine)
-    (row,) = rows.to_pylist()
-    if row["outcome"] in WITHOUT_END or row["diverged_step"] is not None:
-        raise UserError(
-            "TRAINING_ID",
-            given=f"{name}, which ended as {row['outcome']}",
-            expected="a training whose last weights are finite",
-            fix='see: attnsweep query DIR "select trial, replicate from trainings where stuck"',
-        )
-    (task,) = recorded_tasks(workload, rows)
+    workload = load_workload_of(directory)
+    query = "select trial, replicate from trainings where stuck"
+    row, rows, training = ended_training(directory, workload, name, query)
     (end,) = ends_of(directory, [row["training_id"]])
-    losses = ledger.curves(filter=mine & (pc.field("metric") == "eval_loss") & (pc.field("trial") == row["trial"]))
-    curve = sorted(zip(losses["step"].to_pylist(), losses["value"].to_pylist(), strict=True))
+    curve = sorted((each["step"], each["value"]) for each in rows.curves.to_pylist() if each["metric"] == "eval_loss")
     with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
-        words, saddle = _words(workload, task.training, end.state)
+        words, saddle = _words(workload, training, end.state)
         return Why(
             sweep=shown,
             row=row,
-            training=task.training,
+            training=training,
             difference=end.difference,
             words=words,
             saddle=saddle,
             curve=curve,
-            predicted_escape=_predicted(workload, task.training),
-            null=_null(workload, task.training),
+            predicted_escape=_predicted(workload, training),
+            null=_null(workload, training),
         )
 
 
@@ -151,8 +138,13 @@ def _words(
     own = {name: value.to(torch.float64) if value.is_floating_point() else value for name, value in state.items()}
     module.load_state_dict(own, strict=False)
     batch = batch_of(workload, training)
-    words = gradient_words(workload, training.parameters, module, batch)
-    return words, saddle_of(workload, training, module, batch) if words.starved_parts() else None
+
+    def words_at(module: nn.Module) -> GradientWords:
+        return gradient_words(workload, training, module, batch)
+
+    words = words_at(module)
+    is_starved = bool(words.starved_parts())
+    return words, saddle_of(training, module, batch, loss_of(workload), words_at) if is_starved else None
 
 
 def _predicted(workload: Workload[Any], training: Training[Any]) -> float | None:
@@ -165,14 +157,3 @@ def _null(workload: Workload[Any], training: Training[Any]) -> list[str]:
     return [
         f"{', '.join(each.parameters)} ({each.name})" for each in declared if isinstance(each, KeyBias | NoGradient)
     ]
-
-
-def _finite(content: Any) -> Any:
-    match content:
-        case dict():
-            return {name: _finite(value) for name, value in content.items()}
-        case list() | tuple():
-            return [_finite(value) for value in content]
-        case float() if not math.isfinite(content):
-            return None
-    return content

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from attnsweep.workloads.parameters import Parameter, TrainingParameters
+from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 if TYPE_CHECKING:
     from attnsweep.workloads.engine.contract import Workload
@@ -30,6 +31,7 @@ SORT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 TEXT = pa.dictionary(pa.int32(), pa.string())
 PARAMETER_TYPES = {float: pa.float64(), int: pa.int64(), bool: pa.bool_(), str: TEXT}
 _MOST_PLACES = 2**62
+_STUCK = f"the outcome is {', '.join(STUCK_OUTCOMES[:-1])} or {STUCK_OUTCOMES[-1]}"
 _NOT_FINITE = "not measured, or not finite"
 
 
@@ -52,7 +54,7 @@ def trainings_schema(parameters: type[TrainingParameters], level_names: Sequence
             *(_parameter_field(declared) for declared in parameters.declared().values()),
             _field("outcome", TEXT, "label of how the training ended"),
             _field("outcome_detail", TEXT, "the reference function or valley", null="the outcome has none"),
-            _field("stuck", pa.bool_(), "the outcome is degenerate_zero, marginal or runaway"),
+            _field("stuck", pa.bool_(), _STUCK),
             _field("certificate", TEXT, "test applied to its stuck label", null="it was not tested"),
             _field("certified", pa.bool_(), "whether the test confirms the label", null="it was not tested"),
             _field("final_loss", pa.float64(), "training loss at the last probe", null=_NOT_FINITE),

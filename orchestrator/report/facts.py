@@ -128,7 +128,7 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tupl
     return tuple(
         OutcomeShare(
             outcome,
-            OUTCOMES.get(outcome, ""),
+            OUTCOMES[outcome].sentence if outcome in OUTCOMES else "",
             pool([(n, counts[outcome].get(trial, 0)) for trial, n in sizes.items()]),
             details[outcome],
             examples[outcome],

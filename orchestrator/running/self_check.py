@@ -109,7 +109,7 @@ def _record(
     raised: Mapping[str, list[str]],
 ) -> Replays:
     finite = {name: each.of_losses if each.of_losses < float("inf") else None for name, each in found.items()}
-    disagreeing = {name: each.disagreements() for name, each in found.items() if not each.agrees}
+    disagreeing = {name: each.disagreements for name, each in found.items() if not each.agrees}
     replays = Replays(
         deviations=finite | dict.fromkeys(raised), disagreeing=disagreeing | dict(raised), in_packs=in_packs
     )

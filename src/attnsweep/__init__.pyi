@@ -48,6 +48,9 @@ from .workloads.diagnostics.roles import count_roles as count_roles
 from .workloads.diagnostics.roles import label_roles as label_roles
 from .workloads.diagnostics.roles import role_scores as role_scores
 from .workloads.diagnostics.roles import score_patterns as score_patterns
+from .workloads.diagnostics.verdicts import AtLevel as AtLevel
+from .workloads.diagnostics.verdicts import Rule as Rule
+from .workloads.diagnostics.verdicts import VerdictTable as VerdictTable
 from .workloads.engine.contract import Batch as Batch
 from .workloads.engine.contract import Certificate as Certificate
 from .workloads.engine.contract import Evidence as Evidence
@@ -62,6 +65,7 @@ from .workloads.errors import SpecError as SpecError
 from .workloads.errors import UserError as UserError
 from .workloads.formal_languages.language import Language as Language
 from .workloads.formal_languages.workload import FormalLanguages as FormalLanguages
+from .workloads.lenses import Lenses as Lenses
 from .workloads.parameters import TrainingParameters as TrainingParameters
 from .workloads.parameters import parameter as parameter
 from .workloads.testing import check_workload as check_workload

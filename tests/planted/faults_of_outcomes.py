@@ -50,15 +50,29 @@ FAULTS_OF_OUTCOMES = (
     Fault(
         "a label is checked only where its case holds",
         "workloads/engine/contract.py",
-        "        _check_outcomes([outcome for outcome, _ in labels])\n",
+        "        check_outcomes([outcome for outcome, _ in labels])\n",
         "",
         ("tests/workloads/engine/test_judging.py::test_a_label_is_refused_whether_or_not_its_case_holds",),
     ),
     Fault(
         "a label of one of two near levels is no mistake",
-        "workloads/diagnostics/near_levels.py",
+        "workloads/diagnostics/verdicts.py",
         "near_L & ((detail_L == one) | (detail_L == other))",
         "near_L & (detail_L == 'none')",
         ("tests/orchestrator/running/preflight/test_starts.py",),
+    ),
+    Fault(
+        "levels of a table of verdicts are tried behind the rules that follow them",
+        "workloads/diagnostics/verdicts.py",
+        "elif row is levels[0]:",
+        "elif row is levels[-1]:",
+        ("tests/workloads/diagnostics/test_verdicts.py::test_the_first_row_that_holds_decides",),
+    ),
+    Fault(
+        "the words of a workload are said of the loss of another that derives from it",
+        "workloads/lenses.py",
+        'if "lenses" in vars(type(workload)):',
+        "if True:",
+        ("tests/orchestrator/inspection/test_own_lenses.py::test_a_subclass_keeps_its_heads_alone",),
     ),
 )

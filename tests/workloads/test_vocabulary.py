@@ -7,7 +7,8 @@ from attnsweep.workloads.vocabulary import JUDGED_OUTCOMES, NO_ROLE, OUTCOMES, R
 
 
 def test_what_is_stuck_and_what_a_workload_may_say_are_outcomes() -> None:
-    assert set(STUCK_OUTCOMES) == {name for name, meaning in OUTCOMES.items() if "stuck" in meaning} | {"runaway"}
+    told = {name for name, outcome in OUTCOMES.items() if "stuck" in outcome.sentence}
+    assert set(STUCK_OUTCOMES) == told | {"runaway"}
     assert {*JUDGED_OUTCOMES, "pruned", "failed"} == set(OUTCOMES)
     assert list(ROLES)[-1] == NO_ROLE
 

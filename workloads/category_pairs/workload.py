@@ -1,9 +1,6 @@
-"""The category-pairs problem: data, losses and outcomes of the reduced systems and the full models.
+"""The category-pairs problem: data, losses and outcomes of the reduced systems and the full models."""
 
-Axes: L lane, P probe.
-"""
-
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,22 +10,21 @@ from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
 from attnsweep.workloads.category_pairs.certificates import certify
 from attnsweep.workloads.category_pairs.full_measures import full_measures
 from attnsweep.workloads.category_pairs.full_model import TEXTS_PER_PART, FullModel
-from attnsweep.workloads.category_pairs.full_outcomes import judge_full
+from attnsweep.workloads.category_pairs.full_outcomes import FULL
 from attnsweep.workloads.category_pairs.head_scores import SCORE_NAMES, score_full_heads
 from attnsweep.workloads.category_pairs.identities import identities_of
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
+from attnsweep.workloads.category_pairs.reduced_outcomes import REDUCED
 from attnsweep.workloads.category_pairs.reference_levels import reference_levels
-from attnsweep.workloads.diagnostics import outcomes
 from attnsweep.workloads.diagnostics.promotion import can_be_promoted, certify_by_promotion
+from attnsweep.workloads.diagnostics.verdicts import VerdictTable
 from attnsweep.workloads.engine.contract import (
     Batch,
     Certificate,
-    Evidence,
     HeadScores,
     Lanes,
     Split,
-    Verdicts,
     Workload,
 )
 from attnsweep.workloads.engine.optimizers import State
@@ -36,7 +32,6 @@ from attnsweep.workloads.identities import Identity
 
 System = PositionsOnly | CategoriesOnly
 
-_OUTCOMES_AT_LEVELS = {"zero": "degenerate_zero"} | dict.fromkeys(("mean", "centred_shift", "marginal"), "marginal")
 _EVAL_TEXTS = 2048
 """Texts of the evaluation batch of the reduced systems, where the population loss has no closed form."""
 _FULL_EVAL_TEXTS = 256
@@ -53,6 +48,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
     )
 
     head_score_names = SCORE_NAMES
+    lenses: ClassVar[object] = "attnsweep.workloads.category_pairs.lenses"
     level_names = ("zero", "mean", "centred_shift", "valley", "marginal", "cur", "prev", "additive", "unordered")
 
     def build(self, parameters: CategoryPairsParameters) -> nn.Module:
@@ -126,23 +122,8 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
             return module.reference_levels(batch.get("text"))
         return cast(PositionsOnly, module).reference_levels()
 
-    def judge(self, parameters: CategoryPairsParameters, evidence: Evidence) -> Verdicts:
-        """Labels by the rules of docs/outcomes.md. Reduced systems cannot overfit: they see no text twice."""
-        if parameters.is_full:
-            return judge_full(parameters, evidence)
-        level = evidence.metrics["eval_loss"]
-        levels = evidence.levels
-        still = outcomes.gamma(evidence) < outcomes.STATIONARY_GAMMA
-        stands = outcomes.standing(level, levels, _OUTCOMES_AT_LEVELS)
-        return Verdicts.first_of(
-            {
-                "diverged": outcomes.has_diverged(level, levels["zero"]),
-                "solved": level < levels["solved"][:, None],
-                ("runaway", "valley"): _in_valley(parameters, evidence),
-                **{label: holds & (still | (label[0] == "marginal")) for label, holds in stands.items()},
-                ("plateau", "moving"): outcomes.is_moving(evidence.steps, level),
-            }
-        )
+    def verdicts(self, parameters: CategoryPairsParameters) -> VerdictTable:
+        return FULL if parameters.is_full else REDUCED
 
     def identities(self, parameters: CategoryPairsParameters) -> tuple[Identity, ...]:
         return identities_of(parameters)
@@ -175,14 +156,3 @@ def _has_closed_form(parameters: CategoryPairsParameters) -> bool:
 def _texts(lanes: Lanes[CategoryPairsParameters], stream: str, n_texts: int, step: int) -> Tensor:
     shape = (n_texts, lanes.shared.n_positions)
     return lanes.streams.integers(stream, shape, lanes.shared.n_categories, step)
-
-
-def _in_valley(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Whether a training descends the valley at infinity of system P: alpha beta < 0, loss between its infimum and
-    1/N."""
-    level = evidence.metrics["eval_loss"]
-    if "valley" not in evidence.levels:
-        return np.zeros_like(level, dtype=np.bool_)
-    opposed = np.sign(evidence.metrics["alpha"]) * np.sign(evidence.metrics["beta"]) < 0
-    below = level < 1 / parameters.n_categories
-    return np.asarray(opposed & below & (level > evidence.levels["valley"][:, None]))

@@ -43,7 +43,10 @@ def at_level(loss: NDArray[np.float64], level: NDArray[np.float64]) -> NDArray[n
 
 
 def standing(
-    loss: NDArray[np.float64], levels: Mapping[str, NDArray[np.float64]], outcomes: Mapping[str, str]
+    loss: NDArray[np.float64],
+    levels: Mapping[str, NDArray[np.float64]],
+    outcomes: Mapping[str, str],
+    where: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
 ) -> dict[Label, NDArray[np.bool_]]:
     """At which of some reference levels each loss stands: at the nearest one, if that is within `AT_LEVEL`.
 
@@ -53,6 +56,7 @@ def standing(
         loss: (L, P).
         levels: (L,) by name; NaN where a training has no such level.
         outcomes: The outcome at each of these levels; `levels` may lack some. Of equal levels the first counts.
+        where: What must hold besides, (L, P), at some of these levels.
 
     Returns:
         (L, P) by the outcome of the nearest level and the detail: its name, or the names of all that the loss does not
@@ -67,7 +71,7 @@ def standing(
     alike_LKK = (np.abs(level_LK[:, :, None] - level_LK[:, None]) <= most_LKK) | np.eye(len(names), dtype=np.bool_)
     stands: dict[Label, NDArray[np.bool_]] = {}
     for k, name in enumerate(names):
-        holds_LP = (nearest_LP == k) & at_level(loss, level_LK[:, k])
+        holds_LP = (nearest_LP == k) & at_level(loss, level_LK[:, k]) & where.get(name, True)
         for alike_K in np.unique(alike_LKK[:, k], axis=0):
             of_lanes_L = (alike_LKK[:, k] == alike_K).all(axis=-1)
             label = outcomes[name], OR.join(itertools.compress(names, alike_K))

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -130,7 +130,7 @@ class Verdicts:
             raise ValueError(
                 f"Verdicts: got outcome {self.outcome.shape} and detail {self.detail.shape}, expected equal shapes"
             )
-        _check_outcomes(np.unique(self.outcome).tolist())
+        check_outcomes(np.unique(self.outcome).tolist())
 
     @classmethod
     def first_of(cls, cases: Mapping[Label, NDArray[np.bool_]], otherwise: Label = "plateau") -> "Verdicts":
@@ -144,13 +144,22 @@ class Verdicts:
             LabelError: If one of the outcomes is not among `JUDGED_OUTCOMES`, whether or not its case holds.
         """
         labels = [(label, "") if isinstance(label, str) else label for label in (*cases, otherwise)]
-        _check_outcomes([outcome for outcome, _ in labels])
+        check_outcomes([outcome for outcome, _ in labels])
         holds = list(cases.values())
         outcome, detail = (np.select(holds, names[:-1], names[-1]) for names in zip(*labels, strict=True))
         return cls(outcome=outcome, detail=detail)
 
 
-def _check_outcomes(outcomes: Sequence[str]) -> None:
+class Judge(Protocol):
+    """Labels trainings: an `attnsweep.VerdictTable`."""
+
+    def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
+        """Labels each training at each probe, as `Workload.judge`."""
+        ...
+
+
+def check_outcomes(outcomes: Sequence[str]) -> None:
+    """Raises LabelError if an outcome is not among `JUDGED_OUTCOMES`."""
     for outcome in outcomes:
         if outcome not in JUDGED_OUTCOMES:
             raise LabelError(
@@ -245,6 +254,9 @@ class Workload(ABC, Generic[P]):
     """Scores of attention heads: columns `score_<name>` of the ledger's `heads`; empty for a workload without heads."""
     head_layer_names: ClassVar[tuple[str, ...]] = ()
     """Display names of the ledger's layers 0, 1, ...; a layer without a name is shown by its number."""
+    lenses: ClassVar[object] = None
+    """The `attnsweep.Lenses` through which `heads` and `why` look at a training, where they cannot find all by
+    themselves. Or the name of a module that has them as `LENSES`: its code does not count as that of the trainings."""
 
     @abstractmethod
     def build(self, parameters: P) -> nn.Module:
@@ -347,14 +359,21 @@ class Workload(ABC, Generic[P]):
                 exact level of the data's distribution, the loss would be off by the batch's sampling noise.
         """
 
-    @abstractmethod
+    def verdicts(self, parameters: P) -> Judge | None:
+        """The table by which trainings with these static parameters are judged; `None` where `judge` needs none."""
+        del parameters
+        return None
+
     def judge(self, parameters: P, evidence: Evidence) -> Verdicts:
-        """Labels each training at each probe.
+        """Labels each training at each probe. Define it, or `verdicts`.
 
         Args:
             parameters: Those of the first lane; read only static ones.
             evidence: The measurements of L trainings at P probes.
         """
+        table = self.verdicts(parameters)
+        assert table is not None
+        return table.judge(parameters, evidence)
 
     def identities(self, parameters: P) -> Sequence[Identity]:
         """What the gradients of a training satisfy exactly; by default nothing. See `attnsweep check-gradients`.

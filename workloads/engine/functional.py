@@ -37,6 +37,12 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
     return call
 
 
+def parted(template: nn.Module, state: State) -> tuple[State, State]:
+    """The parameters of a state, in the order of the module, and the buffers, as functions over lanes take them."""
+    parameters = {name: state[name] for name, _ in template.named_parameters()}
+    return parameters, {name: value for name, value in state.items() if name not in parameters}
+
+
 def over_lanes(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any]
 ) -> Callable[[State, State, Batch], Any]:
@@ -66,12 +72,6 @@ def over_lanes(
         return tree_map(lambda value: value[:1], vectorized(*twice))
 
     return padded
-
-
-def parted(module: nn.Module, state: State) -> tuple[State, State]:
-    """The parameters of a module, in its order, and the buffers, from the two in one."""
-    parameters = {name: state[name] for name, _ in module.named_parameters()}
-    return parameters, {name: value for name, value in state.items() if name not in parameters}
 
 
 class _PaddingRows(TorchFunctionMode):

@@ -4,14 +4,14 @@ Axes: L lane, P probe, B string, T token.
 """
 
 import math
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from attnsweep.workloads.diagnostics import outcomes
-from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Verdicts, Workload
+from attnsweep.workloads.diagnostics.verdicts import AtLevel, Rule, VerdictTable, below_solved
+from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes, Workload
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.formal_languages.data import (
@@ -33,21 +33,34 @@ CONSTANT_LOGIT_STD = 1e-2
 less than 2e-5 bits."""
 
 
-def judge_language(evidence: Evidence) -> Verdicts:
-    """Labels each training at each probe with the first of the cases below that holds."""
-    level = evidence.metrics["eval_loss"]
-    levels = evidence.levels
-    right = evidence.metrics["accuracy"] == 1.0
-    return Verdicts.first_of(
-        {
-            "diverged": outcomes.has_diverged(level, levels["zero"]),
-            "solved": right & (level < levels["solved"][:, None]),
-            ("degenerate_zero", "constant"): evidence.metrics["logit_std"] < CONSTANT_LOGIT_STD,
-            **outcomes.standing(level, levels, {"constant": "marginal", "count": "marginal"}),
-            ("plateau", "moving"): outcomes.is_moving(evidence.steps, level),
-        }
+VERDICTS = VerdictTable(
+    (
+        Rule.diverged(),
+        Rule(
+            outcome="solved",
+            when=lambda _, evidence: (evidence.metrics["accuracy"] == 1.0) & below_solved(_, evidence),
+            says=f"loss < {SOLVED_BITS} bits and every string answered correctly",
+            looks="a flat curve at 1 bit, then a fall within a few hundred steps",
+        ),
+        Rule(
+            outcome="degenerate_zero",
+            details=("constant",),
+            when=lambda _, evidence: evidence.metrics["logit_std"] < CONSTANT_LOGIT_STD,
+            says=f"the standard deviation of the logit over strings is < {CONSTANT_LOGIT_STD}",
+            looks="the answer does not depend on the string; level near 1 bit",
+        ),
+        AtLevel(
+            outcome="marginal",
+            level="constant",
+            says="the best constant's",
+            looks="the answer depends on the string without being better",
+        ),
+        AtLevel(
+            outcome="marginal", level="count", says="in FIRST that of the best answer that knows the number of 1s only"
+        ),
+        Rule.moving(),
     )
-
+)
 
 _NAT = 1.0 / math.log(2.0)
 """One nat in bits."""
@@ -61,6 +74,7 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
     summary = "encoders that learn FIRST or PARITY, and what they make of longer strings (Chiang & Cholak 2022)"
 
     head_score_names = SCORE_NAMES
+    lenses: ClassVar[object] = "attnsweep.workloads.formal_languages.lenses"
     level_names = ("zero", "constant", "count")
 
     def build(self, parameters: FormalLanguagesParameters) -> Encoder:
@@ -145,9 +159,9 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
             found["count"] = -_NAT * torch.where(sign_B > 0, batch["odds"], 1.0 - batch["odds"]).log().mean()
         return found
 
-    def judge(self, parameters: FormalLanguagesParameters, evidence: Evidence) -> Verdicts:
+    def verdicts(self, parameters: FormalLanguagesParameters) -> VerdictTable:
         del parameters
-        return judge_language(evidence)
+        return VERDICTS
 
     def identities(self, parameters: FormalLanguagesParameters) -> tuple[Identity, ...]:
         return identities_of(parameters)

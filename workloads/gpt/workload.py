@@ -1,16 +1,19 @@
 """GPTs that learn to predict tokens. Axes: L lane, P probe, B sequence, T token, V word."""
 
 import math
-from typing import cast
+from typing import ClassVar, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
 from attnsweep.workloads.bases import read_base
-from attnsweep.workloads.diagnostics.outcomes import is_overfit, judge_by_levels
+from attnsweep.workloads.diagnostics.outcomes import OVERFIT_SHARE, is_overfit
 from attnsweep.workloads.diagnostics.roles import PATTERN_SCORE_NAMES
-from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Verdicts, Workload
+from attnsweep.workloads.diagnostics.verdicts import AtLevel, Rule, VerdictTable
+from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Workload
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
@@ -19,7 +22,7 @@ from attnsweep.workloads.gpt.head_scores import score_heads
 from attnsweep.workloads.gpt.identities import identities_of
 from attnsweep.workloads.gpt.model import GPT, freeze_base
 from attnsweep.workloads.gpt.parameters import GPTParameters
-from attnsweep.workloads.gpt.tasks import TASKS, OwnText
+from attnsweep.workloads.gpt.tasks import OwnText
 from attnsweep.workloads.identities import Identity
 
 SOLVED_SHARE = 0.05
@@ -27,6 +30,42 @@ SOLVED_SHARE = 0.05
 
 _STEPS_AT_ONCE = 64
 """Batches drawn at once, which is how many steps the block engine takes of one block."""
+
+
+def _overfit(parameters: GPTParameters, evidence: Evidence) -> NDArray[np.bool_]:
+    """Of a text: drawn sequences never repeat."""
+    if parameters.task != OwnText.name:
+        return np.zeros_like(evidence.metrics["eval_loss"], dtype=np.bool_)
+    return is_overfit(evidence)
+
+
+VERDICTS = VerdictTable(
+    (
+        Rule.diverged(),
+        Rule.solved(f"at most {SOLVED_SHARE:.0%} of the way from H(Y \\| current token) to the optimum is left"),
+        Rule(
+            outcome="overfit",
+            when=_overfit,
+            says=f"`text`: loss {OVERFIT_SHARE:.0%} above its own minimum, while the training loss kept falling",
+            looks="learns its text by heart",
+        ),
+        AtLevel(
+            outcome="marginal",
+            level="context",
+            says="in `induction` that of the law that knows the segment's tokens, but not their order",
+            looks="attention averages",
+        ),
+        AtLevel(outcome="marginal", level="current", says="H(Y \\| current token)", looks="attention plays no part"),
+        AtLevel(
+            outcome="degenerate_zero",
+            level="constant",
+            says="H(Y), the best constant",
+            looks="only the bias of the logits has learned",
+        ),
+        AtLevel(outcome="degenerate_zero", level="zero", says="log V", looks="all tokens are equally likely"),
+        Rule.moving(),
+    )
+)
 
 
 class GPTWorkload(Workload[GPTParameters]):
@@ -37,6 +76,7 @@ class GPTWorkload(Workload[GPTParameters]):
     summary = "minimal GPTs: when does attention begin to select, and induction heads emerge? (Boue 2025)"
 
     head_score_names = PATTERN_SCORE_NAMES
+    lenses: ClassVar[object] = "attnsweep.workloads.gpt.lenses"
     level_names = ("zero", "constant", "current", "context")
 
     def build(self, parameters: GPTParameters) -> GPT:
@@ -105,13 +145,9 @@ class GPTWorkload(Workload[GPTParameters]):
         solved = optimum + SOLVED_SHARE * (found["current"] - optimum)
         return found | {"zero": zero, "solved": torch.where(found["current"] > optimum, solved, math.nan)}
 
-    def judge(self, parameters: GPTParameters, evidence: Evidence) -> Verdicts:
-        further = TASKS[parameters.task].reference_names[1:]
-        marginal = dict.fromkeys(reversed(further), "marginal")
-        stuck = marginal | {"constant": "degenerate_zero", "zero": "degenerate_zero"}
-        # Drawn sequences never repeat.
-        is_finite = parameters.task == OwnText.name
-        return judge_by_levels(evidence, stuck, {"overfit": is_overfit(evidence)} if is_finite else {})
+    def verdicts(self, parameters: GPTParameters) -> VerdictTable:
+        del parameters
+        return VERDICTS
 
     def identities(self, parameters: GPTParameters) -> tuple[Identity, ...]:
         return identities_of(parameters)

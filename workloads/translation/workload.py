@@ -1,14 +1,16 @@
 """Translators that learn from pairs of sentences, and what their heads come to do. Axes: L lane, B sentence."""
 
 import math
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnsweep.workloads.diagnostics import outcomes
-from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Verdicts, Workload, Written
+from attnsweep.workloads.diagnostics.verdicts import Condition, Rule, VerdictTable
+from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Workload, Written
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.identities import Identity
@@ -31,22 +33,57 @@ IGNORES_SOURCE = 0.01
 Ours."""
 
 
-def judge_translation(evidence: Evidence) -> Verdicts:
-    """Labels each training at each probe with the first of the cases below that holds."""
-    loss, levels = evidence.metrics["eval_loss"], evidence.levels
-    ignores_source = np.abs(evidence.metrics["source_gain"]) < IGNORES_SOURCE
-    at_unigram, at_bigram = (loss > (1.0 - outcomes.AT_LEVEL) * levels[name][:, None] for name in ("unigram", "bigram"))
-    return Verdicts.first_of(
-        {
-            "diverged": outcomes.has_diverged(loss, levels["uniform"]),
-            "solved": loss < levels["solved"][:, None],
-            "overfit": outcomes.is_overfit(evidence),
-            ("degenerate_zero", "unigram"): ignores_source & at_unigram,
-            ("degenerate_zero", "bigram"): ignores_source & at_bigram,
-            ("marginal", "language_model"): ignores_source,
-            ("plateau", "moving"): outcomes.is_moving(evidence.steps, loss),
-        }
+def _ignores_source(_: object, evidence: Evidence) -> NDArray[np.bool_]:
+    return np.abs(evidence.metrics["source_gain"]) < IGNORES_SOURCE
+
+
+def _no_better_than(level: str) -> Condition:
+    """Ignores the source, and predicts words no better than a law without it."""
+
+    def holds(_: object, evidence: Evidence) -> NDArray[np.bool_]:
+        least = (1.0 - outcomes.AT_LEVEL) * evidence.levels[level][:, None]
+        return _ignores_source(_, evidence) & (evidence.metrics["eval_loss"] > least)
+
+    return holds
+
+
+_SOURCE_IS_IGNORED = f"replacing the source by another sentence's raises the loss by less than {IGNORES_SOURCE} nats"
+
+VERDICTS = VerdictTable(
+    (
+        Rule.diverged("uniform"),
+        Rule.solved(
+            f"loss below the grammar's own (`level_grammar`) plus {SOLVED_SHARE:.0%} of the distance from there to"
+            " `level_language_model` (the information in the source)"
+        ),
+        Rule(
+            outcome="overfit",
+            when=lambda _, evidence: outcomes.is_overfit(evidence),
+            says=f"loss {outcomes.OVERFIT_SHARE:.0%} above its own minimum, while the training loss kept falling",
+        ),
+        Rule(
+            outcome="degenerate_zero",
+            details=("unigram",),
+            when=_no_better_than("unigram"),
+            says=f"{_SOURCE_IS_IGNORED}, and the loss is no better (within {outcomes.AT_LEVEL:.0%}) than predicting "
+            "words by their frequency",
+        ),
+        Rule(
+            outcome="degenerate_zero",
+            details=("bigram",),
+            when=_no_better_than("bigram"),
+            says="the same, and no better than predicting words from the word before",
+        ),
+        Rule(
+            outcome="marginal",
+            details=("language_model",),
+            when=_ignores_source,
+            says=f"{_SOURCE_IS_IGNORED}: the model is a language model. `level_language_model` is the grammar's own "
+            "law of the target without its source",
+        ),
+        Rule.moving(),
     )
+)
 
 
 class Translation(Workload[TranslationParameters]):
@@ -57,6 +94,7 @@ class Translation(Workload[TranslationParameters]):
     summary = "one-block translators: which heads take which role, and when (Conti 2024; Voita et al. 2019)"
     level_names = ("uniform", "unigram", "bigram", "language_model", "grammar")
     head_score_names = SCORE_NAMES
+    lenses: ClassVar[object] = "attnsweep.workloads.translation.lenses"
     head_layer_names = LAYERS
 
     def build(self, parameters: TranslationParameters) -> TranslationModel:
@@ -143,9 +181,9 @@ class Translation(Workload[TranslationParameters]):
             found["solved"] = found["grammar"] + SOLVED_SHARE * told_by_source
         return found
 
-    def judge(self, parameters: TranslationParameters, evidence: Evidence) -> Verdicts:
+    def verdicts(self, parameters: TranslationParameters) -> VerdictTable:
         del parameters
-        return judge_translation(evidence)
+        return VERDICTS
 
     def identities(self, parameters: TranslationParameters) -> tuple[Identity, ...]:
         return identities_of(parameters)

@@ -1,7 +1,7 @@
 """The direction in which the loss curves down most where a training stands: the way out of a saddle."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from attnsweep.workloads.diagnostics.negative_curvature import smallest_curvature
 from attnsweep.workloads.diagnostics.objective import Objective
-from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
-from attnsweep.workloads.words.declared import gradient_words, loss_of
+from attnsweep.workloads.engine.contract import Batch, Lanes, Training
+from attnsweep.workloads.words.terms import GradientWords
+
+Loss = Callable[[nn.Module, Batch], Tensor]
+Words = Callable[[nn.Module], GradientWords]
 
 _SHIFT = 1e-4
 """Of all weights' norm, along the direction and back, to see what curves down."""
@@ -40,19 +43,20 @@ class Saddle:
         return 1 / (learning_rate * -self.curvature)
 
 
-def saddle_of(workload: Workload[Any], training: Training[Any], module: nn.Module, batch: Batch) -> Saddle | None:
+def saddle_of(training: Training[Any], module: nn.Module, batch: Batch, loss: Loss, words: Words) -> Saddle | None:
     """The smallest curvature of the loss, by Lanczos; `None` if the loss has no second derivatives.
 
     Args:
-        workload: Any, a user's too.
-        training: Its parameters; its seed draws the first direction.
+        training: Its seed draws the first direction.
         module: With its weights and buffers, in float64.
         batch: Its data.
+        loss: The loss, of a module and data.
+        words: The words of the gradients at a module's weights.
     """
     state = {name: value.detach().unsqueeze(0) for name, value in module.named_parameters()}
     buffers = {name: value.unsqueeze(0) for name, value in module.named_buffers()}
     data = {name: value.unsqueeze(0) for name, value in batch.items()}
-    objective = Objective(module, loss_of(workload), buffers, data)
+    objective = Objective(module, loss, buffers, data)
     try:
         # The attention that PyTorch fuses has no second derivative.
         with sdpa_kernel(SDPBackend.MATH):
@@ -65,13 +69,11 @@ def saddle_of(workload: Workload[Any], training: Training[Any], module: nn.Modul
         curvature=float(found.smallest[0]),
         is_negative=bool(found.is_negative()[0]),
         weights={name: float(value.square().sum()) for name, value in direction.items()},
-        parts=_parts(workload, training, module, batch, direction),
+        parts=_parts(module, words, direction),
     )
 
 
-def _parts(
-    workload: Workload[Any], training: Training[Any], module: nn.Module, batch: Batch, direction: Mapping[str, Tensor]
-) -> dict[str, float]:
+def _parts(module: nn.Module, words: Words, direction: Mapping[str, Tensor]) -> dict[str, float]:
     """By part, the change of its words along a direction."""
     length = _SHIFT * float(torch.stack([value.detach().norm() for value in module.parameters()]).norm())
     found: dict[str, float] = {}
@@ -80,9 +82,9 @@ def _parts(
         with torch.no_grad():
             for name, value in shifted.named_parameters():
                 value.add_(direction[name], alpha=sign * length)
-        words = gradient_words(workload, training.parameters, shifted, batch)
-        for term in words.terms:
-            if term.part in words.zero_levels:
+        found_there = words(shifted)
+        for term in found_there.terms:
+            if term.part in found_there.zero_levels:
                 along = float((term.value * direction[term.weight]).sum())
                 found[term.part] = found.get(term.part, 0.0) + sign * along / (2 * length)
     return found

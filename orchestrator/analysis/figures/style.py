@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -16,25 +15,11 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.typing import ColorType
 
 from attnsweep.orchestrator.analysis.labels import clipped
+from attnsweep.workloads.vocabulary import OUTCOMES, ROLES
 
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#595959"
-OUTCOME_COLOURS: Mapping[str, str] = MappingProxyType(
-    {
-        "solved": "#009E73",
-        "degenerate_zero": "#0072B2",
-        "marginal": "#56B4E9",
-        "runaway": "#CC79A7",
-        "plateau": "#E69F00",
-        "overfit": "#000000",
-        "diverged": "#D55E00",
-        "pruned": "#999999",
-        "failed": "#595959",
-    }
-)
-"""The colours of Okabe & Ito 2008 without yellow, which is hard to see on white."""
-ROLE_COLOURS: Mapping[str, str] = MappingProxyType(
-    {"positional": "#0072B2", "syntactic": "#D55E00", "rare_token": "#009E73", "none": "#595959"}
-)
+OUTCOME_COLOURS = {name: each.colour for name, each in OUTCOMES.items()}
+ROLE_COLOURS = {name: each.colour for name, each in ROLES.items()}
 _OTHER_COLOURS = ("#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _GROUP_STYLES = (
     ("#0072B2", "-", "o"),

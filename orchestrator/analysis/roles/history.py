@@ -12,7 +12,6 @@ and nobody knows which one those of a pruned training would have had.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -20,12 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.onset.share_by_step import OnsetTimes
-from attnsweep.workloads.vocabulary import NO_ROLE
+from attnsweep.workloads.vocabulary import NO_ROLE, ROLES
 
-_SCORES: Mapping[str, str] = MappingProxyType(
-    {"positional": "positional_share", "syntactic": "syntactic_gain", "rare_token": "rare_token"}
-)
-"""The score that decides each label. If the score is measured, the role could occur."""
+_SCORES = {name: role.score for name, role in ROLES.items() if role.score is not None}
 
 FURTHER_PROBES = 1
 """A role must still hold at so many probes after the one at which it emerges. A workload's probes lie up to a factor of

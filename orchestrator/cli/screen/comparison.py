@@ -1,6 +1,5 @@
 """`attnsweep compare`: two sweeps side by side."""
 
-import json
 from collections.abc import Mapping
 
 from rich.console import Console
@@ -10,11 +9,6 @@ from rich.text import Text
 from attnsweep.orchestrator.analysis.comparison.comparison import SweepComparison, change_label
 from attnsweep.orchestrator.analysis.comparison.difference import RateDifference, difference_label
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
-
-
-def to_json(comparison: SweepComparison) -> str:
-    """The comparison as one line of JSON, for scripts."""
-    return json.dumps(comparison.as_json(), allow_nan=False)
 
 
 def print_comparison(comparison: SweepComparison, console: Console) -> None:

@@ -165,7 +165,7 @@ def test_a_loss_that_is_not_what_was_recorded(sweep: SweepDirectory) -> None:
     row = records(sweep, outcome="plateau")[0]
     edit_row(sweep, "trainings", row["place"], eval_loss=row["eval_loss"] * (1 + 1e-5))
     found = _replayed(sweep, training_id=row["training_id"])
-    assert found.disagreements() == ["eval_loss"]
+    assert found.disagreements == ["eval_loss"]
     assert found.of_losses == found.relative == pytest.approx(1e-5, rel=1e-3)
     edit_row(sweep, "trainings", row["place"], eval_loss=row["eval_loss"] * (1 + 1e-8))
     found = _replayed(sweep, training_id=row["training_id"])
@@ -173,7 +173,7 @@ def test_a_loss_that_is_not_what_was_recorded(sweep: SweepDirectory) -> None:
     assert found.of_losses == pytest.approx(1e-8, rel=1e-3)
     edit_row(sweep, "trainings", row["place"], eval_loss=None)
     found = _replayed(sweep, training_id=row["training_id"])
-    assert found.disagreements() == ["eval_loss"]
+    assert found.disagreements == ["eval_loss"]
     assert math.isinf(found.of_losses)
     assert _compared(found)["eval_loss"] == (0, 1)
 
@@ -205,7 +205,7 @@ def test_a_curve_that_is_not_what_was_recorded(sweep: SweepDirectory) -> None:
 def test_another_end(changed: dict[str, Any], disagrees: list[str], sweep: SweepDirectory) -> None:
     row = records(sweep, outcome="plateau")[0]
     edit_row(sweep, "trainings", row["place"], **changed)
-    assert _replayed(sweep, training_id=row["training_id"]).disagreements() == disagrees
+    assert _replayed(sweep, training_id=row["training_id"]).disagreements == disagrees
 
 
 def test_a_training_that_failed_raises_again(sweep: SweepDirectory) -> None:
@@ -217,7 +217,7 @@ def test_a_training_that_failed_raises_again(sweep: SweepDirectory) -> None:
     assert found.replayed.error is not None
     assert "ZeroDivisionError: planted" in found.replayed.error
     edit_row(sweep, "trainings", row["place"], error="Traceback ...\nMemoryError: 12 GiB")
-    assert _replayed(sweep, outcome="failed").disagreements() == ["error"]
+    assert _replayed(sweep, outcome="failed").disagreements == ["error"]
 
 
 def test_a_training_that_fails_no_more(sweep: SweepDirectory) -> None:
@@ -225,7 +225,7 @@ def test_a_training_that_fails_no_more(sweep: SweepDirectory) -> None:
     gone = {"outcome": "failed", "outcome_detail": None, "final_loss": None, "eval_loss": None}
     edit_row(sweep, "trainings", row["place"], **gone, error="OSError: gone")
     found = _replayed(sweep, training_id=row["training_id"])
-    assert {"outcome", "final_loss", "eval_loss", "error"} <= set(found.disagreements())
+    assert {"outcome", "final_loss", "eval_loss", "error"} <= set(found.disagreements)
 
 
 def test_what_is_not_as_it_was_is_said(sweep: SweepDirectory) -> None:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from attnsweep.workloads.category_pairs.certificates import split
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.diagnostics.kicks import kick, kick_and_train
 from attnsweep.workloads.diagnostics.negative_curvature import smallest_curvature
@@ -127,3 +128,13 @@ def test_the_reset_is_the_one_of_the_source() -> None:
     P = torch.full((5, 5), 0.2).double()
     alpha = torch.stack([(each @ (torch.eye(5) - P)).trace() / 4 for each in v])
     torch.testing.assert_close(reset_valley(v), v - v @ P + alpha.view(2, 1, 1) * P)
+
+
+def test_weights_are_examined_in_the_order_of_the_module() -> None:
+    """The first direction of Lanczos is drawn for all weights in one row: a certificate would depend on their order."""
+    module = nn.Sequential(*(nn.Linear(2, 2) for _ in range(3)))
+    names = [name for name, _ in module.named_parameters()]
+    state = {name: torch.zeros(1, 2) for name in reversed([*names, "buffer"])}
+    objective, parameters = split(module, lambda *_: torch.zeros(()), state)
+    assert [*parameters] == names
+    assert [*objective.buffers] == ["buffer"]

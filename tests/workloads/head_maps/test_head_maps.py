@@ -17,7 +17,7 @@ from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
 from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.gpt.parameters import GPTParameters
-from attnsweep.workloads.head_maps import head_maps
+from attnsweep.workloads.lenses import head_maps
 from attnsweep.workloads.translation import Translation
 from attnsweep.workloads.translation.buckets import by_length
 from attnsweep.workloads.translation.corpus import TEST

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attnsweep.workloads.engine.contract import Evidence
-from attnsweep.workloads.translation.workload import judge_translation
+from attnsweep.workloads.translation.workload import VERDICTS
 
 LEVELS = {"uniform": 5.0, "unigram": 4.0, "bigram": 3.0, "language_model": 2.0, "grammar": 0.1, "solved": 0.2}
 OF_REAL_TEXT = {"uniform": 5.0, "unigram": 4.0, "bigram": 3.0, "solved": math.nan}
@@ -33,7 +33,7 @@ def _evidence(
 
 
 def _last(evidence: Evidence) -> tuple[str, str]:
-    verdicts = judge_translation(evidence)
+    verdicts = VERDICTS.judge(None, evidence)
     return verdicts.outcome[0, -1], verdicts.detail[0, -1]
 
 
@@ -93,7 +93,7 @@ def test_real_text_is_never_solved(eval_loss: list[float], source_gain: float, w
 def test_every_probe_is_judged_as_if_it_were_the_last() -> None:
     eval_loss = [6.0, 3.5, 2.0, 1.95, 2.04, 2.1, 2.4, 0.15, math.nan]
     train_loss = [6.0, 3.0, 1.9, 1.8, 1.5, 1.2, 0.8, 0.1, math.nan]
-    whole = judge_translation(_evidence(eval_loss, train_loss))
+    whole = VERDICTS.judge(None, _evidence(eval_loss, train_loss))
     assert whole.outcome[0].tolist() == [
         *["plateau"] * 5,
         "overfit",
@@ -121,9 +121,9 @@ def test_trainings_are_judged_each_by_itself() -> None:
         metrics={name: np.concatenate([each.metrics[name] for each in alone]) for name in alone[0].metrics},
         levels={name: np.concatenate([each.levels[name] for each in alone]) for name in LEVELS},
     )
-    verdicts = judge_translation(together)
+    verdicts = VERDICTS.judge(None, together)
     assert verdicts.outcome[:, -1].tolist() == ["solved", "overfit", "diverged", "degenerate_zero"]
     for lane, each in enumerate(alone):
-        one = judge_translation(each)
+        one = VERDICTS.judge(None, each)
         assert verdicts.outcome[lane].tolist() == one.outcome[0].tolist()
         assert verdicts.detail[lane].tolist() == one.detail[0].tolist()

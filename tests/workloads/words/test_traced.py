@@ -10,9 +10,9 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from attnsweep.workloads.engine.contract import Batch, Training
 from attnsweep.workloads.gradients.subject import at_random_weights
+from attnsweep.workloads.lenses import batch_of, gradient_words
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.registry import load_workload
-from attnsweep.workloads.words.declared import batch_of, gradient_words
 from attnsweep.workloads.words.program import NotTracedError, program_of
 from attnsweep.workloads.words.terms import GradientWords
 from attnsweep.workloads.words.traced import traced_words, whole_gradients
@@ -51,7 +51,7 @@ def check(name: str, values: Mapping[str, Value]) -> None:
     at = at_random_weights(workload, [training]).point(0)
     batch = batch_of(workload, training)
     at.module.zero_grad()
-    words = gradient_words(workload, training.parameters, at.module, batch)
+    words = gradient_words(workload, training, at.module, batch)
     loss = workload.loss(at.module, batch)
     weights = dict(at.module.named_parameters())
     found = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True, allow_unused=True)

@@ -10,10 +10,11 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
 from attnsweep.workloads.category_pairs.closed_forms_of_positions import components, mean, shift
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
+from attnsweep.workloads.category_pairs.words import words_of_categories, words_of_positions
+from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.lenses import gradient_words
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
-from attnsweep.workloads.words.declared import gradient_words
-from attnsweep.workloads.words.of_category_pairs import words_of_categories, words_of_positions
 from attnsweep.workloads.words.terms import GradientWords
 
 N, M = 10, 20
@@ -55,7 +56,7 @@ def test_the_words_of_a_weight_add_up_to_its_gradient(variant: str, rank: int | 
     for seed, value in enumerate([*module.parameters(), *module.buffers()]):
         value.data = noise(seed, *value.shape)
     WORKLOAD.loss(module, {}).backward()
-    words = gradient_words(WORKLOAD, parameters, module, {})
+    words = gradient_words(WORKLOAD, Training(parameters, 0), module, {})
     assert words.is_product
     for name, value in module.named_parameters():
         assert value.grad is not None

@@ -1,0 +1,17 @@
+"""What can be seen of a GPT: its words by the current token, and the tokens of a text by name."""
+
+from collections.abc import Sequence
+
+from attnsweep.workloads.gpt.parameters import GPTParameters
+from attnsweep.workloads.gpt.tasks import OwnText
+from attnsweep.workloads.gpt.text import read_text
+from attnsweep.workloads.lenses import Lenses
+
+
+def _vocabulary(parameters: GPTParameters) -> Sequence[str]:
+    if parameters.task != OwnText.name or parameters.corpus is None:
+        return ()
+    return read_text(parameters.corpus).words
+
+
+LENSES = Lenses(vocabulary=_vocabulary, groups=lambda _, batch: {"current": batch["token"]})
