@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _BATCH = 256
 """Trials read from the ledger at once, and written to a database in one transaction: less than a second's work."""
-_LOOK_SECONDS, _LOOK_SECONDS_IN_A_STORE = 0.5, 5.0
+_LOOK_SECONDS, _LOOK_SECONDS_IN_A_STORE = 1.0, 5.0
 """Between two looks at the list of the ledger's files: on a disk, and in an object store."""
 _LOOK_SHARE = 10
 """The least ratio of the time between two looks to the time that finding the missing trials takes."""
