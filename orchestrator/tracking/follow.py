@@ -185,7 +185,8 @@ class Follower:
         mirror = self._opened()
         if is_new and not is_over():
             mirror.runs.begin()
-        seconds = self._log_missing(mirror, is_over)
+        # A ledger without rows is read by importing what declares its columns.
+        seconds = self._log_missing(mirror, is_over) if names else 0.0
         self._seen = names
         self._say(replace(self.state, problem=None))
         return max(self._pause, _LOOK_SHARE * seconds)
