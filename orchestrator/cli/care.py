@@ -69,15 +69,21 @@ def merge(
     typer.echo(f"{merged.place}: {n_trainings:,} trainings of {len(merged.sources)} sweeps")
 
 
-def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None) -> None:
+def mlflow_sync(
+    directory: SweepDir,
+    tracking_uri: TrackingUri = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="While the sweep runs, log its trials as they end; then the rest.")
+    ] = False,
+) -> None:
     """Log to MLflow the trials and the report that it lacks."""
     from attnsweep.orchestrator.running.progress import logging_progress
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+    from attnsweep.orchestrator.tracking.follow import sync
     from attnsweep.orchestrator.tracking.report import add_report
-    from attnsweep.orchestrator.tracking.sync import sync
 
     sweep = SweepDirectory.open(directory)
-    done = sync(sweep, tracking_uri, logging_progress(console(stderr=True)))
+    done = sync(sweep, tracking_uri, logging_progress(console(stderr=True)), follow=follow)
     say(f"{done.n_logged} trials logged, {done.n_present} already there")
     with drawing():
         add_report(sweep, tracking_uri)

@@ -62,13 +62,19 @@ class LeaseStore(Protocol):
 class ObjectLock:
     """A held lease on a sweep; a thread renews it until `close`.
 
+    Args:
+        store: Where the sweep is.
+        work: The holder's command.
+        file: The object that is the lease.
+
     Raises:
         UserError: If another process holds it.
         StoreError: If the store lacks compare-and-swap.
     """
 
-    def __init__(self, store: LeaseStore, work: str) -> None:
+    def __init__(self, store: LeaseStore, work: str, file: str = LEASE_FILE) -> None:
         self._store = store
+        self._file = file
         self._owner = Owner.this_process(work)
         self._holder = uuid.uuid4().hex
         self._renewals = itertools.count()
@@ -105,14 +111,14 @@ class ObjectLock:
                 self._renew()
 
     def _take(self) -> None:
-        if self._store.swap_text(LEASE_FILE, "", None) and self._store.swap_text(LEASE_FILE, "", None):
+        if self._store.swap_text(self._file, "", None) and self._store.swap_text(self._file, "", None):
             raise StoreError(
                 str(self._store),
                 given="a store that overwrites an object in spite of If-None-Match",
                 expected="one with conditional writes, as S3 has them",
                 fix="keep the sweep in a directory, or in another store",
             )
-        found = self._store.versioned(LEASE_FILE)
+        found = self._store.versioned(self._file)
         if found is None:
             raise taken(str(self._store), None, _FIX)
         if found.text and (self._store.now() - found.written).total_seconds() < LEASE_SECONDS:
@@ -147,12 +153,12 @@ class ObjectLock:
             TakenError: If another process has replaced it.
         """
         while True:
-            written = self._store.swap_text(LEASE_FILE, text, version)
+            written = self._store.swap_text(self._file, text, version)
             if written is not None:
                 return written
             # The store refuses its own write, if an answer was lost: this one's, which the client has asked for again,
             # or that of an earlier one, which was given up.
-            found = self._store.versioned(LEASE_FILE)
+            found = self._store.versioned(self._file)
             if found is not None and found.text == text:
                 return found.version
             if found is None or not found.text.partition("\n")[2].startswith(f"{self._holder} "):

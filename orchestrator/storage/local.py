@@ -15,6 +15,7 @@ from tempfile import TemporaryFile
 import pyarrow as pa
 
 from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.lease import LEASE_FILE
 from attnsweep.orchestrator.storage.owner import Owner, taken
 from attnsweep.orchestrator.storage.place import ASIDE, digest
 from attnsweep.orchestrator.storage.reading import is_damage, reading, unreadable
@@ -227,28 +228,29 @@ class LocalFolder:
             _rename(path, aside / path.name)
             sync(path.parent)
 
-    def lock(self, work: str) -> FileLock:
+    def lock(self, work: str, file: str = LEASE_FILE) -> FileLock:
+        path = self.path / file
         try:
             # Opened for appending, which does not erase the holder's name.
-            file = FileIO(self.path / ".ledger.lock", "a+", opener=_without_following)
+            opened = FileIO(path, "a+", opener=_without_following)
         except OSError as error:
             raise UserError(
-                str(self.path / ".ledger.lock"),
+                str(path),
                 given=error.strerror,
                 expected="a sweep directory that can be written",
                 fix="check the path, or ask its owner for write access",
             ) from error
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            with file:
-                file.seek(0)
-                owner = Owner.from_json(file.read().decode(errors="replace"))
+            with opened:
+                opened.seek(0)
+                owner = Owner.from_json(opened.read().decode(errors="replace"))
             raise taken(str(self.path), owner, "wait until it ends, or stop it") from error
         except OSError as error:
-            with file, self.writing(), naming(self.path / ".ledger.lock"):
+            with opened, self.writing(), naming(path):
                 raise error
-        lock = FileLock(file)
+        lock = FileLock(opened)
         try:
             with self.writing():
                 lock.sign(Owner.this_process(work))

@@ -9,6 +9,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from attnsweep.orchestrator.storage.lease import LEASE_FILE
+
 ASIDE = "set_aside"
 """The folder of files that no longer count. The user may delete them."""
 CHECKPOINTS = "checkpoints"
@@ -124,5 +126,6 @@ class Place(Protocol):
     def set_aside(self, folder: str, name: str) -> None:
         """Moves a Parquet file to `set_aside/<folder>`, where no reader looks."""
 
-    def lock(self, work: str) -> Lock:
-        """Takes the lock. Raises UserError, which names the holder and its command, if another process has it."""
+    def lock(self, work: str, file: str = LEASE_FILE) -> Lock:
+        """Takes the lock, or another one of this file. Raises UserError, which names the holder and its command, if
+        another process has it."""

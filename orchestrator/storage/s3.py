@@ -17,7 +17,7 @@ import pyarrow as pa
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import S3Store
 
-from attnsweep.orchestrator.storage.lease import ObjectLock, Versioned
+from attnsweep.orchestrator.storage.lease import LEASE_FILE, ObjectLock, Versioned
 from attnsweep.orchestrator.storage.place import ASIDE, digest
 from attnsweep.orchestrator.storage.s3_client import WRITE_SECONDS, open_store, refusal
 
@@ -202,8 +202,8 @@ class ObjectPrefix:
             self._uploads.copy(key, f"{ASIDE}/{key}")
             self._uploads.delete(key)
 
-    def lock(self, work: str) -> ObjectLock:
-        return ObjectLock(self, work)
+    def lock(self, work: str, file: str = LEASE_FILE) -> ObjectLock:
+        return ObjectLock(self, work, file)
 
     def _put(self, name: str, content: bytes | Path) -> None:
         with self._writing(name):

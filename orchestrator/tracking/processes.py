@@ -1,7 +1,14 @@
-"""Processes that write to MLflow: started by the driver, and kept for what it has to log next, since MLflow takes
-seconds to import."""
+"""Processes that write to MLflow, as the driver sees them: started ahead, and kept for what it has to write next, since
+MLflow takes seconds to import.
+
+Both sides write lines of JSON. The driver asks for one piece of work at a time (`follow` or `report`), with the working
+directory and the environment variables that MLflow reads. `true` or `false` ends the first, in haste or not. The
+process answers with its `State` as that changes, and at last with `Ended`. It ends when the driver's end of the pipe is
+closed, as a kill closes it.
+"""
 
 import atexit
+import json
 import os
 import subprocess
 import sys
@@ -9,7 +16,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 _PROGRAM = """import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -19,39 +26,39 @@ with importing(without=("pandas", "polars")):
 main()
 """
 
-_OF_LIBRARIES = ("RAY_", "PYTHONBREAKPOINT", "TORCH", "MKL_")
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """How far MLflow is behind a ledger.
 
-@dataclass(frozen=True)
-class Surroundings:
-    """The working directory and environment variables in which a process was started, and which MLflow reads.
-
-    Not the variables that Ray and PyTorch set where they start: a process may be started before.
+    Attributes:
+        n_present: Complete trials that it had before.
+        n_logged: Trials logged since.
+        n_missing: Complete trials that it lacks, of those that were found when the ledger was last looked at.
+        problem: Why it does not have everything, in one line; `None` while all is well.
     """
 
-    folder: Path
-    variables: dict[str, str]
+    n_present: int = 0
+    n_logged: int = 0
+    n_missing: int = 0
+    problem: str | None = None
 
-    @staticmethod
-    def current() -> "Surroundings":
-        """Those of this process."""
-        variables = {name: value for name, value in os.environ.items() if not name.startswith(_OF_LIBRARIES)}
-        return Surroundings(Path.cwd(), variables)
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """That a piece of work has ended: why it failed, in one line; `None` if it did not."""
+
+    ended: str | None
+
+
+class LostError(Exception):
+    """The process has ended, or is of other code than this one: it was changed under a running sweep."""
 
 
 class WritingProcess:
-    """A process that runs `tracking.process`.
-
-    Attributes:
-        requests: The pipe to it.
-        answers: The pipe from it.
-    """
-
-    requests: IO[str]
-    answers: IO[str]
+    """A process that runs `tracking.process`."""
 
     def __init__(self) -> None:
-        self._surroundings = Surroundings.current()
         self._process = subprocess.Popen(
             # -P: a user's file beside the sweep must not pass for a library.
             [sys.executable, "-P", "-c", _PROGRAM],
@@ -59,9 +66,6 @@ class WritingProcess:
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self.requests, self.answers = self._process.stdin, self._process.stdout
 
     @property
     def pid(self) -> int:
@@ -73,13 +77,33 @@ class WritingProcess:
         """The status it ended with; `None` while it runs."""
         return self._process.poll()
 
-    def fits(self, surroundings: Surroundings) -> bool:
-        """Whether it runs, and would read the same settings as a process that is started in these surroundings."""
-        return self.status is None and self._surroundings == surroundings
+    def ask(self, work: str, **given: object) -> None:
+        """Asks for a piece of work. Not by arguments of the process, which all can read: a URI may hold a password."""
+        self.write({"work": work, "given": given, "folder": str(Path.cwd()), "variables": dict(os.environ)})
 
-    def wait(self) -> int:
-        """Waits until it has ended; its status."""
-        return self._process.wait()
+    def write(self, message: object) -> None:
+        """Writes a line, unless the process has ended: `read` says so."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.write(json.dumps(message) + "\n")
+            self._process.stdin.flush()
+
+    def read(self) -> State | Ended:
+        """What it says next; waits for it.
+
+        Raises:
+            LostError: If it says nothing more, or what this code does not understand.
+        """
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        try:
+            answer: dict[str, Any] = json.loads(line)
+            return Ended(**answer) if "ended" in answer else State(**answer)
+        except (ValueError, TypeError):
+            if line:
+                self.kill()
+            unclear = "gave an answer that is not understood, and " if line else ""
+            raise LostError(f"its process {unclear}ended with status {self._process.wait()}") from None
 
     def kill(self) -> None:
         """Kills it."""
@@ -87,11 +111,13 @@ class WritingProcess:
 
     def end(self) -> None:
         """Kills it, if it has not ended, and frees its pipes."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self.kill()
         with suppress(OSError):
-            self.requests.close()
-        self.wait()
-        self.answers.close()
+            self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
 
 
 _idle: list[WritingProcess] = []
@@ -100,15 +126,13 @@ _taking = threading.Lock()
 
 
 def idle_or_new() -> WritingProcess:
-    """A process with nothing to do, which reads the same settings as this one. Those with other settings are ended."""
-    surroundings = Surroundings.current()
+    """A process with nothing to do."""
     with _taking:
-        for each in _idle:
-            if each.fits(surroundings):
-                _idle.remove(each)
-                return each
-        # They read settings that have changed since.
-        end_idle_processes()
+        while _idle:
+            process = _idle.pop()
+            if process.status is None:
+                return process
+            process.end()
     return WritingProcess()
 
 

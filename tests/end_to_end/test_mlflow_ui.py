@@ -12,8 +12,8 @@ import pytest
 from mlflow import MlflowClient
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.orchestrator.tracking.report import add_report
-from attnsweep.orchestrator.tracking.sync import sync
 from tests.end_to_end.chromium import Browser
 from tests.end_to_end.servers import answers, running
 from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows

@@ -11,7 +11,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.storage.errors import SweepError
-from attnsweep.orchestrator.tracking.sync import sync
+from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps

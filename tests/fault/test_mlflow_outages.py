@@ -22,9 +22,9 @@ from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import projection
+from attnsweep.orchestrator.tracking.follow import SyncResult, sync
 from attnsweep.orchestrator.tracking.projection import Projection
 from attnsweep.orchestrator.tracking.report import add_report
-from attnsweep.orchestrator.tracking.sync import SyncResult, sync
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Float, Sweep
 from tests.fault.servers import MlflowServer, PostgresServer, postgres, wait_until

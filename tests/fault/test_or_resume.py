@@ -26,7 +26,7 @@ from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.owner import Owner
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.sync import sync
+from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs

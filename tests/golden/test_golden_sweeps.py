@@ -18,7 +18,7 @@ from attnsweep import Ledger
 from attnsweep.orchestrator.cli import main
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.sync import sync
+from attnsweep.orchestrator.tracking.follow import sync
 
 pytestmark = pytest.mark.slow
 

@@ -5,6 +5,7 @@ from tests.planted.fault import Fault
 _LEDGER = "tests/orchestrator/ledger"
 _STORAGE = "tests/orchestrator/storage"
 _RUNNING = "tests/orchestrator/running"
+_PROJECTION = "tests/orchestrator/tracking/test_tracking_projection.py"
 _RATES = "tests/orchestrator/analysis/rates"
 _COMPARISON = ("tests/orchestrator/analysis/comparison/test_comparison.py",)
 _AUDIT = ("tests/orchestrator/audit/test_audit_damages.py::test_damage_is_found",)
@@ -333,6 +334,20 @@ FAULTS_OF_SWEEPS = (
         "_table(found.state)",
         "_table(retrain(directory, training_ids)[0].ended)",
         ("tests/orchestrator/inspection/test_kept_weights.py",),
+    ),
+    Fault(
+        "two processes that log the same trials to one MLflow store",
+        "orchestrator/tracking/follow.py",
+        'f".mlflow-{store}.lock"',
+        'f".mlflow-{store}-{id(self)}.lock"',
+        (f"{_PROJECTION}::test_a_sweep_that_another_process_runs_is_followed_until_it_ends",),
+    ),
+    Fault(
+        "replicates that are added to a followed sweep and not logged",
+        "orchestrator/tracking/follow.py",
+        " or self._mirror.directory.spec != directory.spec:",
+        ":",
+        (f"{_PROJECTION}::test_replicates_that_are_added_to_a_followed_sweep_are_logged",),
     ),
     Fault(
         "a damaged MLflow database taken over",

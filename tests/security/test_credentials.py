@@ -16,9 +16,9 @@ from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.running.study_database import check_storage
 from attnsweep.orchestrator.storage.credentials import refuse_credentials, without_credentials
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.orchestrator.tracking.projection import Projection
 from attnsweep.orchestrator.tracking.store import as_shell_word
-from attnsweep.orchestrator.tracking.sync import sync
 from attnsweep.orchestrator.training.cluster import connection
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import PackOrder, Raised, RunContext

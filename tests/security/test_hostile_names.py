@@ -33,7 +33,7 @@ from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import PlainConsole, plain
-from attnsweep.orchestrator.tracking.sync import SyncResult, sync
+from attnsweep.orchestrator.tracking.follow import SyncResult, sync
 from attnsweep.search_spaces import Categorical, Sweep
 from attnsweep.workloads.errors import SpecError
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads

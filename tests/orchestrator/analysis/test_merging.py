@@ -16,7 +16,7 @@ from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.storage.sources import TRIALS_APART, CutShortError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.sync import sync
+from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.search_spaces import Categorical, Float, Sequential
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.user_code import UserCode

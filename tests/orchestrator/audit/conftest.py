@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.sync import sync
+from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.search_spaces.loading import load_sweep
 from tests.orchestrator.trained_sweep import FRAGILE, trained_sweep
 

@@ -14,7 +14,7 @@ from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.study import read_trials
 from attnsweep.orchestrator.running.study_database import check_storage
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
-from attnsweep.orchestrator.tracking.sync import sync
+from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.search_spaces import Float, LossQuantile, Sequential, Sweep
 from attnsweep.search_spaces.loading import load_sweep
 from tests.orchestrator.audit.damages import drop, lines_of, problems_of, set_values

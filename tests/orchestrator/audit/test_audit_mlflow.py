@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.sync import sync
+from attnsweep.orchestrator.tracking.follow import sync
 from tests.orchestrator.audit.damages import lines_of, problems_of
 from tests.present import present
 

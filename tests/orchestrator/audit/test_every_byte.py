@@ -28,7 +28,7 @@ from attnsweep.workloads.errors import UserError
 
 SAMPLE = 12
 """Bytes of each file, beside the first and the last."""
-WITHOUT_DIGEST = {".ledger.lock", "progress.json", "pack_sizes.json"}
+WITHOUT_DIGEST = {"progress.json", "pack_sizes.json"}
 """What is written again and never computed with: see `docs/ledger.md`."""
 KINDS = {
     "path": {"sweep.json", "course.json", "replays.json", "promise.json", "study.journal"}
@@ -87,7 +87,8 @@ def merged(path: Path) -> Path:
 
 
 def _files(path: Path) -> list[Path]:
-    return sorted(file for file in path.rglob("*") if file.is_file() and file.name not in WITHOUT_DIGEST)
+    files = (file for file in path.rglob("*") if file.is_file() and file.suffix != ".lock")
+    return sorted(file for file in files if file.name not in WITHOUT_DIGEST)
 
 
 def _noticed(path: Path, kind: str) -> str:

@@ -22,7 +22,7 @@ from attnsweep.orchestrator.storage import trust
 from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.stored_code import code_of, trust_code
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.sync import sync
+from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError

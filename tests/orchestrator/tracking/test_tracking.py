@@ -17,9 +17,9 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import runs
 from attnsweep.orchestrator.tracking.content import TrialContent, TrialValues, short_number, trial_contents
 from attnsweep.orchestrator.tracking.database_uri import database_of
+from attnsweep.orchestrator.tracking.follow import Mirror, SyncResult, sync
 from attnsweep.orchestrator.tracking.runs import SweepRuns
 from attnsweep.orchestrator.tracking.store import experiment, open_client, tracking_uri
-from attnsweep.orchestrator.tracking.sync import Mirror, SyncResult, sync
 from attnsweep.orchestrator.tracking.view import METRICS
 from attnsweep.search_spaces import Categorical, Conditional, Float
 from attnsweep.workloads.errors import UserError

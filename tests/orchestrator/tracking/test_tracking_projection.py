@@ -9,6 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from io import StringIO
 from pathlib import Path
 from queue import SimpleQueue
@@ -16,12 +18,15 @@ from queue import SimpleQueue
 import pytest
 from mlflow import MlflowClient
 
+from attnsweep.orchestrator.storage.extension import Extension
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.whereabouts import Beacon
 from attnsweep.orchestrator.tracking import process, processes
+from attnsweep.orchestrator.tracking.follow import Follower, Mirror, SyncResult, sync
 from attnsweep.orchestrator.tracking.projection import Projection
 from attnsweep.orchestrator.tracking.store import tracking_uri
-from attnsweep.orchestrator.tracking.sync import Mirror, SyncResult, sync
 from attnsweep.workloads.errors import UserError
+from tests.fault.servers import wait_until
 from tests.orchestrator.mlflow_runs import default_store, everything_stored, runs_of
 from tests.orchestrator.small_sweep import FINISHED, commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
@@ -111,20 +116,25 @@ def test_a_sweep_goes_on_without_mlflow(
 
 @pytest.mark.scale
 @pytest.mark.slow
-def test_mlflow_that_comes_back_gets_what_it_missed(client: MlflowClient, tmp_path: Path) -> None:
-    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("back"), {})
-    # No ledger yet: the first attempt fails, as if the store were away.
-    projection = Projection(directory, retry_seconds=0.0)
-    _wait_until(lambda: projection.problem is not None, projection)
+def test_mlflow_that_comes_back_gets_what_it_missed(tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("back"), trial_rows(0, SOLVED))
+    store = tmp_path / "store"
+    # A file in the place of the folder of its database.
+    store.touch()
+    uri = f"sqlite:///{store / 'mlflow.db'}"
     with open_writer(directory) as writer:
-        for trial in range(3):
-            commit(writer, trial_rows(trial, SOLVED))
-        projection.trial_told(2)
+        projection = Projection(directory, uri, retry_seconds=0.05)
+        projection.trial_told(0)
+        _wait_until(lambda: projection.problem is not None, projection)
+        assert projection.lag == f"1 trial behind: {projection.problem}"
+        store.unlink()
+        commit(writer, trial_rows(1, SOLVED))
+        projection.trial_told(1)
         _wait_until(lambda: projection.lag == "", projection)
-        _wait_until(lambda: [run.info.status for run in runs_of(client, directory)] == ["FINISHED"] * 3, projection)
         assert projection.problem is None
-        assert projection.lag == ""
-        assert projection.close() == SyncResult(n_logged=3, n_present=0)
+        statuses = [run.info.status for run in runs_of(MlflowClient(uri), directory)]
+        assert statuses == ["FINISHED"] * 2
+        assert projection.close() == SyncResult(n_logged=2, n_present=0)
 
 
 @pytest.mark.scale
@@ -152,6 +162,64 @@ def test_a_sweep_that_another_process_works_on_is_not_synced(client: MlflowClien
         assert Projection(directory).close() == SyncResult(n_logged=0, n_present=1)
 
 
+def _statuses(client: MlflowClient, directory: SweepDirectory, kind: str = "trial") -> list[str]:
+    is_there = client.get_experiment_by_name("category_pairs") is not None
+    return [run.info.status for run in runs_of(client, directory, kind)] if is_there else []
+
+
+@pytest.mark.slow
+def test_a_sweep_that_another_process_runs_is_followed_until_it_ends(client: MlflowClient, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("elsewhere"), trial_rows(0, SOLVED))
+    beacon = Beacon(directory.place)
+    with ThreadPoolExecutor(1) as threads:
+        with open_writer(directory) as writer:
+            beacon.show("training", 2, ())
+            following = threads.submit(sync, directory, follow=True)
+            wait_until(lambda: _statuses(client, directory) == ["FINISHED"], "the first trial")
+            assert _statuses(client, directory, "sweep") == ["RUNNING"]
+            with pytest.raises(UserError, match=r"a sweep that another process works on \(mlflow-sync, pid "):
+                sync(directory, follow=True)
+            commit(writer, trial_rows(1, SOLVED))
+            wait_until(lambda: _statuses(client, directory) == ["FINISHED"] * 2, "the second trial")
+            # It ends for others when its driver lets go of it, which may have rows to write until then.
+            beacon.end()
+            commit(writer, trial_rows(2, SOLVED))
+            wait_until(lambda: _statuses(client, directory) == ["FINISHED"] * 3, "the third trial")
+            assert not following.done()
+        assert following.result() == SyncResult(n_logged=3, n_present=0)
+    assert _statuses(client, directory, "sweep") == ["FINISHED"]
+
+
+@pytest.mark.slow
+def test_replicates_that_are_added_to_a_followed_sweep_are_logged(client: MlflowClient, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("replicates"), trial_rows(0, SOLVED))
+    with closing(Follower(directory.place, tracking_uri(), lambda _: None)) as follower:
+        follower.look()
+        assert [run.data.metrics["n_trainings"] for run in runs_of(client, directory)] == [4]
+        directory.record_as(directory.extended(Extension(replicates=2)))
+        with open_writer(directory) as writer:
+            commit(writer, [{**row, "sweep": directory.sweep} for row in trial_rows(0, ["solved"] * 6)[4:]])
+        follower.look()
+    assert [run.data.metrics["n_trainings"] for run in runs_of(client, directory)] == [6]
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_leaves_the_rest_to_the_next(client: MlflowClient, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("killed"), trial_rows(0, SOLVED))
+    with open_writer(directory) as writer:
+        projection = Projection(directory)
+        projection.trial_told(0)
+        _wait_until(lambda: projection.lag == "", projection)
+        projection._process.kill()
+        commit(writer, trial_rows(1, SOLVED))
+        projection.trial_told(1)
+        assert projection.close() == SyncResult(n_logged=1, n_present=0)
+        assert projection.lag == "1 trial behind: its process ended with status -9"
+        assert "lacks the summary and up to 1 of 2 trials: its process ended" in present(projection.shortfall())
+    assert sync(directory) == SyncResult(n_logged=1, n_present=1)
+    assert _statuses(client, directory) + _statuses(client, directory, "sweep") == ["FINISHED"] * 3
+
+
 @pytest.mark.slow
 def test_closing_in_haste_says_that_the_sweep_was_interrupted_before_it_logs_more(
     client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -165,9 +233,8 @@ def test_closing_in_haste_says_that_the_sweep_was_interrupted_before_it_logs_mor
         return log(mirror, trials)
 
     monkeypatch.setattr(Mirror, "log", look)
-    projector = process._Projector(process.Start(str(directory.place), tracking_uri(), 0.0), StringIO())
-    projector._in_haste = True
-    projector._drain(projector._open())
+    with closing(Follower(directory.place, tracking_uri(), lambda _: None)) as follower:
+        follower.end(in_haste=True)
     assert statuses == ["KILLED"]
     assert runs_of(client, directory, "sweep")[0].info.status == "FINISHED"
 
@@ -250,10 +317,13 @@ def test_a_request_that_is_not_understood_ends_the_process(monkeypatch: pytest.M
     """The driver waits for an answer; its own code is older than that on disk."""
     ended: list[int] = []
     monkeypatch.setattr(os, "_exit", ended.append)
-    with pytest.raises(TypeError, match="of_an_earlier_version"):
-        process._listen(StringIO('{"report_of": "s", "of_an_earlier_version": 1}\n'), StringIO(), SimpleQueue())
-    process._listen(StringIO(""), StringIO(), SimpleQueue())
+    with pytest.raises(ValueError, match="Expecting value"):
+        process.listen(StringIO("of another version\n"), SimpleQueue(), SimpleQueue())
+    process.listen(StringIO(""), SimpleQueue(), SimpleQueue())
     assert ended == [1, 0]
+    request = {"variables": dict(os.environ), "folder": ".", "work": "report", "given": {"of_an_earlier_version": 1}}
+    with pytest.raises(TypeError, match="of_an_earlier_version"):
+        process.answer(request, SimpleQueue(), print)
 
 
 @pytest.mark.scale
@@ -261,10 +331,10 @@ def test_a_request_that_is_not_understood_ends_the_process(monkeypatch: pytest.M
 def test_the_process_loads_neither_torch_nor_ray(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("light", space={"n_steps": 8}), trial_rows(0, SOLVED))
     loaded = (
-        "import io, json, sys; from dataclasses import asdict; from attnsweep.orchestrator.tracking import process;"
-        f"start = process.Start({str(directory.place)!r}, {tracking_uri()!r}, 0.0);"
-        "projector = process._Projector(start, io.StringIO()); projector._closing.set(); projector.run();"
-        "problem = projector._problem or process.DrawReport(start.directory, start.uri, keep=False).problem();"
+        "import sys; from queue import SimpleQueue; from attnsweep.orchestrator.tracking import process;"
+        f"sweep, uri, endings, said = {str(directory.place)!r}, {tracking_uri()!r}, SimpleQueue(), [];"
+        "endings.put(False); process.follow_until_told(sweep, uri, 0.0, endings, said.append);"
+        "problem = said[-1].problem or process.draw_report(sweep, uri, keep=False);"
         "assert problem is None, problem; assert 'matplotlib' in sys.modules;"
         "print(sorted({name.partition('.')[0] for name in sys.modules} & {'torch', 'ray'}))"
     )
@@ -277,32 +347,32 @@ def test_the_process_loads_neither_torch_nor_ray(client: MlflowClient, tmp_path:
 def test_the_next_sweep_of_a_driver_takes_the_process_that_has_ended_the_last(
     client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless environment variables have changed since, which MLflow reads."""
+    """With the environment variables that the driver has by then."""
     pids = []
-    out_of_reach = "sqlite:////dev/null/mlflow.db"
-    for name, uri, problem in (
-        ("first", None, ""),
-        ("second", None, ""),
-        ("changed", out_of_reach, "FileExistsError: [Errno 17] File exists: '/dev/null'"),
-        ("lost", out_of_reach, "its process ended with status -9"),
-        ("after", out_of_reach, "FileExistsError: [Errno 17] File exists: '/dev/null'"),
+    monkeypatch.setattr(processes, "_idle", [])
+    for name, problem in (
+        ("first", ""),
+        ("second", ""),
+        ("changed", "FileExistsError: [Errno 17] File exists: '/dev/null'"),
+        ("lost", "its process ended with status -9"),
+        ("after", "FileExistsError: [Errno 17] File exists: '/dev/null'"),
     ):
         if name == "changed":
-            monkeypatch.setenv("MLFLOW_TRACKING_URI", out_of_reach)
+            monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////dev/null/mlflow.db")
         directory = sweep_on_disk(tmp_path / name, small_sweep(name), trial_rows(0, SOLVED))
-        projection = Projection(directory, uri)
+        projection = Projection(directory)
         projection.trial_told(0)
         pids.append(projection._process.pid)
         if name == "lost":
             projection._process.kill()
         assert projection.close() == SyncResult(n_logged=int(not problem), n_present=0)
         assert (projection.problem or "") == problem
-        if name in ("second", "changed"):
+        if name == "after":
             # What cannot be reached is not worth the seconds that MLflow takes to import.
-            assert ("sqlalchemy" in Path(f"/proc/{pids[-1]}/maps").read_text()) is (not problem)
+            assert "sqlalchemy" not in Path(f"/proc/{pids[-1]}/maps").read_text()
         assert len(runs_of(client, directory)) == int(not problem)
     first, second, changed, lost, after = pids
-    assert first == second != changed == lost != after
+    assert first == second == changed == lost != after
     assert all(process.status is None for process in processes._idle)
     processes.end_idle_processes()
     assert not processes._idle

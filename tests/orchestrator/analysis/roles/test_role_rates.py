@@ -24,8 +24,8 @@ from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.orchestrator.tracking.report import add_report
-from attnsweep.orchestrator.tracking.sync import sync
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, head_rows, trained_rows
 from attnsweep.search_spaces import Categorical, Sequential, Sweep

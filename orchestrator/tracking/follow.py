@@ -1,0 +1,303 @@
+"""MLflow as a follower of the ledger: what is complete there is logged, once or for as long as the sweep runs."""
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from attnsweep.orchestrator.analysis.results import SweepResults, read_results
+from attnsweep.orchestrator.ledger.fragments import fragment_names
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.trial import complete_trials
+from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.owner import TakenError
+from attnsweep.orchestrator.storage.place import Lock, Place
+from attnsweep.orchestrator.storage.sources import refuse_merged
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.whereabouts import PROGRESS
+from attnsweep.orchestrator.terminal import plain
+from attnsweep.orchestrator.tracking.content import trial_contents
+from attnsweep.orchestrator.tracking.database_uri import database_of
+from attnsweep.orchestrator.tracking.processes import State
+from attnsweep.orchestrator.tracking.runs import SweepRuns
+from attnsweep.orchestrator.tracking.store import in_one_line, set_environment, tracking_uri
+from attnsweep.workloads.errors import UserError
+
+if TYPE_CHECKING:
+    import duckdb
+
+_BATCH = 256
+"""Trials read from the ledger at once, and written to a database in one transaction: less than a second's work."""
+_LOOK_SECONDS, _LOOK_SECONDS_IN_A_STORE = 1.0, 5.0
+"""Between two looks at the list of the ledger's files: on a disk, and in an object store."""
+_LOOK_SHARE = 10
+"""The least ratio of the time between two looks to the time that finding the missing trials takes."""
+
+OnProgress = Callable[[int, int], object]
+"""Called with the number of trials logged and the number that were missing."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """The result of a projection: the number of trials it logged, and of those that MLflow already had."""
+
+    n_logged: int
+    n_present: int
+
+
+class Mirror:
+    """A sweep's ledger and its MLflow runs. MLflow's runs are looked up once, when the mirror is made.
+
+    Args:
+        directory: The sweep; it has a ledger.
+        uri: The URI of the MLflow store.
+
+    Attributes:
+        n_present: Trials that MLflow had at that time.
+
+    Raises:
+        MlflowException: If the store cannot be reached; so may every method.
+        UserError: If there is no ledger, or it cannot be read.
+    """
+
+    def __init__(self, directory: SweepDirectory, uri: str) -> None:
+        self.directory = directory
+        self._ledger = Ledger(directory.place)
+        self.runs = SweepRuns(directory, uri)
+        self._finished, self._unfinished = self.runs.logged()
+        self.n_present = len(self._finished)
+
+    def missing(self) -> list[int]:
+        """Complete trials of the ledger that MLflow does not have."""
+        replicates = self.directory.spec.replicates
+        complete = self._ledger.ask(lambda connection: complete_trials(connection, replicates))
+        return [trial for trial in complete if trial not in self._finished]
+
+    def log(self, trials: Sequence[int]) -> Iterator[list[int]]:
+        """Logs those of these complete trials that MLflow does not have, and yields those that were logged at once.
+
+        Whoever asks for no more of them may call it again: none is logged twice.
+        """
+        wanted = [trial for trial in trials if trial not in self._finished]
+        for start in range(0, len(wanted), _BATCH):
+            batch = wanted[start : start + _BATCH]
+            contents = self._ledger.ask(partial(trial_contents, directory=self.directory, trials=batch))
+            for written in self.runs.log(contents, self._unfinished):
+                logged = [content.trial for content in written]
+                self._finished.update(logged)
+                yield logged
+
+    def finish(self) -> None:
+        """Updates the parent run's summary and figures and ends it."""
+        found, ended = self._ledger.ask(self._found)
+        self.runs.finish(found, ended)
+
+    def _found(self, connection: "duckdb.DuckDBPyConnection") -> tuple[SweepResults, int | None]:
+        row = connection.execute("select epoch_ms(max(finished_at)) from trainings").fetchone()
+        return read_results(connection, self.directory.spec), row[0] if row else None
+
+
+class Follower:
+    """Keeps a sweep's runs in an MLflow store as the ledger is. It knows only what is stored: it may be killed at any
+    time, and the next one goes on. A lock for each store lets no second one log the same trials.
+
+    Args:
+        place: The sweep.
+        uri: The URI of the MLflow store.
+        tell: Called when the state has changed.
+        retry_seconds: From a failure to the next look.
+
+    Attributes:
+        state: How far it is.
+    """
+
+    def __init__(self, place: Place, uri: str, tell: Callable[[State], object], retry_seconds: float = 60.0) -> None:
+        self._place = place
+        self._uri = uri
+        self._tell = tell
+        self._retry_seconds = retry_seconds
+        self._pause = _LOOK_SECONDS if place.pins_open_files else _LOOK_SECONDS_IN_A_STORE
+        self._lock: Lock | None = None
+        self._mirror: Mirror | None = None
+        self._seen: list[str] = []
+        self.state = State()
+
+    def claim(self) -> None:
+        """Takes the lock. Raises TakenError if another process logs the sweep's trials to this store."""
+        if self._lock is None:
+            database = database_of(self._uri)
+            store = hashlib.sha256(str(database or self._uri).encode()).hexdigest()[:8]
+            self._lock = self._place.lock("mlflow-sync", f".mlflow-{store}.lock")
+        self._lock.confirm()
+
+    def close(self) -> None:
+        """Gives the lock back. Idempotent."""
+        if self._lock is not None:
+            self._lock.close()
+
+    def look(self, is_over: Callable[[], bool] = lambda: False) -> float:
+        """Logs the trials that have become complete; returns the seconds until the next look.
+
+        It never fails: a failure is the state's `problem`, and the next look begins anew.
+
+        Args:
+            is_over: Whether to stop between two trials.
+        """
+        try:
+            return self._look(is_over)
+        except Exception as error:  # noqa: BLE001  # whatever MLflow raises, the sweep goes on
+            self._fail(error)
+            return self._retry_seconds
+
+    def end(self, *, in_haste: bool) -> None:
+        """`finish` for the end of a run, which never fails, as `look`.
+
+        Args:
+            in_haste: Whether it may be killed meanwhile: then the sweep's run is marked as no longer running before.
+        """
+        try:
+            if in_haste:
+                self._opened().runs.interrupt()
+            self.finish()
+        except Exception as error:  # noqa: BLE001  # as above
+            self._fail(error)
+
+    def finish(self) -> None:
+        """Logs what is missing, and the sweep's summary. Raises whatever MLflow raises."""
+        mirror = self._opened()
+        self._log_missing(mirror, lambda: False)
+        mirror.finish()
+        self._say(replace(self.state, problem=None))
+
+    def _look(self, is_over: Callable[[], bool]) -> float:
+        names = fragment_names(self._place)
+        if self._mirror is not None and names == self._seen:
+            return self._pause
+        is_new = self._mirror is None
+        mirror = self._opened()
+        if is_new and not is_over():
+            mirror.runs.begin()
+        # A ledger without rows is read by importing what declares its columns.
+        seconds = self._log_missing(mirror, is_over) if names else 0.0
+        self._seen = names
+        self._say(replace(self.state, problem=None))
+        return max(self._pause, _LOOK_SHARE * seconds)
+
+    def _opened(self) -> Mirror:
+        self.claim()
+        directory = SweepDirectory.open(self._place)
+        # Replicates may have been added, which makes other trials complete.
+        if self._mirror is None or self._mirror.directory.spec != directory.spec:
+            self._mirror = Mirror(directory, self._uri)
+            # A trial whose answer was lost is there, and was not counted.
+            self._say(replace(self.state, n_present=max(self._mirror.n_present - self.state.n_logged, 0)))
+        return self._mirror
+
+    def _log_missing(self, mirror: Mirror, is_over: Callable[[], bool]) -> float:
+        """Logs complete trials that MLflow lacks; returns the seconds that finding them took."""
+        began = time.monotonic()
+        missing = mirror.missing()
+        seconds, n_missing = time.monotonic() - began, len(missing)
+        self._say(replace(self.state, n_missing=n_missing))
+        for logged in mirror.log(missing):
+            n_missing -= len(logged)
+            self._say(replace(self.state, n_logged=self.state.n_logged + len(logged), n_missing=n_missing))
+            if is_over():
+                break
+            self.claim()
+        return seconds
+
+    def _fail(self, error: Exception) -> None:
+        self._mirror = None
+        self._say(replace(self.state, problem=in_one_line(error)))
+
+    def _say(self, state: State) -> None:
+        if state != self.state:
+            self.state = state
+            self._tell(state)
+
+
+def sync(
+    directory: SweepDirectory, uri: str | None = None, on_progress: OnProgress | None = None, *, follow: bool = False
+) -> SyncResult:
+    """Logs the complete trials that MLflow does not have, and the sweep's summary. Idempotent.
+
+    It holds the lock of the sweep's ledger, because two processes at once could both create a missing run.
+
+    Args:
+        directory: The sweep.
+        uri: The URI of the MLflow store; for `None` see `tracking_uri`.
+        on_progress: Called when trials have been logged.
+        follow: While another process works on the sweep, log its trials as they become complete.
+
+    Raises:
+        UserError: If another process works on the sweep, or with `follow` logs its trials to this store; the store does
+            not accept the runs; or the ledger cannot be read.
+    """
+    refuse_merged(directory.place, directory.sources)
+    store, has_warned = tracking_uri(uri), False
+    set_environment()
+
+    def tell(state: State) -> None:
+        nonlocal has_warned
+        if state.problem is not None and not has_warned:
+            has_warned = True
+            warn_of_problem(state.problem, store, directory.place)
+        elif on_progress is not None and state.n_logged:
+            on_progress(state.n_logged, state.n_logged + state.n_missing)
+
+    with closing(Follower(directory.place, store, tell)) as follower:
+        if follow:
+            follower.claim()
+        while True:
+            if not follow or _may_have_ended(directory.place):
+                try:
+                    with closing(directory.place.lock("mlflow-sync")), _failures_refused(store):
+                        follower.finish()
+                    return SyncResult(follower.state.n_logged, follower.state.n_present)
+                except TakenError:
+                    if not follow:
+                        raise
+            time.sleep(follower.look())
+
+
+def warn_of_problem(problem: str, uri: str, place: Place) -> None:
+    """Warns that MLflow does not get what it should, for a reason that is given in one line."""
+    _log.warning(
+        "MLflow (%s): %s; the sweep goes on, `attnsweep mlflow-sync %s` logs what is missing",
+        plain(without_credentials(uri)),
+        plain(problem),
+        plain(as_argument(place)),
+    )
+
+
+def _may_have_ended(place: Place) -> bool:
+    """Whether no driver says that it works on a sweep. Only its lock says for certain that none does."""
+    said = PROGRESS.read_if_sound(place)
+    return said is None or not said.is_running(datetime.now(UTC))
+
+
+@contextmanager
+def _failures_refused(uri: str) -> Iterator[None]:
+    """Turns what MLflow raises into an error of one line."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError, OSError, ImportError, ValueError) as error:
+        # The last two: a database whose driver is not installed, and an invalid URI of the model registry.
+        raise UserError(
+            "--tracking-uri",
+            given=without_credentials(uri),
+            expected="an MLflow store that answers",
+            fix=f"start it, or give another ({in_one_line(error)})",
+        ) from error
