@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Literal, NamedTuple
 
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.messages import (
@@ -41,38 +41,15 @@ class Trainer:
     is_leaving: bool = False
 
 
-@dataclass(frozen=True)
-class Start:
-    """Start a trainer on a node, or where Ray finds a place, but on none of the nodes that are given up."""
+class Action(NamedTuple):
+    """What is done with a trainer, by its number.
 
+    `start` it, for its share, on its node or where Ray finds a place; let it `go on` with its pack for a slice; ask it
+    to `hand back` its pack; `end` it.
+    """
+
+    what: Literal["start", "go on", "hand back", "end"]
     number: int
-    share: TrainerShare
-    node: str | None
-    given_up: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class End:
-    """End a trainer."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class GoOn:
-    """Let a trainer train the next slice of its pack."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class HandBack:
-    """Ask a trainer for its pack."""
-
-    number: int
-
-
-Action: TypeAlias = Start | End | GoOn | HandBack
 
 
 class PoolPlan:
@@ -238,7 +215,7 @@ class PoolPlan:
             # It hands back its pack undecided: whoever continues it is asked again.
             report = Progress(report.step, report.checkpoint, report.n_running, report.where)
         if isinstance(report, Progress):
-            return report, [HandBack(number) if is_leaving else GoOn(number)]
+            return report, [Action("hand back" if is_leaving else "go on", number)]
         trainer.order = None
         match report:
             case Raised(cannot_compile=True):
@@ -264,13 +241,13 @@ class PoolPlan:
         self._idle.clear()
         self._at_probe.clear()
 
-    def _start(self, share: TrainerShare, node_id: str | None) -> Start:
+    def _start(self, share: TrainerShare, node_id: str | None) -> Action:
         self._n_started += 1
         self.trainers[self._n_started] = Trainer(share, node_id)
-        return Start(self._n_started, share, node_id, () if node_id else tuple(self.record.refused))
+        return Action("start", self._n_started)
 
-    def _end(self, number: int) -> End:
+    def _end(self, number: int) -> Action:
         del self.trainers[number]
         if number in self._idle:
             self._idle.remove(number)
-        return End(number)
+        return Action("end", number)

@@ -29,7 +29,7 @@ from attnsweep.orchestrator.training.messages import (
     RunContext,
     TrainerLost,
 )
-from attnsweep.orchestrator.training.pool_plan import Action, End, GoOn, HandBack, PoolPlan, Start
+from attnsweep.orchestrator.training.pool_plan import Action, PoolPlan
 from attnsweep.orchestrator.training.priority import OtherSweeps
 from attnsweep.orchestrator.training.ray_internals import dead_process
 from attnsweep.orchestrator.training.trainer_actor import Settled, Shipment, TrainerActor
@@ -260,34 +260,34 @@ class TrainerPool:
         return order, told
 
     def _do(self, actions: Iterable[Action]) -> None:
-        for action in actions:
-            match action:
-                case Start():
-                    self._start(action)
-                case GoOn(number):
+        for what, number in actions:
+            match what:
+                case "start":
+                    self._start(number)
+                case "go on":
                     self._calls[self._actors[number].proceed.remote()] = number
-                case HandBack(number):
+                case "hand back":
                     self._calls[self._actors[number].hand_back.remote()] = number
-                case End(number):
+                case "end":
                     # A trainer out of reach may still be alive, and hold its core.
                     ray.kill(self._actors.pop(number))
                     self._calls = {reference: each for reference, each in self._calls.items() if each != number}
                     # The next look, which comes at once, replaces it where it is still wanted.
                     self._looked = float("-inf")
 
-    def _start(self, wanted: Start) -> None:
-        options: dict[str, Any] = {"num_cpus": wanted.share.num_cpus, "num_gpus": wanted.share.num_gpus}
-        if wanted.node is not None:
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(wanted.node, soft=False)
-        elif wanted.given_up:
-            options["scheduling_strategy"] = NodeLabelSchedulingStrategy({_NODE_LABEL: NotIn(*wanted.given_up)})
+    def _start(self, number: int) -> None:
+        trainer, given_up = self._plan.trainers[number], self._plan.record.refused
+        options: dict[str, Any] = {"num_cpus": trainer.share.num_cpus, "num_gpus": trainer.share.num_gpus}
+        if trainer.node is not None:
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(trainer.node, soft=False)
+        elif given_up:
+            options["scheduling_strategy"] = NodeLabelSchedulingStrategy({_NODE_LABEL: NotIn(*given_up)})
         actor_class = ray.remote(**options)(TrainerActor)
-        actor = cast(
+        self._actors[number] = actor = cast(
             "ActorHandle[TrainerActor]",
-            actor_class.remote(self._shipment, self._run, wanted.share.device, self._checkpoint_seconds),
+            actor_class.remote(self._shipment, self._run, trainer.share.device, self._checkpoint_seconds),
         )
-        self._actors[wanted.number] = actor
-        self._calls[actor.settle.remote(self._modules, self._digests)] = wanted.number
+        self._calls[actor.settle.remote(self._modules, self._digests)] = number
 
 
 def _is_out_of_memory(error: RayError) -> bool:

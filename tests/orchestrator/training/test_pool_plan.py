@@ -18,7 +18,7 @@ from attnsweep.orchestrator.training.messages import (
     Report,
     TrainerLost,
 )
-from attnsweep.orchestrator.training.pool_plan import Action, End, GoOn, HandBack, PoolPlan, Start
+from attnsweep.orchestrator.training.pool_plan import Action, PoolPlan
 from attnsweep.orchestrator.training.trainers_per_node import Amount, Node, TrainerShare, Wanted
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
 from attnsweep.workloads.engine.contract import Training
@@ -36,15 +36,17 @@ def follow(plan: PoolPlan, *nodes: Node, claims: Mapping[str, Amount] | None = N
     return plan.follow(claims or {}) if plan.see(nodes) else []
 
 
-def started(actions: Sequence[Action]) -> list[tuple[int, str | None]]:
-    assert all(isinstance(each, Start) for each in actions)
-    return [(each.number, each.node) for each in actions if isinstance(each, Start)]
+def started(plan: PoolPlan, *nodes: Node) -> list[tuple[int, str | None]]:
+    """The trainers that start where these nodes are up, and nothing else is done: their numbers and nodes."""
+    actions = follow(plan, *nodes)
+    assert all(what == "start" for what, _ in actions)
+    return [(number, plan.trainers[number].node) for _, number in actions]
 
 
 def one_up() -> PoolPlan:
     """A plan with one trainer, 1 on node a, that is up."""
     plan = PoolPlan(Wanted())
-    assert started(follow(plan, node("a"))) == [(1, "a")]
+    assert started(plan, node("a")) == [(1, "a")]
     assert plan.settled(1, "a", "host-a", "cpu", []) == []
     return plan
 
@@ -59,7 +61,7 @@ def test_nodes_that_come_get_trainers_and_those_that_go_lose_them() -> None:
     plan = PoolPlan(Wanted(), n_nodes=2)
     assert follow(plan, node("a", 2)) == []
     assert plan.n_awaited == 2
-    assert started(follow(plan, node("a", 2), node("b"))) == [(1, "a"), (2, "a"), (3, "b")]
+    assert started(plan, node("a", 2), node("b")) == [(1, "a"), (2, "a"), (3, "b")]
     assert (plan.n_awaited, plan.n_trainers, plan.n_placed, plan.has_idle) == (0, 3, 0, False)
     assert plan.claimed == {"a": Amount(2.0), "b": Amount(1.0)}
     for number in (1, 3):
@@ -69,12 +71,12 @@ def test_nodes_that_come_get_trainers_and_those_that_go_lose_them() -> None:
     assert follow(plan, node("a", 2), node("b")) == []
     assert plan.hand_out(ORDER) == 1
     # Node a goes with a trainer that trains and one that has not started; b stays.
-    assert follow(plan, node("b")) == [End(2)]
+    assert follow(plan, node("b")) == [("end", 2)]
     assert plan.running == [ORDER]
-    assert plan.reported(1, Progress(25, b"state")) == (Progress(25, b"state"), [HandBack(1)])
-    assert plan.reported(1, HandedBack(b"state")) == (HandedBack(b"state"), [End(1)])
+    assert plan.reported(1, Progress(25, b"state")) == (Progress(25, b"state"), [("hand back", 1)])
+    assert plan.reported(1, HandedBack(b"state")) == (HandedBack(b"state"), [("end", 1)])
     assert (plan.running, plan.n_placed, plan.has_idle) == ([], 1, True)
-    assert started(follow(plan, node("a"), node("b"))) == [(4, "a")]
+    assert started(plan, node("a"), node("b")) == [(4, "a")]
     joined, left = "joined the cluster: host-", "left the cluster: host-"
     assert plan.record.notices() == [f"{joined}b", f"{left}a", f"{joined}a"]
 
@@ -82,9 +84,10 @@ def test_nodes_that_come_get_trainers_and_those_that_go_lose_them() -> None:
 def test_trainers_that_fit_nowhere_are_asked_of_ray_but_on_no_node_that_is_given_up() -> None:
     plan = PoolPlan(Wanted(3, 3))
     nodes = node("a"), node("b")
-    assert started(follow(plan, *nodes)) == [(1, "a"), (2, "b"), (3, None)]
-    assert plan.settled(1, "a", "host-a", "cpu", ["torch 1 -> 2"]) == [End(1)]
-    assert follow(plan, *nodes) == [Start(4, CORE, None, ("a",))]
+    assert started(plan, *nodes) == [(1, "a"), (2, "b"), (3, None)]
+    assert plan.settled(1, "a", "host-a", "cpu", ["torch 1 -> 2"]) == [("end", 1)]
+    assert started(plan, *nodes) == [(4, None)]
+    assert list(plan.record.refused) == ["a"]
     assert plan.n_trainers == 1
     # Ray has found a place for one, which says where it is.
     plan.settled(3, "c", "host-c", "cpu", [])
@@ -95,7 +98,7 @@ def test_trainers_that_fit_nowhere_are_asked_of_ray_but_on_no_node_that_is_given
 def test_a_pack_goes_on_until_it_ends_and_waits_where_it_is_to_be_told_who_is_pruned() -> None:
     plan = one_training()
     assert not plan.has_idle
-    assert plan.reported(1, Progress(25)) == (Progress(25), [GoOn(1)])
+    assert plan.reported(1, Progress(25)) == (Progress(25), [("go on", 1)])
     assert plan.reported(1, PROBED) == (PROBED, [])
     assert (plan.running, plan.is_training) == ([ORDER], False)
     assert plan.answered("p") == 1
@@ -108,7 +111,7 @@ def test_a_pack_goes_on_until_it_ends_and_waits_where_it_is_to_be_told_who_is_pr
 def test_all_packs_are_handed_back_undecided_at_the_end_and_no_trainer_starts() -> None:
     plan = one_training()
     plan.is_closing = True
-    assert plan.reported(1, PROBED) == (Progress(8, None, 1, "here"), [HandBack(1)])
+    assert plan.reported(1, PROBED) == (Progress(8, None, 1, "here"), [("hand back", 1)])
     assert follow(plan, node("a"), node("b")) == []
     assert plan.reported(1, HandedBack(None)) == (HandedBack(None), [])
     assert plan.has_idle
@@ -117,14 +120,14 @@ def test_all_packs_are_handed_back_undecided_at_the_end_and_no_trainer_starts() 
 def test_a_trainer_whose_gpu_context_is_broken_is_replaced() -> None:
     plan = one_training()
     raised = Raised("RuntimeError: CUDA error: device-side assert", False, "cuda", "host-a")
-    assert plan.reported(1, raised) == (raised, [End(1)])
-    assert started(follow(plan, node("a"))) == [(2, "a")]
+    assert plan.reported(1, raised) == (raised, [("end", 1)])
+    assert started(plan, node("a")) == [(2, "a")]
 
 
 def test_a_machine_that_cannot_compile_is_given_up_and_no_training_has_failed() -> None:
     plan = one_training()
     raised = Raised("a full disk", False, "cpu", "host-a", cannot_compile=True)
-    assert plan.reported(1, raised) == (TrainerLost("a full disk", out_of_memory=False), [End(1)])
+    assert plan.reported(1, raised) == (TrainerLost("a full disk", out_of_memory=False), [("end", 1)])
     assert plan.running == []
     with pytest.raises(PoolError, match=r"^no node can train: host host-a: a full disk$"):
         follow(plan, node("a"))
@@ -132,11 +135,11 @@ def test_a_machine_that_cannot_compile_is_given_up_and_no_training_has_failed() 
 
 def test_a_trainer_that_dies_is_replaced_where_its_node_is_still_up() -> None:
     plan = one_training()
-    assert plan.lost(1) == [End(1)]
+    assert plan.lost(1) == [("end", 1)]
     assert (plan.running, plan.is_training) == ([], False)
-    assert started(follow(plan, node("a"))) == [(2, "a")]
+    assert started(plan, node("a")) == [(2, "a")]
     plan.lost(2)
-    assert follow(plan, node("b")) == [Start(3, CORE, "b", ())]
+    assert started(plan, node("b")) == [(3, "b")]
 
 
 @pytest.mark.parametrize(("n_up", "said"), [(0, "host host-a is not used"), (1, "host host-a trains with 1 trainers")])
@@ -147,11 +150,11 @@ def test_a_node_where_trainers_do_not_start_is_given_up_or_gets_no_more(n_up: in
     for number in range(1, 1 + n_up):
         plan.settled(number, "a", "host-a", "cpu", [])
     # Of a node that has gone meanwhile nothing is counted.
-    assert plan.not_started(2, "its node has died", has_lost_its_node=True) == [End(2)]
+    assert plan.not_started(2, "its node has died", has_lost_its_node=True) == [("end", 2)]
     for _ in range(3):
         follow(plan, *nodes)
         last = max(plan.trainers)
-        assert plan.not_started(last, "OSError: no room", has_lost_its_node=False) == [End(last)]
+        assert plan.not_started(last, "OSError: no room", has_lost_its_node=False) == [("end", last)]
     (notice,) = plan.record.notices()
     assert notice.startswith(said)
     assert notice.endswith("OSError: no room")
@@ -172,10 +175,10 @@ def test_trainers_in_the_way_of_sweeps_that_come_first_hand_back_their_packs() -
     plan = one_training()
     assert follow(plan, node("a"), claims={"a": Amount(1.0)}) == []
     assert plan.claimed == {}
-    assert plan.reported(1, Progress(25)) == (Progress(25), [HandBack(1)])
-    assert plan.reported(1, HandedBack(None)) == (HandedBack(None), [End(1)])
+    assert plan.reported(1, Progress(25)) == (Progress(25), [("hand back", 1)])
+    assert plan.reported(1, HandedBack(None)) == (HandedBack(None), [("end", 1)])
     assert follow(plan, node("a"), claims={"a": Amount(1.0)}) == []
-    assert started(follow(plan, node("a"))) == [(2, "a")]
+    assert started(plan, node("a")) == [(2, "a")]
 
 
 _EVENTS = st.sampled_from(
@@ -192,14 +195,13 @@ def test_whatever_happens_each_pack_comes_back_once_and_each_trainer_starts_and_
     out: list[str] = []
 
     def do(actions: Sequence[Action]) -> None:
-        for action in actions:
-            if isinstance(action, Start):
-                assert action.number not in alive
-                alive.add(action.number)
-            elif isinstance(action, End):
-                alive.remove(action.number)
-            else:
-                assert action.number in alive
+        for what, number in actions:
+            if what == "start":
+                assert number not in alive
+                alive.add(number)
+            assert number in alive
+            if what == "end":
+                alive.remove(number)
 
     for what, chosen in events:
         trainers = plan.trainers
