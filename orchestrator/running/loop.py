@@ -41,7 +41,6 @@ from attnsweep.orchestrator.training.messages import (
     Report,
     Reports,
     Rows,
-    RunContext,
     Trained,
     TrainerLost,
 )
@@ -319,8 +318,8 @@ class SweepLoop:
                     raise SweepError(reason, self._directory.place)
 
     def _record_failure(self, fail: Fail) -> None:
-        run = RunContext(self._directory.sweep, self._directory.environment)
-        context = PackContext.of(run, fail.order.pack, fail.device, fail.host)
+        directory = self._directory
+        context = PackContext(directory.sweep, fail.order.pack, fail.device, fail.host, directory.environment)
         self._pruning.close(task.trial for task in fail.order.tasks)
         self._ended.append((fail.order, failed_rows(self._workload, fail.order.tasks, fail.error, context)))
 
