@@ -3,11 +3,11 @@
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from optuna.distributions import BaseDistribution, distribution_to_json
 from optuna.storages.journal import BaseJournalBackend
@@ -29,20 +29,6 @@ _STALE_SECONDS = 3.0
 _LOOK_SECONDS = 0.01
 
 
-class JournalStore(Protocol):
-    """A store for the lines of a journal. The sweep's driver, which holds the lock, is the only writer."""
-
-    def load(self) -> list[str]:
-        """The lines so far. Called once, before the first `append`."""
-
-    def append(self, lines: list[str]) -> None:
-        """Adds lines. They are durable once this returns.
-
-        Raises:
-            StoreError: If they cannot be written. A part of them, up to any byte, may have been.
-        """
-
-
 class StudyLog(BaseJournalBackend):
     """A journal that Optuna appends to in memory; `save` makes it durable, in one write.
 
@@ -53,12 +39,14 @@ class StudyLog(BaseJournalBackend):
     that reached the disk only in part is recognized by the mark and dropped as a whole.
 
     Args:
-        store: The journal's store.
+        lines: Those of the journal so far.
+        append: Adds lines to it, which are durable once this returns. After a StoreError a part of them, up to any
+            byte, may have been written. `None` for a journal that is only read.
     """
 
-    def __init__(self, store: JournalStore) -> None:
-        self._store = store
-        self._unread: list[dict[str, Any]] = [json.loads(line) for line in store.load()]
+    def __init__(self, lines: Iterable[str], append: Callable[[list[str]], None] | None = None) -> None:
+        self._append = append
+        self._unread: list[dict[str, Any]] = [json.loads(line) for line in lines]
         self._n_read = 0
         self._asked: list[dict[str, Any]] | None = None
         # As texts, which cost the garbage collector nothing.
@@ -103,10 +91,10 @@ class StudyLog(BaseJournalBackend):
 
         After a save that failed or was interrupted it does nothing: how much that save wrote is not known.
         """
-        if not self._unsaved or self._has_failed:
+        if not self._unsaved or self._has_failed or self._append is None:
             return
         self._has_failed = True
-        self._store.append(self._unsaved)
+        self._append(self._unsaved)
         self._unsaved = []
         self._has_failed = False
 
@@ -160,25 +148,6 @@ class TrialEntries:
         if text is None:
             text = self._texts[distribution] = distribution_to_json(distribution)
         return text
-
-
-class JournalAsRead(BaseJournalBackend):
-    """A journal that is only read.
-
-    Args:
-        lines: Its lines.
-    """
-
-    def __init__(self, lines: list[str]) -> None:
-        self._entries: list[dict[str, Any]] = [json.loads(line) for line in lines]
-
-    def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
-        """The entries from this number on."""
-        return self._entries[log_number_from:]
-
-    def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Refuses."""
-        raise NotImplementedError
 
 
 class JournalFile:

@@ -12,7 +12,7 @@ from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from attnsweep.orchestrator.running.journal import JournalAsRead, TrialEntries
+from attnsweep.orchestrator.running.journal import StudyLog, TrialEntries
 from attnsweep.orchestrator.running.journal_pieces import read_pieces
 from attnsweep.orchestrator.running.study_storage import check_database, name_of, open_storage, readable
 from attnsweep.orchestrator.storage.local import LocalFolder, regular_file
@@ -295,7 +295,7 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
             check_database(directory.spec.storage)
             storage: BaseStorage = RDBStorage(directory.spec.storage, skip_table_creation=True)
         elif isinstance(folder := directory.place, ObjectPrefix):
-            storage = JournalStorage(JournalAsRead(read_pieces(folder, STUDY_FILE).lines))
+            storage = JournalStorage(StudyLog(read_pieces(folder, STUDY_FILE).lines))
         elif isinstance(folder, LocalFolder) and folder.has_text(STUDY_FILE):
             # Unlike `JournalFile`, this only reads.
             storage = JournalStorage(JournalFileBackend(str(regular_file(folder.path / STUDY_FILE))))

@@ -73,7 +73,8 @@ def open_storage(directory: SweepDirectory) -> tuple[str | JournalStorage, Study
     if directory.spec.storage:
         check_database(directory.spec.storage)
         return directory.spec.storage, None
-    log = StudyLog(_journal(directory))
+    journal = _journal(directory)
+    log = StudyLog(journal.load(), journal.append)
     return JournalStorage(log), log
 
 

@@ -178,17 +178,6 @@ def test_packs_of_few_among_many_trainers_wait_for_others(tmp_path: Path, monkey
 
 
 @pytest.mark.slow
-def test_many_trainings_do_not_wait_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "_COMMIT_SECONDS", float("inf"))
-    monkeypatch.setattr(plan_module, "_COMMIT_TRAININGS", 12)
-    directory = _directory(tmp_path / "s", trials=40)
-    pool = _OneByOne(directory)
-    with _opened(directory, pool, Study(directory)) as loop:
-        assert loop.run(lambda: False)
-    assert pool.n_committed == [0, 0, 0, 12, 12, 12, 24, 24, 24, 36]
-
-
-@pytest.mark.slow
 def test_packs_that_have_ended_outlive_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_module, "_COMMIT_SECONDS", float("inf"))
     directory = _directory(tmp_path / "s", trials=40)
