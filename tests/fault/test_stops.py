@@ -96,6 +96,8 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
 ) -> None:
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", _both_at_once(tmp_path))
     monkeypatch.setattr("attnsweep.orchestrator.storage.whereabouts._WRITE_SECONDS", 0.0)
+    # Else a report that is there at once is not shown before the stop.
+    monkeypatch.setattr("attnsweep.orchestrator.running.session._SHOW_SECONDS_PER_TRAINER", 0.0)
     receive, under_way = SweepLoop._receive, set()
 
     def stop_once_both_are_under_way(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
