@@ -23,8 +23,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
-from attnsweep.orchestrator.ledger.columns import clashes, misfits
-from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, SCHEMA_VERSION
+from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, SCHEMA_VERSION, clashes, misfits
 from attnsweep.orchestrator.storage.place import Place, digest
 from attnsweep.workloads.errors import UserError
 

@@ -1,6 +1,6 @@
-"""The columns of the ledger's tables, for writer, compaction and reader."""
+"""The columns of the ledger's tables, and the checks that a file has them. Writer, compaction and reader rely on it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,10 @@ SORT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
 PARAMETER_TYPES = {float: pa.float64(), int: pa.int64(), bool: pa.bool_(), str: TEXT}
+_FAMILIES: Mapping[str, tuple[pa.DataType, ...]] = MappingProxyType(
+    {"param_": tuple(PARAMETER_TYPES.values()), "level_": (pa.float64(),), "score_": (pa.float64(),)}
+)
+"""The allowed types of columns whose names depend on the workload, by the prefix of the name."""
 _MOST_PLACES = 2**62
 _STUCK = f"the outcome is {', '.join(STUCK_OUTCOMES[:-1])} or {STUCK_OUTCOMES[-1]}"
 _NOT_FINITE = "not measured, or not finite"
@@ -170,6 +174,38 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
         if not field.nullable and conformed[field.name].null_count:
             raise ValueError(f"{field.name}: got null, which the schema does not allow")
     return conformed
+
+
+def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
+    """Problems of the columns of one file, in words."""
+    found = dict(zip(schema.names, schema, strict=True))
+    if len(found) < len(schema.names):
+        yield "several columns of one name"
+    for column in BASE_COLUMNS[table]:
+        field = found.pop(column.name, None)
+        if field is None:
+            # A nullable column may be newer than the file.
+            if not column.nullable:
+                yield f"no column {column.name}"
+        elif field.type != column.type:
+            yield f"the column {column.name} is {field.type}, not {column.type}"
+        elif field.nullable and not column.nullable:
+            yield f"the column {column.name} may be null"
+    for name, field in found.items():
+        kinds = next((kinds for prefix, kinds in _FAMILIES.items() if name.startswith(prefix)), (field.type,))
+        if field.type not in kinds:
+            yield f"the column {name} is {field.type}, not {' or '.join(map(str, kinds))}"
+
+
+def clashes(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
+    """The files in which a column has another type than in an earlier file: the problem in words, by file name."""
+    known: dict[str, pa.DataType] = {}
+    found = {}
+    for name, schema in schemas.items():
+        for field in schema:
+            if known.setdefault(field.name, field.type) != field.type:
+                found[name] = f"the column {field.name} is {field.type}, not {known[field.name]} as in another file"
+    return found
 
 
 def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:

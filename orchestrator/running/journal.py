@@ -2,17 +2,22 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from enum import IntEnum
-from typing import Any, BinaryIO, Protocol
+from pathlib import Path
+from typing import Any, BinaryIO
 
+from optuna.distributions import BaseDistribution, distribution_to_json
 from optuna.storages.journal import BaseJournalBackend
+from optuna.trial import TrialState
 
 from attnsweep.orchestrator.running.journal_chain import Chain, is_note, read_seals
-from attnsweep.orchestrator.running.journal_lock import locked
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder, naming, refuse_link, regular_file, sync
+from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.workloads.errors import UserError
 
 
@@ -27,20 +32,11 @@ class Operation(IntEnum):
 
 _CONTINUES = "continues"
 """The key of a journal entry that says: the next entry belongs to the same ask. Optuna ignores it."""
-
-
-class JournalStore(Protocol):
-    """A store for the lines of a journal. The sweep's driver, which holds the lock, is the only writer."""
-
-    def load(self) -> list[str]:
-        """The lines so far. Called once, before the first `append`."""
-
-    def append(self, lines: list[str]) -> None:
-        """Adds lines. They are durable once this returns.
-
-        Raises:
-            StoreError: If they cannot be written. A part of them, up to any byte, may have been.
-        """
+_WRITER = "attnsweep"
+"""Optuna wants each entry to name its writer. It compares the name with its own only to report a writer's mistakes."""
+_STALE_SECONDS = 3.0
+"""After this time the lock of a process that was killed is taken over. Appends take less."""
+_LOOK_SECONDS = 0.01
 
 
 class StudyLog(BaseJournalBackend):
@@ -53,12 +49,14 @@ class StudyLog(BaseJournalBackend):
     that reached the disk only in part is recognized by the mark and dropped as a whole.
 
     Args:
-        store: The journal's store.
+        lines: Those of the journal so far.
+        append: Adds lines to it, which are durable once this returns. After a StoreError a part of them, up to any
+            byte, may have been written. `None` for a journal that is only read.
     """
 
-    def __init__(self, store: JournalStore) -> None:
-        self._store = store
-        self._unread: list[dict[str, Any]] = [json.loads(line) for line in store.load()]
+    def __init__(self, lines: Iterable[str], append: Callable[[list[str]], None] | None = None) -> None:
+        self._append = append
+        self._unread: list[dict[str, Any]] = [json.loads(line) for line in lines]
         self._n_read = 0
         self._asked: list[dict[str, Any]] | None = None
         # As texts, which cost the garbage collector nothing.
@@ -103,31 +101,63 @@ class StudyLog(BaseJournalBackend):
 
         After a save that failed or was interrupted it does nothing: how much that save wrote is not known.
         """
-        if not self._unsaved or self._has_failed:
+        if not self._unsaved or self._has_failed or self._append is None:
             return
         self._has_failed = True
-        self._store.append(self._unsaved)
+        self._append(self._unsaved)
         self._unsaved = []
         self._has_failed = False
 
 
-class JournalAsRead(BaseJournalBackend):
-    """A journal that is only read.
+class TrialEntries:
+    """Adds trials, their values and their ends to a sweep's journal.
+
+    For samplers that do not learn: nothing of a trial stays in memory, and an entry costs a tenth of Optuna's. Whoever
+    opens the journal with Optuna finds the study that Optuna would have written. The journal has one study, whose id is
+    0; there the id of a trial is its number.
 
     Args:
-        lines: Its lines.
+        log: The journal.
     """
 
-    def __init__(self, lines: list[str]) -> None:
-        self._entries: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    def __init__(self, log: StudyLog) -> None:
+        self._log = log
+        self._texts: dict[BaseDistribution, str] = {}
 
-    def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
-        """The entries from this number on."""
-        return self._entries[log_number_from:]
+    def create(self, drawn: Mapping[str, Scalar], distributions: Mapping[str, BaseDistribution]) -> None:
+        """Adds a running trial with its values: the next number is its own."""
+        self._add(
+            Operation.CREATE_TRIAL,
+            study_id=0,
+            datetime_start=_now(),
+            state=TrialState.RUNNING,
+            distributions={name: self._text(each) for name, each in distributions.items()},
+            params={name: each.to_internal_repr(drawn[name]) for name, each in distributions.items()},
+        )
 
-    def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Refuses."""
-        raise NotImplementedError
+    def end(self, trial: int, state: TrialState, value: float | None) -> None:
+        """Ends a trial."""
+        values = None if value is None else [value]
+        self._add(
+            Operation.SET_TRIAL_STATE_VALUES,
+            trial_id=trial,
+            state=state,
+            values=values,
+            datetime_complete=_now(),
+        )
+
+    def note(self, trial: int, name: str, value: object) -> None:
+        """Sets a user attribute of a trial."""
+        self._add(Operation.SET_TRIAL_USER_ATTR, trial_id=trial, user_attr={name: value})
+
+    def _add(self, operation: Operation, **fields: Any) -> None:
+        self._log.add({"op_code": operation, "worker_id": _WRITER, **fields})
+
+    def _text(self, distribution: BaseDistribution) -> str:
+        text = self._texts.get(distribution)
+        if text is None:
+            text = self._texts[distribution] = distribution_to_json(distribution)
+        return text
 
 
 class JournalFile:
@@ -210,3 +240,40 @@ class JournalFile:
 
 def _line(entry: dict[str, Any]) -> str:
     return json.dumps(entry, separators=(",", ":"))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+@contextmanager
+def locked(journal: Path) -> Iterator[None]:
+    """Holds the lock of a journal's file, which `optuna-dashboard` takes too: a link beside it, `study.journal.lock`.
+
+    Not Optuna's own class: it asks the file behind the link how old the lock is. So it waits without end for a link
+    that leads nowhere: one whose process was killed and had named the file from another folder, or had not yet made it.
+
+    Raises:
+        OSError: If it cannot be made.
+    """
+    link = journal.with_name(f"{journal.name}.lock")
+    _take(link, journal.absolute())
+    try:
+        yield
+    finally:
+        link.unlink()
+
+
+def _take(link: Path, journal: Path) -> None:
+    seen, since = None, time.monotonic()
+    while True:
+        with suppress(FileExistsError):
+            link.symlink_to(journal)
+            return
+        with suppress(FileNotFoundError):
+            found = link.lstat()
+            if (found.st_ino, found.st_mtime_ns) != seen:
+                seen, since = (found.st_ino, found.st_mtime_ns), time.monotonic()
+            elif time.monotonic() - since > _STALE_SECONDS:
+                link.unlink()
+        time.sleep(_LOOK_SECONDS)

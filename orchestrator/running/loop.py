@@ -1,65 +1,59 @@
-"""The sweep loop: ask, pack, train, commit, tell, project. One thread, the only writer of study and ledger."""
+"""The sweep loop: ask, pack, train, commit, tell, project. One thread, the only writer of study and ledger.
+
+What is decided without them is in `SweepPlan`.
+"""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.running.backlog import Backlog, SizerOf
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
 from attnsweep.orchestrator.running.pack_sizes import PackSizer, PackSizes
+from attnsweep.orchestrator.running.plan import (
+    Action,
+    Backlog,
+    Fail,
+    Forget,
+    Shrink,
+    SizerOf,
+    Stop,
+    SweepPlan,
+    is_commit_due,
+)
 from attnsweep.orchestrator.running.pruning import Pruning
-from attnsweep.orchestrator.running.retries import Retries
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.trials import OpenTrials
-from attnsweep.orchestrator.running.under_way import pack_under_way
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.whereabouts import PackUnderWay
 from attnsweep.orchestrator.training.messages import (
     HandedBack,
     PackOrder,
+    Pool,
     Probed,
     Progress,
     Raised,
     Report,
     Reports,
     Rows,
-    RunContext,
     Trained,
     TrainerLost,
 )
-from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.orchestrator.training.rows import PackContext, failed_rows, joined
 from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.workloads.engine.contract import Workload
 
-MAX_LOSSES = 2
-"""How often a pack may lose its trainer without progress. Then the pack is split: one lane may be the cause."""
-MAX_LOSSES_ALONE = 5
-"""The same for a pack of one training, which is then recorded as failed."""
-MAX_LOSSES_IN_A_ROW = 16
-"""Trainers that may be lost without progress of any pack, plus four for each trainer, before the sweep stops."""
-MAX_FAILURES_AT_FIRST = 16
-"""Trainings that may raise before any training succeeds. If all raise, the sweep stops: more would only cost time."""
 HAND_BACK_SECONDS = 3.5
 """How long a stop waits for unfinished packs: a trainer answers once its slice is over. MLflow gets the rest of
 `STOP_SECONDS`."""
 _WAIT_SECONDS = 0.5
 _ASK_SECONDS = 0.05
 """How long the loop asks for trials before it looks at reports again. Trainers with a report wait for that look."""
-_COMMIT_SECONDS = 1.0
-"""How long packs that have ended wait for further ones before they are committed. A killed driver loses as much."""
-_COMMIT_SHARE = 4
-"""The packs of a quarter of the trainers do not wait, unless trainers wait for trials. One commit of many packs costs
-hardly more than one of a single pack."""
-
-_COMMIT_TRAININGS = 2048
-"""So many trainings that have ended do not wait either: their rows are in memory."""
 
 
 class Follower(Protocol):
@@ -87,6 +81,25 @@ class Found:
     n_told: int
     n_queued: int
     n_from_checkpoint: int
+
+
+@dataclass
+class _UnderWay:
+    """A pack that is out: the type of what trains it, and its trainer's last report."""
+
+    accelerator: str
+    reached: Progress | Probed | None = None
+
+    def shown(self, order: PackOrder) -> PackUnderWay:
+        """The pack as `attnsweep status` shows it."""
+        return PackUnderWay(
+            pack=order.pack,
+            n_trainings=len(order.tasks),
+            step=self.reached.step if self.reached else 0,
+            n_steps=order.tasks[0].training.parameters.n_steps,
+            n_running=self.reached.n_running if self.reached else None,
+            where=self.reached.where if self.reached else "",
+        )
 
 
 class SweepLoop:
@@ -120,19 +133,16 @@ class SweepLoop:
         self._study = study
         self._writer = writer
         self._pool = pool
-        self._max_failures = float("inf") if max_failures is None else max_failures
         self._followers = followers
-        self._backlog = Backlog(keeps_trials=directory.spec.pruner is not None)
+        self._plan = SweepPlan(Backlog(keeps_trials=directory.spec.pruner is not None), max_failures)
         self._sizes = PackSizes.of_sweep(pack_size, directory, learns=study.learns)
         self._first_pack = pack_size or PackSizer.smallest
         self._trials_per_pack = -(-self._first_pack // n_wanted(directory.spec.replicates, {}))
-        self._trials = OpenTrials(directory, workload, study, self._backlog)
+        self._trials = OpenTrials(directory, workload, study, self._plan.backlog)
         self._pruning = Pruning(directory.spec, study)
-        self._retries = Retries(Checkpoints(directory.place, directory.environment))
+        self._checkpoints = Checkpoints(directory.place, directory.environment)
         self._may_ask = True
-        self._reached: dict[str, Progress | Probed] = {}
-        self._accelerators: dict[str, str] = {}
-        self._n_trained, self._n_failed, self._n_under_way = 0, 0, 0
+        self._under_way: dict[str, _UnderWay] = {}
         self._ended: list[tuple[PackOrder, Rows]] = []
         self._committed = 0.0
 
@@ -144,8 +154,9 @@ class SweepLoop:
         """
         self._pruning.begin(rows)
         self._inform(self._trials.restore(rows))
-        n_queued = len(self._backlog)
-        n_from_checkpoint = self._retries.restore(self._backlog, self._directory.environment)
+        n_queued = len(self._plan.backlog)
+        n_from_checkpoint, dropped = self._plan.restore(self._checkpoints.load(), self._directory.environment)
+        self._do(dropped)
         return Found(rows.num_rows, self._trials.n_told, n_queued, n_from_checkpoint)
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
@@ -176,7 +187,7 @@ class SweepLoop:
 
     def under_way(self) -> list[PackUnderWay]:
         """The packs being trained."""
-        return [pack_under_way(order, self._reached.get(order.pack)) for order in self._pool.running]
+        return [self._under_way[order.pack].shown(order) for order in self._pool.running]
 
     def _train(self, should_stop: Callable[[], bool]) -> bool:
         seconds_left = (self._directory.spec.seconds or float("inf")) - self._directory.seconds_spent
@@ -207,35 +218,36 @@ class SweepLoop:
 
     @property
     def _has_work(self) -> bool:
-        return bool(self._retries or self._backlog or self._n_to_ask)
+        return self._plan.has_work or self._n_to_ask > 0
 
     @property
     def _fair_share(self) -> int:
         """Trainings queued, under way or still to be asked for, per trainer; of new trials, their first replicates."""
-        to_come = self._n_to_ask * n_wanted(self._directory.spec.replicates, {})
-        return -(-(len(self._backlog) + to_come + self._n_under_way) // self._pool.n_trainers)
+        n_to_come = self._n_to_ask * n_wanted(self._directory.spec.replicates, {})
+        return self._plan.fair_share(n_to_come, self._pool.n_trainers)
 
     def _hand_out(self) -> bool:
         """Gives packs to idle trainers; returns whether time ran out while trials were asked for."""
         until = time.monotonic() + _ASK_SECONDS
         while self._pool.has_idle:
             accelerator = self._pool.accelerator
-            order = self._retries.next()
+            order = self._plan.pack_to_continue()
             if order is None:
                 sizer = partial(self._sizes.sizer, accelerator)
                 if not self._fill_pack(sizer, until):
                     return True
-                order = self._new_pack(sizer)
+                order = self._plan.new_pack(sizer, self._fair_share)
             if order is None:
                 return False
-            self._n_under_way += len(order.tasks)
-            self._accelerators[order.pack] = accelerator
+            order = replace(order, checkpoint=self._checkpoints.latest(order.pack))
+            self._plan.n_under_way += len(order.tasks)
+            self._under_way[order.pack] = _UnderWay(accelerator)
             self._pool.train(self._pruning.prepared(order))
         return False
 
     def _fill_pack(self, sizer: SizerOf, until: float) -> bool:
         """Asks for trials until the backlog holds a full pack or none is left to ask; `False` if it is late by then."""
-        while self._n_to_ask and not self._backlog.has_full_pack(sizer, self._fair_share):
+        while self._n_to_ask and not self._plan.backlog.has_full_pack(sizer, self._fair_share):
             self._trials.ask(self._trials_per_pack)
             if time.monotonic() >= until:
                 return False
@@ -253,92 +265,63 @@ class SweepLoop:
         if self._study.learns or self._directory.spec.seconds is not None:
             return False
         until = time.monotonic() + _ASK_SECONDS
-        while self._n_to_ask and len(self._backlog) < (self._n_under_way or self._first_pack):
+        while self._n_to_ask and len(self._plan.backlog) < (self._plan.n_under_way or self._first_pack):
             self._trials.ask(self._trials_per_pack)
             if time.monotonic() >= until:
                 return True
         return False
 
-    def _new_pack(self, sizer: SizerOf) -> PackOrder | None:
-        """A pack from the backlog; `None` where no training waits."""
-        tasks = self._backlog.take_pack(sizer, self._fair_share)
-        if not tasks:
-            return None
-        return PackOrder(f"{tasks[0].trial:06d}-{tasks[0].replicate:04d}-{len(tasks)}", tasks)
-
     def _sizer(self, order: PackOrder) -> PackSizer:
         """The sizer of packs as this one, on what trains it."""
-        return self._sizes.sizer(self._accelerators[order.pack], order.shape)
+        return self._sizes.sizer(self._under_way[order.pack].accelerator, order.shape)
 
     def _receive_all(self, reports: Reports) -> None:
         for order, report in reports:
             self._receive(order, report)
 
     def _receive(self, order: PackOrder, report: Report | TrainerLost) -> None:
-        self._reached.pop(order.pack, None)
-        if not isinstance(report, Progress | Probed):
-            self._n_under_way -= len(order.tasks)
-        match report:
-            case Progress():
-                self._reached[order.pack] = report
-                self._checkpoint(order, report.checkpoint)
-            case Probed():
-                self._reached[order.pack] = report
-                pruned = self._pruning.answer(order, report)
-                self._checkpoint(order, report.checkpoint)
+        if isinstance(report, Progress | Probed):
+            self._under_way[order.pack].reached = report
+            pruned = self._pruning.answer(order, report) if isinstance(report, Probed) else []
+            self._checkpoint(order, report.checkpoint)
+            if isinstance(report, Probed):
                 self._pool.answer(order, pruned)
+            return
+        self._plan.n_under_way -= len(order.tasks)
+        match report:
             case HandedBack():
                 self._checkpoint(order, report.checkpoint)
-                self._retries.again(order)
+                self._plan.handed_back(order)
             case Trained():
-                self._n_trained += len(order.tasks)
+                self._plan.trained(order)
                 self._sizes.trained(report.lane_steps)
                 if order.checkpoint is None:
                     work = self._pruning.lane_steps(order, report)
                     self._sizer(order).measured(len(order.tasks), work / report.seconds, report.memory)
                 self._ended.append((order, report.rows))
             case Raised():
-                self._isolate(order, report)
+                self._do(self._plan.raised(order, report))
             case TrainerLost():
-                self._retry(order, report)
-        if not isinstance(report, Progress | Probed):
-            del self._accelerators[order.pack]
+                self._do(self._plan.lost(order, report, self._pool.n_trainers))
+        del self._under_way[order.pack]
 
-    def _isolate(self, order: PackOrder, report: Raised) -> None:
-        """Splits a pack that raised, until the lane at fault is alone; its row then says `failed`."""
-        if report.out_of_memory:
-            self._sizer(order).out_of_memory(len(order.tasks))
-        if len(order.tasks) > 1:
-            self._retries.split(order)
-            return
-        self._fail(order, report.error, report.device, report.host)
-        if self._n_trained == 0 and self._n_failed >= MAX_FAILURES_AT_FIRST:
-            raise self._stopped(f"the first {self._n_failed} trainings all raised; the last:\n{report.error}")
+    def _do(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            match action:
+                case Fail():
+                    self._record_failure(action)
+                case Forget(pack):
+                    self._checkpoints.remove(pack)
+                case Shrink(order):
+                    self._sizer(order).out_of_memory(len(order.tasks))
+                case Stop(reason):
+                    raise SweepError(reason, self._directory.place)
 
-    def _retry(self, order: PackOrder, lost: TrainerLost) -> None:
-        """Queues a pack that has lost its trainer again. The cause may be the machine or the pack itself."""
-        n_losses, in_a_row = self._retries.count_loss(order.pack), self._retries.n_losses_in_a_row
-        if in_a_row > MAX_LOSSES_IN_A_ROW + 4 * self._pool.n_trainers:
-            raise self._stopped(f"{in_a_row} trainers were lost and no pack got further; the last: {lost.reason}")
-        if len(order.tasks) > 1 and (lost.out_of_memory or n_losses > MAX_LOSSES):
-            if lost.out_of_memory:
-                self._sizer(order).out_of_memory(len(order.tasks))
-            self._retries.split(order)
-        elif n_losses > MAX_LOSSES_ALONE:
-            error = f"the training lost its trainer {n_losses} times while it was alone in its pack; the last time: "
-            self._fail(order, error + lost.reason)
-        else:
-            self._retries.again(order)
-
-    def _fail(self, order: PackOrder, error: str, device: str | None = None, host: str | None = None) -> None:
-        run = RunContext(self._directory.sweep, self._directory.environment)
-        context = PackContext.of(run, order.pack, device, host)
-        self._pruning.close(task.trial for task in order.tasks)
-        self._ended.append((order, failed_rows(self._workload, order.tasks, error, context)))
-        self._n_failed += 1
-        if self._n_failed > self._max_failures:
-            limit = f"more than --max-failures {self._max_failures}"
-            raise self._stopped(f"{self._n_failed} trainings failed, {limit}; the last:\n{error}")
+    def _record_failure(self, fail: Fail) -> None:
+        directory = self._directory
+        context = PackContext(directory.sweep, fail.order.pack, fail.device, fail.host, directory.environment)
+        self._pruning.close(task.trial for task in fail.order.tasks)
+        self._ended.append((fail.order, failed_rows(self._workload, fail.order.tasks, fail.error, context)))
 
     def _checkpoint(self, order: PackOrder, state: bytes | None) -> None:
         if state is None:
@@ -346,7 +329,8 @@ class SweepLoop:
         self._writer.confirm()
         # A checkpoint of trials that the study lacks would be dropped at `resume`.
         self._study.save()
-        self._retries.checkpoint(order, state)
+        self._checkpoints.put(order, state)
+        self._plan.got_further(order.pack)
 
     def _commit_due(self, is_asking: bool) -> bool:
         """Commits the packs that have ended at once, unless they may wait for further ones; returns whether it did.
@@ -354,13 +338,16 @@ class SweepLoop:
         Args:
             is_asking: Whether trainers wait for trials.
         """
-        are_many = not is_asking and len(self._ended) * _COMMIT_SHARE >= self._pool.n_trainers
-        are_large = sum(len(order.tasks) for order, _ in self._ended) >= _COMMIT_TRAININGS
-        is_late = time.monotonic() - self._committed > _COMMIT_SECONDS
-        is_due = bool(self._ended) and (are_many or are_large or is_late or not self._pool.running)
-        if is_due:
-            self._commit_ended()
-        return is_due
+        if not self._ended or not is_commit_due(
+            [order for order, _ in self._ended],
+            time.monotonic() - self._committed,
+            self._pool.n_trainers,
+            is_asking=is_asking,
+            is_training=bool(self._pool.running),
+        ):
+            return False
+        self._commit_ended()
+        return True
 
     def _commit_ended(self) -> None:
         ended, self._ended = self._ended, []
@@ -376,8 +363,8 @@ class SweepLoop:
         self._study.save()
         self._writer.commit(packs[0], rows.trainings, rows.curves, rows.heads)
         for pack in packs:
-            self._retries.finished(pack)
-            self._retries.got_further(pack)
+            self._checkpoints.remove(pack)
+            self._plan.got_further(pack)
         self._inform(self._trials.count(rows.trainings), rows.trainings)
 
     def _inform(self, told: list[int], trainings: pa.Table | None = None) -> None:
@@ -386,6 +373,3 @@ class SweepLoop:
                 follower.trial_told(trial)
             if trainings is not None:
                 follower.rows_committed(trainings)
-
-    def _stopped(self, message: str) -> SweepError:
-        return SweepError(message, self._directory.place)

@@ -18,8 +18,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.replays import REPLAYS, Replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.identity import Shape, Task
-from attnsweep.orchestrator.training.messages import PackOrder, Raised, Trained
-from attnsweep.orchestrator.training.pool import Pool
+from attnsweep.orchestrator.training.messages import PackOrder, Pool, Raised, Trained
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.width import width_on
 

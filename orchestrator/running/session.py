@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from attnsweep.orchestrator.ledger.fragments import DamagedFileError
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.running.entry import Entry, as_it_ended, going_on
+from attnsweep.orchestrator.running.entry import Entry, as_it_ended, check_rows, check_same, going_on, pinned, resolved
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.preflight.charges import check_charges
 from attnsweep.orchestrator.running.preflight.engine_choice import Ahead, EngineChoice, engine_for
@@ -21,7 +21,6 @@ from attnsweep.orchestrator.running.preflight.few_steps import few_steps_warning
 from attnsweep.orchestrator.running.preflight.sample import Sample
 from attnsweep.orchestrator.running.preflight.starts import check_starts
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
-from attnsweep.orchestrator.running.resolution import check_same, pinned, resolved
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.signals import StopOnSignal
 from attnsweep.orchestrator.running.study import Study
@@ -35,7 +34,7 @@ from attnsweep.orchestrator.storage.location import Location, as_argument
 from attnsweep.orchestrator.storage.named_files import check_unchanged, named_files, sha256_of_files
 from attnsweep.orchestrator.storage.owner import TakenError
 from attnsweep.orchestrator.storage.promise import take_promise
-from attnsweep.orchestrator.storage.replays import earlier_replays
+from attnsweep.orchestrator.storage.replays import Replays, earlier_replays
 from attnsweep.orchestrator.storage.stored_bases import offer_bases
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -45,12 +44,10 @@ from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.orchestrator.tracking import processes
 from attnsweep.orchestrator.tracking.projection import Projection
 from attnsweep.orchestrator.tracking.store import tracking_uri
-from attnsweep.orchestrator.training.messages import RunContext
-from attnsweep.orchestrator.training.pool import Pool
+from attnsweep.orchestrator.training.messages import Pool, RunContext
 from attnsweep.orchestrator.training.resources import Resources, StartPool, open_resources
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.engine.contract import Workload
-from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.user_code import UserCode, user_code_of
 
@@ -226,33 +223,43 @@ class _OpenSweep:
         self.writer.confirm()
         self.found.record_as(self.directory)
 
-    def end_run(self, *, finished: bool, seconds: float) -> None:
-        """Makes the study durable and records the run, unless another process has taken over the sweep."""
-        self.writer.confirm()
-        self.study.save()
-        self.directory.record_run(finished=finished, seconds=seconds)
+    @property
+    def is_more(self) -> bool:
+        """Whether this run adds trials or replicates to the sweep."""
+        return self.directory.spec != self.found.spec
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Session:
-    """One run of a sweep.
+    """One run of a sweep, and how far it has come.
 
     Attributes:
         resources: What it runs on.
         console: Where its progress is shown.
         patience: Seconds to wait for another process that holds the sweep.
         began: When, on the monotonic clock.
+        finished: Whether the budget of the sweep is spent.
+        replays: The results of the self-check; `None` before there was one.
+        stop: Whether the user has asked to stop.
     """
 
     resources: Resources
     console: Console
     patience: float = 0.0
     began: float = field(default_factory=time.monotonic)
+    finished: bool = False
+    replays: Replays | None = None
+    stop: StopOnSignal = field(default_factory=StopOnSignal)
 
     @property
     def seconds(self) -> float:
         """Seconds since the run began."""
         return time.monotonic() - self.began
+
+    @property
+    def seconds_to_end(self) -> float | None:
+        """Seconds that the end may take; `None` for as many as it takes, where the sweep has ended by itself."""
+        return None if self.finished and not self.stop.requested else self.stop.seconds_left
 
     def run(
         self,
@@ -291,7 +298,7 @@ class _Session:
             study = Study(directory)
             columns = ["sweep", "trial", "replicate", "outcome", "stuck", "eval_loss"]
             rows = Ledger(directory.place).trainings(columns=columns)
-            _check_rows(directory, study, rows)
+            check_rows(directory, study, rows)
             yield _OpenSweep(found, directory, workload, study, writer, rows)
 
     def _writer(self, open_writer: Callable[[], LedgerWriter]) -> LedgerWriter:
@@ -310,81 +317,77 @@ class _Session:
             time.sleep(_LOOK_SECONDS)
 
     def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
-        directory, study = sweep.directory, sweep.study
-        files = (*named_files(pinned(sweep.workload, directory.spec)), *directory.bases)
-        pool = start_pool(sweep.workload, RunContext(directory.sweep, directory.environment, files, directory.engine))
-        is_more = directory.spec != sweep.found.spec
-        # Before MLflow's process reads the record.
-        sweep.record()
-        projection = Projection(directory)
-        display = ProgressDisplay(self.console, directory.spec, sweep.rows)
-        beacon = Beacon(directory.place)
-        loop = SweepLoop(
-            directory,
-            sweep.workload,
-            study,
-            sweep.writer,
-            pool,
-            pack_size=self.resources.pack_size,
-            max_failures=self.resources.max_failures,
-            followers=(display, projection),
-        )
-        finished, replays = False, None if is_more else earlier_replays(directory)
-        stop, looked = StopOnSignal(), 0.0
-
-        def should_stop() -> bool:
-            nonlocal looked
-            for words in pool.notices():
-                self.console.print(words, soft_wrap=True, markup=False)
-            if time.monotonic() - looked > _SHOW_SECONDS_PER_TRAINER * pool.n_trainers:
-                _show_progress(display, beacon, pool, loop, projection.lag)
-                looked = time.monotonic()
-            return stop.requested
-
-        def patience() -> float | None:
-            return None if finished and not stop.requested else stop.seconds_left
-
+        self.replays = None if sweep.is_more else earlier_replays(sweep.found)
         with ExitStack() as at_last:
-            at_last.callback(lambda: projection.close(patience(), logging_progress(self.console)))
-            try:
-                with stop, display:
-                    _print_found(self.console, loop.resume(sweep.rows))
-                    finished = loop.run(should_stop)
-                    if finished and replays is None:
-                        beacon.show("replaying some of the trainings", loop.n_asked, ())
-                        replays = replay_some(directory, sweep.workload, pool, lambda: stop.requested)
-            finally:
-                try:
-                    sweep.end_run(finished=finished, seconds=self.seconds)
-                    # Only now: if another driver has taken over the sweep, `progress.json` belongs to it.
-                    beacon.end()
-                finally:
-                    # MLflow's process finishes while Ray ends and the ledger is read.
-                    projection.end_soon(in_haste=patience() is not None)
-                    pool.close()
+            # MLflow's process finishes while Ray ends and the ledger is read.
+            projection = self._train_to_end(sweep, start_pool, at_last)
             summary = summarize(
-                directory,
-                refused=study.refused,
-                finished=finished,
+                sweep.directory,
+                refused=sweep.study.refused,
+                finished=self.finished,
                 seconds=self.seconds,
                 n_before=sweep.rows.num_rows,
-                replays=replays,
+                replays=self.replays,
             )
         return replace(summary, mlflow=projection.to_open(), in_mlflow=projection.problem is None)
 
+    def _train_to_end(self, sweep: _OpenSweep, start_pool: StartPool, at_last: ExitStack) -> Projection:
+        """Trains until the budget is spent or the user stops it. What this opens it closes, in reverse order.
 
-def _check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
-    """Refuses rows of another sweep, and rows of trials that the study lacks, which would be trained twice."""
-    place = directory.place
-    if others := sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep}):
-        raise UserError(
-            f"{place}/trainings",
-            given=f"trainings of the sweep {', '.join(others)}",
-            expected=f"only those of {directory.sweep}, the sweep in sweep.json",
-            fix="remove the files that were copied into it, or restore sweep.json; to see what is wrong:"
-            f" attnsweep audit {as_argument(place)}",
-        )
-    study.check_known(rows["trial"].unique().to_pylist())
+        Args:
+            sweep: The sweep.
+            start_pool: Starts its trainers.
+            at_last: Is to close the projection, which is returned.
+        """
+        directory = sweep.directory
+        files = (*named_files(pinned(sweep.workload, directory.spec)), *directory.bases)
+        context = RunContext(directory.sweep, directory.environment, files, directory.engine)
+        with ExitStack() as opened:
+            pool = opened.enter_context(closing(start_pool(sweep.workload, context)))
+            # Before MLflow's process reads the record.
+            sweep.record()
+            projection = Projection(directory)
+            at_last.callback(lambda: projection.close(self.seconds_to_end, logging_progress(self.console)))
+            opened.callback(lambda: projection.end_soon(in_haste=self.seconds_to_end is not None))
+            display, beacon = ProgressDisplay(self.console, directory.spec, sweep.rows), Beacon(directory.place)
+            loop = SweepLoop(
+                directory,
+                sweep.workload,
+                sweep.study,
+                sweep.writer,
+                pool,
+                pack_size=self.resources.pack_size,
+                max_failures=self.resources.max_failures,
+                followers=(display, projection),
+            )
+            opened.callback(self._end_run, sweep, beacon)
+            opened.enter_context(self.stop)
+            opened.enter_context(display)
+            _print_found(self.console, loop.resume(sweep.rows))
+            looked = 0.0
+
+            def should_stop() -> bool:
+                nonlocal looked
+                for words in pool.notices():
+                    self.console.print(words, soft_wrap=True, markup=False)
+                if time.monotonic() - looked > _SHOW_SECONDS_PER_TRAINER * pool.n_trainers:
+                    _show_progress(display, beacon, pool, loop, projection.lag)
+                    looked = time.monotonic()
+                return self.stop.requested
+
+            self.finished = loop.run(should_stop)
+            if self.finished and self.replays is None:
+                beacon.show("replaying some of the trainings", loop.n_asked, ())
+                self.replays = replay_some(directory, sweep.workload, pool, lambda: self.stop.requested)
+        return projection
+
+    def _end_run(self, sweep: _OpenSweep, beacon: Beacon) -> None:
+        """Makes the study durable and records the run, unless another process has taken over the sweep."""
+        sweep.writer.confirm()
+        sweep.study.save()
+        sweep.directory.record_run(finished=self.finished, seconds=self.seconds)
+        # Only now: if another driver has taken over the sweep, `progress.json` belongs to it.
+        beacon.end()
 
 
 def _print_found(console: Console, found: Found) -> None:

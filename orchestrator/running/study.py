@@ -1,22 +1,20 @@
 """The configurations of a sweep: Optuna's study, which only the driver asks and tells."""
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler
-from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBStorage, get_storage
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from attnsweep.orchestrator.running.journal import JournalAsRead, JournalFile, StudyLog
-from attnsweep.orchestrator.running.journal_pieces import JournalPieces, read_pieces
-from attnsweep.orchestrator.running.study_database import check_database
-from attnsweep.orchestrator.running.trial_entries import TrialEntries
-from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.running.journal import StudyLog, TrialEntries
+from attnsweep.orchestrator.running.journal_pieces import read_pieces
+from attnsweep.orchestrator.running.study_storage import check_database, name_of, open_storage, readable
 from attnsweep.orchestrator.storage.local import LocalFolder, regular_file
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
@@ -75,8 +73,8 @@ class Study:
     def __init__(self, directory: SweepDirectory) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._directory, self._spec = directory, directory.spec
-        with _readable(directory):
-            self._backend, self._log = _open_storage(directory)
+        with readable(directory):
+            self._backend, self._log = open_storage(directory)
             self._study = optuna.create_study(
                 storage=self._backend,
                 study_name=directory.sweep,
@@ -163,7 +161,7 @@ class Study:
         unknown = [trial for trial in sorted(trials) if trial >= self._n_asked]
         if unknown:
             raise UserError(
-                _name(self._directory),
+                name_of(self._directory),
                 given=f"a study that lacks {len(unknown)} trials of the ledger, the first of them trial {unknown[0]}",
                 expected="every trial that has been trained",
                 fix="restore it from a copy; to see what is wrong:"
@@ -296,12 +294,12 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
     Raises:
         UserError: If the study is missing or cannot be read.
     """
-    with _readable(directory):
+    with readable(directory):
         if directory.spec.storage:
             check_database(directory.spec.storage)
             storage: BaseStorage = RDBStorage(directory.spec.storage, skip_table_creation=True)
         elif isinstance(folder := directory.place, ObjectPrefix):
-            storage = JournalStorage(JournalAsRead(read_pieces(folder, STUDY_FILE).lines))
+            storage = JournalStorage(StudyLog(read_pieces(folder, STUDY_FILE).lines))
         elif isinstance(folder, LocalFolder) and folder.has_text(STUDY_FILE):
             # Unlike `JournalFile`, this only reads.
             storage = JournalStorage(JournalFileBackend(str(regular_file(folder.path / STUDY_FILE))))
@@ -320,41 +318,3 @@ def pruned_at(trial: FrozenTrial) -> int | None:
     """The step at which a trial was pruned; `None` if it was not."""
     step: int | None = trial.user_attrs.get(_PRUNED)
     return step
-
-
-def _name(directory: SweepDirectory) -> str:
-    """The name of the study in messages."""
-    return "the study" if directory.spec.storage else f"{directory.place}/{STUDY_FILE}"
-
-
-def _open_storage(directory: SweepDirectory) -> tuple[BaseStorage, StudyLog | None]:
-    if directory.spec.storage:
-        check_database(directory.spec.storage)
-        return get_storage(directory.spec.storage), None
-    log = StudyLog(_journal(directory))
-    return JournalStorage(log), log
-
-
-def _journal(directory: SweepDirectory) -> JournalFile | JournalPieces:
-    place = directory.place
-    if isinstance(place, LocalFolder):
-        return JournalFile(place, STUDY_FILE)
-    assert isinstance(place, ObjectPrefix)
-    return JournalPieces(place, STUDY_FILE)
-
-
-@contextmanager
-def _readable(directory: SweepDirectory) -> Iterator[None]:
-    """A context for opening the study: any error of its library becomes a `UserError`."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:  # Each storage raises errors of its own library.
-        reason = without_credentials(str(error)).partition("\n")[0]
-        raise UserError(
-            _name(directory),
-            given=f"{type(error).__name__}: {reason}",
-            expected="a study that Optuna can read",
-            fix="check its database" if directory.spec.storage else "restore it from a copy of the directory",
-        ) from error

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from attnsweep.orchestrator.ledger.trial import EndedTrainings, complete_among, ended_trainings
-from attnsweep.orchestrator.running.backlog import Backlog
+from attnsweep.orchestrator.running.plan import Backlog
 from attnsweep.orchestrator.running.study import Configuration, Study
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.identity import tasks_of

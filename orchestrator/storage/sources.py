@@ -9,7 +9,10 @@ from attnsweep.orchestrator.storage.record import Record
 from attnsweep.workloads.errors import UserError
 
 TRIALS_APART = 1_000_000
-"""The distance between the numbers of trial 0 of two sweeps that are read as one."""
+"""The distance between the numbers of trial 0 of two sweeps that are read as one.
+
+Rows of `curves` and `heads` name their training by trial and replicate, and have no column `sweep`: a query that joins
+them to `trainings` would mix trials of one number."""
 _MOST_SWEEPS = 2**31 // TRIALS_APART
 """The numbers of trials have 32 bits."""
 

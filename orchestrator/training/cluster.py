@@ -19,7 +19,6 @@ import ray
 from ray.exceptions import AuthenticationError, RayError
 
 from attnsweep.orchestrator.storage.errors import PoolError
-from attnsweep.orchestrator.training.address import cluster_address
 from attnsweep.orchestrator.training.ray_internals import (
     ask_control_store,
     ask_for_token,
@@ -30,7 +29,7 @@ from attnsweep.orchestrator.training.ray_internals import (
     up_within,
     use_own_token,
 )
-from attnsweep.orchestrator.training.shares import Node
+from attnsweep.orchestrator.training.trainers_per_node import Node
 from attnsweep.workloads.errors import UserError, in_words
 
 _REACH_SECONDS = 5.0
@@ -43,13 +42,13 @@ _START_SECONDS, _PATIENT_START_SECONDS = 30.0, 120.0
 def connection(
     address: str | None, preloaded: Sequence[str] = (), started: "Future[bool] | None" = None
 ) -> Iterator[bool]:
-    """A connection to the cluster at `address` or `RAY_ADDRESS`; without either, to a Ray that is started here.
+    """A connection to the cluster at `address`; without one, to a Ray that is started here.
 
     A Ray started here ends with the context. A process that is already connected keeps its connection. Yields whether
     Ray was started here, and so will have no more nodes than this one.
 
     Args:
-        address: Of the cluster.
+        address: Of the cluster, as `cluster_address` finds it.
         preloaded: Modules that a Ray started here imports in a process for each core, before it is known what for.
         started: What `start_here` returns, where it starts Ray already.
 
@@ -57,13 +56,12 @@ def connection(
         UserError: If nothing answers at the address.
         PoolError: If Ray does not start here.
     """
-    found = cluster_address(address)
-    is_ours = _connect(found, preloaded) if started is None else started.result()
+    is_ours = _connect(address, preloaded) if started is None else started.result()
     if not is_ours:
         yield False
         return
     try:
-        yield found is None
+        yield address is None
     finally:
         # Does nothing if it has ended.
         ray.shutdown()

@@ -3,9 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from ray.exceptions import ActorUnschedulableError, RayError
-
-from attnsweep.orchestrator.training.shares import Node
+from attnsweep.orchestrator.training.trainers_per_node import Node
 
 MAX_STARTS = 3
 """How often trainers may fail to start on a node, none having started in between."""
@@ -13,7 +11,6 @@ _MOST_CHARACTERS, _MOST_NAMED = 300, 5
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*$", re.MULTILINE)
 _DIED = re.compile(r"^The actor is dead because .*?(?=\. |$)", re.MULTILINE)
-_NODE_IS_GONE = "its node has died"
 
 
 class NodeRecord:
@@ -50,24 +47,24 @@ class NodeRecord:
         """Forgets the node's failures: trainers do start there."""
         self._n_failed.pop(node_id, None)
 
-    def failed(self, node: Node, n_up: int, error: RayError) -> None:
+    def failed(self, node: Node, n_up: int, why: str) -> None:
         """Counts a trainer that did not start.
 
         Args:
             node: Where, a node that is up.
             n_up: Trainers that have started there.
-            error: Why.
+            why: Ray's words.
         """
         self._n_failed[node.id] = self._n_failed.get(node.id, 0) + 1
         if self._n_failed[node.id] < MAX_STARTS:
             return
         self.started(node.id)
         if n_up == 0:
-            self._give_up(node.id, node.host, f"no trainer starts there: {cause_of(error)}")
+            self._give_up(node.id, node.host, f"no trainer starts there: {cause_of(why)}")
         else:
             self.limits[node.id] = n_up
             self._notices.append(
-                f"host {node.host} trains with {n_up} trainers; no other starts there: {cause_of(error)}"
+                f"host {node.host} trains with {n_up} trainers; no other starts there: {cause_of(why)}"
             )
 
     def differs(self, node_id: str, host: str, changes: Sequence[str]) -> None:
@@ -101,13 +98,8 @@ class NodeRecord:
             self._notices.append(f"host {host} is not used: {why}")
 
 
-def is_of_the_node(error: RayError) -> bool:
-    """Whether a trainer could not start because its node has gone, which says nothing against it."""
-    return isinstance(error, ActorUnschedulableError) or _NODE_IS_GONE in str(error)
-
-
-def cause_of(error: RayError) -> str:
+def cause_of(why: str) -> str:
     """One line on why a trainer did not start: the end of its traceback, or how its process died."""
-    text = _COLOURS.sub("", str(error))
+    text = _COLOURS.sub("", why)
     found = _RAISED.findall(text) or _DIED.findall(text) or [" ".join(text.split())]
     return found[-1] if len(found[-1]) <= _MOST_CHARACTERS else f"{found[-1][:_MOST_CHARACTERS]} ..."

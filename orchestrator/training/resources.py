@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from os import environ
 from os.path import exists
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from attnsweep.orchestrator.storage.errors import PoolError
-from attnsweep.orchestrator.training.address import cluster_address
-from attnsweep.orchestrator.training.messages import CHECKPOINT_SECONDS, RunContext
-from attnsweep.orchestrator.training.pool import Pool
-from attnsweep.orchestrator.training.shares import Device, Wanted
+from attnsweep.orchestrator.training.messages import CHECKPOINT_SECONDS, Pool, RunContext
+from attnsweep.orchestrator.training.trainers_per_node import Device, Wanted
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,6 +24,12 @@ _FILES_OF_GPUS = "/dev/nvidiactl", "/dev/dxg", "/dev/kfd"
 
 StartPool: TypeAlias = "Callable[[Workload[Any], RunContext], Pool]"
 """Starts the trainers of a workload, for one run."""
+
+
+def cluster_address(address: str | None) -> str | None:
+    """The address of the cluster to join, `RAY_ADDRESS` where none is given; `None` to start Ray on this machine."""
+    found = (environ.get("RAY_ADDRESS") or None) if address is None else address
+    return None if found == "local" else found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +170,7 @@ def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None
     from attnsweep.orchestrator.training.ray_pool import TrainerPool
 
     started = _starting.pop() if resources.starts_ray and _starting else None
-    with cluster.connection(resources.address, resources.preloaded, started) as is_only_here:
+    with cluster.connection(cluster_address(resources.address), resources.preloaded, started) as is_only_here:
         if is_only_here:
             _check_fits(resources)
         yield lambda workload, run: TrainerPool(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.training.bleu import score_written
 from attnsweep.orchestrator.training.identity import Task, training_id
-from attnsweep.orchestrator.training.messages import Rows, RunContext, Standing
+from attnsweep.orchestrator.training.messages import Rows, Standing
 from attnsweep.workloads.diagnostics.certification import certify_stuck
 from attnsweep.workloads.diagnostics.outcomes import onset_probe
 from attnsweep.workloads.engine.contract import Certificate, Verdicts, Workload
@@ -35,13 +35,6 @@ class PackContext:
     host: str | None = None
     environment: str | None = None
     accelerator: str | None = None
-
-    @classmethod
-    def of(
-        cls, run: RunContext, pack: str, device: str | None, host: str | None, accelerator: str | None = None
-    ) -> Self:
-        """The context of a pack of a run, trained on this device of this host."""
-        return cls(run.sweep, pack, device, host, run.environment, accelerator)
 
 
 def ended_rows(

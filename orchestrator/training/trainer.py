@@ -225,7 +225,8 @@ class Trainer:
 
     def _ended(self, order: PackOrder, pack: Pack[Any]) -> Trained:
         result = pack.result()
-        context = PackContext.of(self._run, order.pack, self._device, platform.node(), _model_of(self._device))
+        run, model = self._run, _model_of(self._device)
+        context = PackContext(run.sweep, order.pack, self._device, platform.node(), run.environment, model)
         rows = ended_rows(self._workload, order.tasks, pack, result, context)
         self._order = self._pack = None
         return Trained(rows, result.lane_steps, time.perf_counter() - self._started, self._memory_of(order))

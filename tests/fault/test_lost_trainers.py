@@ -75,7 +75,7 @@ def received(monkeypatch: pytest.MonkeyPatch) -> list[tuple[PackOrder, Report | 
 
 def _wait_for_both_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pack is handed out before both are up: each node has one that trains when it goes."""
-    monkeypatch.setattr(TrainerPool, "has_idle", property(lambda pool: pool.n_placed == 2 and bool(pool._idle)))
+    monkeypatch.setattr(TrainerPool, "has_idle", property(lambda pool: pool.n_placed == 2 and pool._plan.has_idle))
 
 
 def _assert_undisturbed(path: Path, undisturbed: Path) -> None:
@@ -190,9 +190,9 @@ def test_a_training_that_gets_further_each_time_is_not_given_up(
             return report
 
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", ShortLived)
-    monkeypatch.setattr("attnsweep.orchestrator.running.loop.MAX_LOSSES", 1)
+    monkeypatch.setattr("attnsweep.orchestrator.running.plan.MAX_LOSSES", 1)
     # One trainer adds four to the limit, so that two losses in a row are too many.
-    monkeypatch.setattr("attnsweep.orchestrator.running.loop.MAX_LOSSES_IN_A_ROW", 1 - 4)
+    monkeypatch.setattr("attnsweep.orchestrator.running.plan.MAX_LOSSES_IN_A_ROW", 1 - 4)
     assert sweeps.run(sweeps.long_sweep(), tmp_path / "s", **sweeps.ON_RAY, checkpoint_seconds=0.0).finished
     assert sum(isinstance(report, TrainerLost) for _, report in received) == 2
     assert {order.pack for order, _ in received} == {received[0][0].pack}
@@ -212,8 +212,8 @@ def test_a_training_that_kills_its_trainer_fails_alone(
             return super().start(order, n_trainers)
 
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", Fragile)
-    monkeypatch.setattr("attnsweep.orchestrator.running.loop.MAX_LOSSES", 0)
-    monkeypatch.setattr("attnsweep.orchestrator.running.loop.MAX_LOSSES_ALONE", 1)
+    monkeypatch.setattr("attnsweep.orchestrator.running.plan.MAX_LOSSES", 0)
+    monkeypatch.setattr("attnsweep.orchestrator.running.plan.MAX_LOSSES_ALONE", 1)
     report = sweeps.run(sweeps.small_sweep(trials=2), tmp_path / "s", **sweeps.ON_RAY, pack_size=8)
     assert report.finished
     rows = sweeps.outcomes(tmp_path / "s")

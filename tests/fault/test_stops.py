@@ -96,6 +96,8 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
 ) -> None:
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", _both_at_once(tmp_path))
     monkeypatch.setattr("attnsweep.orchestrator.storage.whereabouts._WRITE_SECONDS", 0.0)
+    # Else a report that is there at once is not shown before the stop.
+    monkeypatch.setattr("attnsweep.orchestrator.running.session._SHOW_SECONDS_PER_TRAINER", 0.0)
     receive, under_way = SweepLoop._receive, set()
 
     def stop_once_both_are_under_way(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
@@ -109,7 +111,7 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     with monkeypatch.context() as patch:
         patch.setattr(SweepLoop, "_receive", stop_once_both_are_under_way)
         # A trainer placed much later would find the other's pack done.
-        patch.setattr(TrainerPool, "has_idle", property(lambda pool: pool.n_placed == 2 and bool(pool._idle)))
+        patch.setattr(TrainerPool, "has_idle", property(lambda pool: pool.n_placed == 2 and pool._plan.has_idle))
         # Its last report is examined below, as if it were still running.
         patch.setattr(Beacon, "end", lambda _: None)
         assert not sweeps.run(sweeps.long_sweep(), path, local=False, n_trainers=2, pack_size=2).finished

@@ -12,7 +12,7 @@ import pytest
 from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import HandedBack, PackOrder, Progress, Reports, RunContext
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
-from attnsweep.orchestrator.training.shares import Wanted
+from attnsweep.orchestrator.training.trainers_per_node import Wanted
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training

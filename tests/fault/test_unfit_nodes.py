@@ -14,7 +14,7 @@ import attnsweep
 from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
-from attnsweep.orchestrator.training.shares import Wanted
+from attnsweep.orchestrator.training.trainers_per_node import Wanted
 from attnsweep.workloads.category_pairs import CategoryPairs
 from tests.fault import sweeps
 from tests.fault.conftest import NODE
@@ -60,7 +60,9 @@ def test_a_sweep_goes_on_without_a_host_where_no_trainer_starts(
     add_node()
     sweeps.run(sweeps.small_sweep(), tmp_path / "here")
     # So small a sweep would end before the third attempt on the other node.
-    monkeypatch.setattr(TrainerPool, "has_idle", property(lambda pool: bool(pool._record.refused and pool._idle)))
+    monkeypatch.setattr(
+        TrainerPool, "has_idle", property(lambda pool: bool(pool._plan.record.refused) and pool._plan.has_idle)
+    )
     assert sweeps.run(sweeps.small_sweep(), tmp_path / "s", local=False).finished
     assert sweeps.outcomes(tmp_path / "s") == sweeps.outcomes(tmp_path / "here")
     (said,) = [line for line in capsys.readouterr().err.splitlines() if "is not used" in line]

@@ -52,7 +52,7 @@ FAULTS_OF_JOURNALS = (
     ),
     Fault(
         "a lock that leads nowhere is waited for without end",
-        "orchestrator/running/journal_lock.py",
+        "orchestrator/running/journal.py",
         "link.lstat()",
         "link.stat()",
         (_FILE,),

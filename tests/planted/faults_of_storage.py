@@ -58,10 +58,10 @@ FAULTS_OF_STORAGE = (
     ),
     Fault(
         "the driver holds the states of packs that wait",
-        "orchestrator/running/retries.py",
-        "self._waiting.append(replace(order, checkpoint=None))",
-        "self._waiting.append(order)",
-        (f"{_RUNNING}/test_retries.py",),
+        "orchestrator/running/plan.py",
+        "self._again.append(replace(order, checkpoint=None))",
+        "self._again.append(order)",
+        (f"{_RUNNING}/test_plan.py",),
     ),
     Fault(
         "a checkpoint that cannot be read now is removed",

@@ -13,7 +13,7 @@ from torch import nn
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.running.session import run_sweep
-from attnsweep.orchestrator.running.study_database import check_storage
+from attnsweep.orchestrator.running.study_storage import check_storage
 from attnsweep.orchestrator.storage.credentials import refuse_credentials, without_credentials
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.follow import sync

@@ -32,9 +32,10 @@ def examine(address: str | None, directory: Place | None) -> Iterator[Finding]:
 
 def _cluster_findings(address: str, driver: Environment) -> Iterator[Finding]:
     from attnsweep.orchestrator.training.cluster import connection
+    from attnsweep.orchestrator.training.resources import cluster_address
 
     try:
-        with connection(address):
+        with connection(cluster_address(address)):
             yield from check_nodes(nodes_of_cluster(), driver)
     except UserError as mistake:
         yield Finding("cluster", f"{mistake.given} is not {mistake.expected}", mistake.fix)

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis.rates.intervals import wilson
+from attnsweep.orchestrator.running.entry import resolved
 from attnsweep.orchestrator.running.preflight.engine_choice import engine_for
-from attnsweep.orchestrator.running.resolution import resolved
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.promise import Promise, remember_promise
 from attnsweep.orchestrator.tools.forecast.cases import Case, cases_of

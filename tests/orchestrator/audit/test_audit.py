@@ -12,7 +12,7 @@ from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.audit.problems import in_one_line
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.study import read_trials
-from attnsweep.orchestrator.running.study_database import check_storage
+from attnsweep.orchestrator.running.study_storage import check_storage
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.search_spaces import Float, LossQuantile, Sequential, Sweep

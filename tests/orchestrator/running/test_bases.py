@@ -26,7 +26,7 @@ from attnsweep.orchestrator.running.session import resume_sweep, run_or_resume, 
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
-from attnsweep.orchestrator.training.shipment import Shipment
+from attnsweep.orchestrator.training.trainer_actor import Shipment
 from attnsweep.workloads import files
 from attnsweep.workloads.base_names import NamedBase
 from attnsweep.workloads.bases import read_base

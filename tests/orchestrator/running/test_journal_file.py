@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.running import journal_lock
-from attnsweep.orchestrator.running.journal import JournalFile
+from attnsweep.orchestrator.running import journal as journal_module
+from attnsweep.orchestrator.running.journal import JournalFile, locked
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 
@@ -55,7 +55,7 @@ def test_what_a_disk_refused_after_it_was_written_is_there_once(
 def test_the_lock_of_a_process_that_was_killed_is_taken_over_wherever_it_leads(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_lock, "_STALE_SECONDS", 0.0)
+    monkeypatch.setattr(journal_module, "_STALE_SECONDS", 0.0)
     (tmp_path / f"{_NAME}.lock").symlink_to(target)
     journal = JournalFile(LocalFolder(tmp_path), _NAME)
     journal.load()
@@ -69,7 +69,7 @@ def test_one_at_a_time_holds_the_lock(tmp_path: Path) -> None:
     def hold(_: int) -> None:
         nonlocal n_holding, most
         for _ in range(10):
-            with journal_lock.locked(tmp_path / _NAME):
+            with locked(tmp_path / _NAME):
                 n_holding += 1
                 most = max(most, n_holding)
                 n_holding -= 1

@@ -11,9 +11,10 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running import loop as loop_module
+from attnsweep.orchestrator.running import plan as plan_module
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.study import Study, read_trials
-from attnsweep.orchestrator.storage.errors import PoolError
+from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import PackOrder, Reports, RunContext, Trained
@@ -167,7 +168,7 @@ def test_trainers_have_their_next_packs_while_rows_are_written_unless_trials_dep
 @pytest.mark.slow
 def test_packs_of_few_among_many_trainers_wait_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All packs end one after the other; of 24 trainers six must have ended, or a second must have passed."""
-    monkeypatch.setattr(loop_module, "_COMMIT_SECONDS", float("inf"))
+    monkeypatch.setattr(plan_module, "_COMMIT_SECONDS", float("inf"))
     directory = _directory(tmp_path / "s", trials=40)
     pool = _OneByOne(directory)
     with _opened(directory, pool, Study(directory)) as loop:
@@ -177,19 +178,8 @@ def test_packs_of_few_among_many_trainers_wait_for_others(tmp_path: Path, monkey
 
 
 @pytest.mark.slow
-def test_many_trainings_do_not_wait_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "_COMMIT_SECONDS", float("inf"))
-    monkeypatch.setattr(loop_module, "_COMMIT_TRAININGS", 12)
-    directory = _directory(tmp_path / "s", trials=40)
-    pool = _OneByOne(directory)
-    with _opened(directory, pool, Study(directory)) as loop:
-        assert loop.run(lambda: False)
-    assert pool.n_committed == [0, 0, 0, 12, 12, 12, 24, 24, 24, 36]
-
-
-@pytest.mark.slow
 def test_packs_that_have_ended_outlive_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "_COMMIT_SECONDS", float("inf"))
+    monkeypatch.setattr(plan_module, "_COMMIT_SECONDS", float("inf"))
     directory = _directory(tmp_path / "s", trials=40)
     pool = _OneByOne(directory, n_reports=3)
     with _opened(directory, pool, Study(directory)) as loop, pytest.raises(PoolError, match="gone"):
@@ -207,13 +197,13 @@ def test_a_failure_that_stops_the_sweep_leaves_the_rows_that_came_with_it(
         nonlocal n_heard
         n_heard += 1
         if n_heard == N_TRAINERS:
-            raise loop._stopped("enough")
+            raise SweepError("enough", directory.place)
         receive(loop, *report)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SweepLoop, "_receive", stop_at_the_third)
     with (
         _opened(directory, _Several(directory), Study(directory)) as loop,
-        pytest.raises(Exception, match="enough"),
+        pytest.raises(SweepError, match="enough"),
     ):
         loop.run(lambda: False)
     assert Ledger(directory.place).trainings(columns=[]).num_rows == 8

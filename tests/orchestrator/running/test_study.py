@@ -7,7 +7,7 @@ import pytest
 from optuna.trial import TrialState
 
 from attnsweep.orchestrator.running.study import Asked, Configuration, Study, read_trials
-from attnsweep.orchestrator.running.study_database import check_storage
+from attnsweep.orchestrator.running.study_storage import check_storage
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sequential, Sweep
 from attnsweep.search_spaces.boundary import N_JUDGED

@@ -18,7 +18,7 @@ from optuna.trial import TrialState
 
 from attnsweep.orchestrator.running import study as study_module
 from attnsweep.orchestrator.running.study import Configuration, Study, read_trials
-from attnsweep.orchestrator.running.study_database import check_storage
+from attnsweep.orchestrator.running.study_storage import check_storage
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory

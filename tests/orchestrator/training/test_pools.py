@@ -14,6 +14,7 @@ from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import (
     HandedBack,
     PackOrder,
+    Pool,
     Probed,
     Progress,
     Raised,
@@ -21,11 +22,10 @@ from attnsweep.orchestrator.training.messages import (
     RunContext,
     Trained,
 )
-from attnsweep.orchestrator.training.pool import Pool
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
-from attnsweep.orchestrator.training.shares import Wanted
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.orchestrator.training.trainer_actor import Settled, TrainerActor
+from attnsweep.orchestrator.training.trainers_per_node import Wanted
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.blocks import TracedStep
 from attnsweep.workloads.engine.contract import Training

@@ -8,7 +8,6 @@ import torch
 
 from attnsweep.orchestrator.ledger.schema import curves_schema, schemas_of
 from attnsweep.orchestrator.training.identity import Task, training_id
-from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.rows import (
     PackContext,
     curve_rows,
@@ -92,7 +91,7 @@ def test_rows_say_what_was_trained_and_how(trained: tuple[pa.Table, pa.Table]) -
 
 def test_rows_name_the_model_of_the_gpu() -> None:
     tasks = _tasks({"init_sigma": 0.1})
-    context = PackContext.of(RunContext("s"), "p", "cuda", "here", "NVIDIA H100")
+    context = PackContext("s", "p", "cuda", "here", accelerator="NVIDIA H100")
     assert failed_rows(WORKLOAD, tasks, "no", context).trainings["accelerator"].to_pylist() == ["NVIDIA H100"]
     assert failed_rows(WORKLOAD, tasks, "no", CONTEXT).trainings["accelerator"].to_pylist() == [None]
 

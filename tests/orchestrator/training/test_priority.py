@@ -9,18 +9,18 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from attnsweep.orchestrator.training import neighbours, ray_internals
-from attnsweep.orchestrator.training.neighbours import Neighbours
-from attnsweep.orchestrator.training.shares import Amount, Node
+from attnsweep.orchestrator.training import priority, ray_internals
+from attnsweep.orchestrator.training.priority import OtherSweeps
+from attnsweep.orchestrator.training.trainers_per_node import Amount, Node
 
 NODES = {name: Node(name, f"host-{name}", f"address-{name}", 2.0, 0.0) for name in "ab"}
 DRIVER = f"process {os.getpid()} on {platform.node()}"
 TELL_AND_DIE = """
 import os, sys, ray
-from attnsweep.orchestrator.training.neighbours import Neighbours
-from attnsweep.orchestrator.training.shares import Amount
+from attnsweep.orchestrator.training.priority import OtherSweeps
+from attnsweep.orchestrator.training.trainers_per_node import Amount
 ray.init(address=sys.argv[1], log_to_driver=False)
-Neighbours("dead", 9).tell(1, {"a": Amount(1.0)}, {"a": Amount(2.0)})
+OtherSweeps("dead", 9).tell(1, {"a": Amount(1.0)}, {"a": Amount(2.0)})
 print("told", flush=True)
 sys.stdin.read()
 os._exit(1)
@@ -28,14 +28,14 @@ os._exit(1)
 
 
 @pytest.fixture
-def meet(local_ray: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, int], Neighbours]]:
+def meet(local_ray: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, int], OtherSweeps]]:
     """Makes the driver's part of a sweep by name and priority; it looks whenever it is asked to."""
-    monkeypatch.setattr(neighbours, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(priority, "_LOOK_SECONDS", 0.0)
     with ExitStack() as met:
-        yield lambda sweep, priority: met.enter_context(closing(Neighbours(sweep, priority)))
+        yield lambda sweep, priority: met.enter_context(closing(OtherSweeps(sweep, priority)))
 
 
-def test_what_sweeps_of_higher_priority_claim_is_theirs(meet: Callable[[str, int], Neighbours]) -> None:
+def test_what_sweeps_of_higher_priority_claim_is_theirs(meet: Callable[[str, int], OtherSweeps]) -> None:
     low, high, higher = meet("low", 0), meet("high", 1), meet("higher", 2)
     low.tell(1, {"a": Amount(1.0)}, {"a": Amount(2.0), "b": Amount(2.0)})
     high.tell(0, {}, {"a": Amount(1.0)})
@@ -52,7 +52,7 @@ def test_what_sweeps_of_higher_priority_claim_is_theirs(meet: Callable[[str, int
     assert higher.notices() == []
 
 
-def test_a_sweep_that_has_gone_claims_nothing(meet: Callable[[str, int], Neighbours]) -> None:
+def test_a_sweep_that_has_gone_claims_nothing(meet: Callable[[str, int], OtherSweeps]) -> None:
     low, high = meet("low", 0), meet("high", 1)
     high.tell(1, {"a": Amount(1.0)}, {"a": Amount(1.0)})
     low.look()
@@ -63,7 +63,7 @@ def test_a_sweep_that_has_gone_claims_nothing(meet: Callable[[str, int], Neighbo
     assert low.notices()[1:] == [f"sweep high (priority 1, {DRIVER}) no longer wants its cores"]
 
 
-def test_who_has_the_cores_is_told_once(meet: Callable[[str, int], Neighbours]) -> None:
+def test_who_has_the_cores_is_told_once(meet: Callable[[str, int], OtherSweeps]) -> None:
     first, second = meet("first", 0), meet("second", 0)
     first.tell(2, {"a": Amount(2.0), "b": Amount(1.0)}, {"a": Amount(2.0), "b": Amount(1.0)})
     wanted = {"a": Amount(1.0), "b": Amount(1.0)}
@@ -79,7 +79,7 @@ def test_who_has_the_cores_is_told_once(meet: Callable[[str, int], Neighbours]) 
     assert second.waiting_for == ""
 
 
-def test_a_killed_driver_claims_nothing(local_ray: str, meet: Callable[[str, int], Neighbours]) -> None:
+def test_a_killed_driver_claims_nothing(local_ray: str, meet: Callable[[str, int], OtherSweeps]) -> None:
     low = meet("low", 0)
     with subprocess.Popen(
         [sys.executable, "-c", TELL_AND_DIE, local_ray], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -97,7 +97,7 @@ def test_a_killed_driver_claims_nothing(local_ray: str, meet: Callable[[str, int
     assert ray_internals.read_notes(5.0) == {}
 
 
-def test_a_note_that_cannot_be_read_is_left_alone(meet: Callable[[str, int], Neighbours]) -> None:
+def test_a_note_that_cannot_be_read_is_left_alone(meet: Callable[[str, int], OtherSweeps]) -> None:
     low = meet("low", 0)
     ray_internals.put_note("another version", '{"sweep": "x", "colour": "red"}', 5.0)
     try:

@@ -1,4 +1,4 @@
-"""The other sweeps on a cluster: whose trainers hold its cores, and which of them come before this one.
+"""Priority between the sweeps on a cluster: whose trainers hold its cores, and which of them come before this one.
 
 Each driver leaves a note in Ray's control store: what its trainers hold, and what it claims. A note counts while Ray
 knows its driver as alive, so that what a killed driver leaves misleads nobody. A sweep takes what those of higher
@@ -20,7 +20,7 @@ from ray.exceptions import RayError
 
 from attnsweep.orchestrator.storage.whereabouts import span
 from attnsweep.orchestrator.training.ray_internals import put_note, read_notes, remove_note, running_jobs
-from attnsweep.orchestrator.training.shares import Amount, Node
+from attnsweep.orchestrator.training.trainers_per_node import Amount, Node
 
 _LOOK_SECONDS = 2.0
 _TELL_SECONDS = 10.0
@@ -68,7 +68,7 @@ class Note(BaseModel):
         return f"{self.name} has {trainers} on {hosts}, for {span(timedelta(seconds=self.seconds))}"
 
 
-class Neighbours:
+class OtherSweeps:
     """The other sweeps, as this one's driver sees them, and what it tells them.
 
     Args:

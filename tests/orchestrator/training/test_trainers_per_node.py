@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnsweep.orchestrator.training.shares import Allotment, Amount, Node, TrainerShare, Wanted, allot, left_by
+from attnsweep.orchestrator.training.trainers_per_node import (
+    Allotment,
+    Amount,
+    Node,
+    TrainerShare,
+    Wanted,
+    allot,
+    left_by,
+)
 
 CPU, GPU = TrainerShare("cpu", 1.0, 0.0), TrainerShare("cuda", 1.0, 1.0)
 

@@ -1,0 +1,268 @@
+"""Which pack is trained next, and what becomes of one that comes back.
+
+Plain state in, actions out: no disk, no clock.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from attnsweep.orchestrator.running.checkpoints import Saved
+from attnsweep.orchestrator.running.pack_sizes import PackSizer
+from attnsweep.orchestrator.training.identity import Shape, Task
+from attnsweep.orchestrator.training.messages import PackOrder, Raised, TrainerLost
+
+MAX_LOSSES = 2
+"""How often a pack may lose its trainer without progress. Then the pack is split: one lane may be the cause."""
+MAX_LOSSES_ALONE = 5
+"""The same for a pack of one training, which is then recorded as failed."""
+MAX_LOSSES_IN_A_ROW = 16
+"""Trainers that may be lost without progress of any pack, plus four for each trainer, before the sweep stops."""
+MAX_FAILURES_AT_FIRST = 16
+"""Trainings that may raise before any training succeeds. If all raise, the sweep stops: more would only cost time."""
+_COMMIT_SECONDS = 1.0
+"""How long packs that have ended wait for further ones before they are committed. A killed driver loses as much."""
+_COMMIT_SHARE = 4
+"""The packs of a quarter of the trainers do not wait, unless trainers wait for trials. One commit of many packs costs
+hardly more than one of a single pack."""
+_COMMIT_TRAININGS = 2048
+"""So many trainings that have ended do not wait either: their rows are in memory."""
+
+SizerOf: TypeAlias = Callable[[Shape], PackSizer]
+"""The sizer of packs of a shape, on the trainer that takes the next pack."""
+
+
+def is_commit_due(
+    ended: Sequence[PackOrder], seconds: float, n_trainers: int, *, is_asking: bool, is_training: bool
+) -> bool:
+    """Whether packs that have ended are committed now.
+
+    Args:
+        ended: The packs, at least one.
+        seconds: Since the last commit.
+        n_trainers: How many packs can train at once.
+        is_asking: Whether trainers wait for trials.
+        is_training: Whether any pack trains.
+    """
+    are_many = not is_asking and len(ended) * _COMMIT_SHARE >= n_trainers
+    are_large = sum(len(order.tasks) for order in ended) >= _COMMIT_TRAININGS
+    return are_many or are_large or seconds > _COMMIT_SECONDS or not is_training
+
+
+class Backlog:
+    """Trainings that wait for a trainer, by shape: only trainings of one shape may share a pack.
+
+    Args:
+        keeps_trials: Whether no pack ends within a trial, unless the trial is larger than the pack.
+    """
+
+    def __init__(self, *, keeps_trials: bool = False) -> None:
+        self._keeps_trials = keeps_trials
+        self._by_shape: dict[Shape, list[Task]] = defaultdict(list)
+
+    def __len__(self) -> int:
+        return sum(len(tasks) for tasks in self._by_shape.values())
+
+    def add(self, tasks: Sequence[Task]) -> None:
+        """Queues trainings."""
+        for task in tasks:
+            self._by_shape[task.shape].append(task)
+
+    def has_full_pack(self, sizer: SizerOf, fair_share: int) -> bool:
+        """Whether enough trainings of one shape wait to fill a pack.
+
+        Args:
+            sizer: How large packs are.
+            fair_share: Trainings left for each trainer.
+        """
+        shape = self._fullest
+        return shape is not None and len(self._by_shape[shape]) >= sizer(shape).size(fair_share)
+
+    def take_pack(self, sizer: SizerOf, fair_share: int) -> list[Task]:
+        """The trainings of the next pack, oldest first, of the shape with the most waiting trainings.
+
+        Args:
+            sizer: How large packs are.
+            fair_share: Trainings left for each trainer.
+        """
+        shape = self._fullest
+        if shape is None:
+            return []
+        n_lanes = sizer(shape).size(fair_share)
+        waiting = self._by_shape.pop(shape)
+        if len(waiting) > n_lanes:
+            n_lanes = self._whole_trials(waiting, n_lanes)
+            self._by_shape[shape] = waiting[n_lanes:]
+        return waiting[:n_lanes]
+
+    def take_lanes(self, lanes: Sequence[tuple[int, int]]) -> list[Task] | None:
+        """The trainings with these (trial, replicate), in this order. Unless all are waiting, takes none: `None`."""
+        waiting = {(task.trial, task.replicate): task for tasks in self._by_shape.values() for task in tasks}
+        if not lanes or any(lane not in waiting for lane in lanes):
+            return None
+        taken = [waiting[lane] for lane in lanes]
+        chosen = set(lanes)
+        for shape in {task.shape for task in taken}:
+            left = [task for task in self._by_shape.pop(shape) if (task.trial, task.replicate) not in chosen]
+            if left:
+                self._by_shape[shape] = left
+        return taken
+
+    def _whole_trials(self, waiting: Sequence[Task], n_lanes: int) -> int:
+        """The most trainings, up to so many, that end with a trial."""
+        ends = (n for n in range(n_lanes, 0, -1) if waiting[n - 1].trial != waiting[n].trial)
+        return next(ends, n_lanes) if self._keeps_trials else n_lanes
+
+    @property
+    def _fullest(self) -> Shape | None:
+        return max(self._by_shape, key=lambda shape: len(self._by_shape[shape]), default=None)
+
+
+@dataclass(frozen=True)
+class Fail:
+    """Record the only training of a pack as failed."""
+
+    order: PackOrder
+    error: str
+    device: str | None = None
+    host: str | None = None
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Remove the checkpoint of a pack that does not go on as it was."""
+
+    pack: str
+
+
+@dataclass(frozen=True)
+class Shrink:
+    """Make no pack of the shape as large as this one again: its memory ran out."""
+
+    order: PackOrder
+
+
+@dataclass(frozen=True)
+class Stop:
+    """End the sweep with this error."""
+
+    reason: str
+
+
+Action: TypeAlias = Fail | Forget | Shrink | Stop
+
+
+class SweepPlan:
+    """Decides which pack goes out next, and whether one that comes back is continued, split, or recorded as failed.
+
+    Args:
+        backlog: The trainings that wait.
+        max_failures: Trainings that may fail in this run; `None` for any number.
+
+    Attributes:
+        backlog: The same.
+        n_under_way: Trainings in packs that are out.
+    """
+
+    def __init__(self, backlog: Backlog, max_failures: int | None = None) -> None:
+        self.backlog = backlog
+        self.n_under_way = 0
+        self._max_failures = float("inf") if max_failures is None else max_failures
+        self._again: list[PackOrder] = []
+        self._losses: dict[str, int] = {}
+        self._n_losses_in_a_row = self._n_trained = self._n_failed = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any training waits, in a pack or without one."""
+        return bool(self._again or self.backlog)
+
+    def restore(self, checkpoints: Iterable[Saved], environment: str | None) -> tuple[int, list[Forget]]:
+        """Queues the checkpointed packs of an earlier run, whose trainings leave the backlog.
+
+        A checkpoint is dropped if it is of another environment, since a row has one environment, or if its trainings
+        are not in the backlog.
+
+        Args:
+            checkpoints: These packs.
+            environment: The id of the environment that trains now.
+
+        Returns:
+            How many trainings continue from a checkpoint, and the checkpoints to remove.
+        """
+        dropped = []
+        for saved in checkpoints:
+            tasks = self.backlog.take_lanes(saved.lanes) if saved.environment == environment else None
+            if tasks is None:
+                dropped.append(Forget(saved.pack))
+            else:
+                self._again.append(PackOrder(saved.pack, tasks))
+        return sum(len(order.tasks) for order in self._again), dropped
+
+    def fair_share(self, n_to_come: int, n_trainers: int) -> int:
+        """Trainings queued, under way or still to come, for each trainer."""
+        return -(-(len(self.backlog) + n_to_come + self.n_under_way) // n_trainers)
+
+    def pack_to_continue(self) -> PackOrder | None:
+        """The pack that has waited longest to be trained again; `None` if none waits."""
+        return self._again.pop(0) if self._again else None
+
+    def new_pack(self, sizer: SizerOf, fair_share: int) -> PackOrder | None:
+        """A pack from the backlog; `None` where no training waits."""
+        tasks = self.backlog.take_pack(sizer, fair_share)
+        if not tasks:
+            return None
+        return PackOrder(f"{tasks[0].trial:06d}-{tasks[0].replicate:04d}-{len(tasks)}", tasks)
+
+    def got_further(self, pack: str) -> None:
+        """A pack has made progress that is kept: the trainers that it has lost are forgotten, and those in a row."""
+        self._losses.pop(pack, None)
+        self._n_losses_in_a_row = 0
+
+    def handed_back(self, order: PackOrder) -> None:
+        """A pack goes on from its last checkpoint."""
+        self._again.append(replace(order, checkpoint=None))
+
+    def trained(self, order: PackOrder) -> None:
+        """A pack has ended."""
+        self._n_trained += len(order.tasks)
+
+    def raised(self, order: PackOrder, report: Raised) -> list[Action]:
+        """A pack has raised: it is split until the lane at fault is alone, whose row then says `failed`."""
+        shrink: list[Action] = [Shrink(order)] if report.out_of_memory else []
+        if len(order.tasks) > 1:
+            return [*shrink, self._split(order)]
+        failed = self._failed(Fail(order, report.error, report.device, report.host))
+        if self._n_trained == 0 and self._n_failed >= MAX_FAILURES_AT_FIRST:
+            failed.append(Stop(f"the first {self._n_failed} trainings all raised; the last:\n{report.error}"))
+        return [*shrink, *failed]
+
+    def lost(self, order: PackOrder, lost: TrainerLost, n_trainers: int) -> list[Action]:
+        """A pack has lost its trainer. The cause may be the machine or the pack itself."""
+        self._n_losses_in_a_row += 1
+        n_losses = self._losses[order.pack] = self._losses.get(order.pack, 0) + 1
+        if (n := self._n_losses_in_a_row) > MAX_LOSSES_IN_A_ROW + 4 * n_trainers:
+            return [Stop(f"{n} trainers were lost and no pack got further; the last: {lost.reason}")]
+        if len(order.tasks) > 1 and (lost.out_of_memory or n_losses > MAX_LOSSES):
+            return [*([Shrink(order)] if lost.out_of_memory else []), self._split(order)]
+        if n_losses > MAX_LOSSES_ALONE:
+            error = f"the training lost its trainer {n_losses} times while it was alone in its pack; the last time: "
+            return self._failed(Fail(order, error + lost.reason))
+        self.handed_back(order)
+        return []
+
+    def _split(self, order: PackOrder) -> Forget:
+        """Queues both halves of a pack, each from its start."""
+        self._losses.pop(order.pack, None)
+        half = len(order.tasks) // 2
+        self._again.append(PackOrder(f"{order.pack}a", order.tasks[:half]))
+        self._again.append(PackOrder(f"{order.pack}b", order.tasks[half:]))
+        return Forget(order.pack)
+
+    def _failed(self, fail: Fail) -> list[Action]:
+        self._n_failed += 1
+        if self._n_failed <= self._max_failures:
+            return [fail]
+        limit = f"more than --max-failures {self._max_failures}"
+        return [fail, Stop(f"{self._n_failed} trainings failed, {limit}; the last:\n{fail.error}")]

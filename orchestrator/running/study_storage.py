@@ -1,0 +1,102 @@
+"""Where the study of a sweep is stored: in its directory's journal, or in a database that the sweep names."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from optuna.storages import BaseStorage, JournalStorage, get_storage
+from sqlalchemy import make_url
+
+from attnsweep.orchestrator.running.journal import JournalFile, StudyLog
+from attnsweep.orchestrator.running.journal_pieces import JournalPieces
+from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.s3 import ObjectPrefix
+from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
+from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.errors import SpecError, UserError
+
+
+def check_storage(spec: Sweep) -> None:
+    """Opens the sweep's own storage, if it names one, before anything is written.
+
+    Raises:
+        SpecError: If Optuna cannot open it, or if it means another file in another folder.
+    """
+    if spec.storage is None:
+        return
+    try:
+        database = _file_of(spec.storage)
+        if database is None or database.is_absolute():
+            get_storage(spec.storage)
+            return
+    except Exception as error:  # Each storage raises errors of its own library.
+        reason = without_credentials(str(error)).partition("\n")[0]
+        raise SpecError(
+            "storage",
+            given=without_credentials(spec.storage),
+            expected="an Optuna storage URL that can be opened",
+            fix=f"check it, or leave it out ({type(error).__name__}: {reason})",
+        ) from error
+    raise SpecError(
+        "storage",
+        given=spec.storage,
+        expected="an absolute path, since the sweep may be continued in another folder",
+        fix=f"set storage=sqlite:///{database.absolute()}",
+    )
+
+
+def check_database(storage: str) -> None:
+    """Checks that an SQLite database is there, because to open it would make it.
+
+    Raises:
+        FileNotFoundError: If it is not.
+    """
+    if (database := _file_of(storage)) is not None and not database.exists():
+        raise FileNotFoundError(f"there is no database {database.absolute()}")
+
+
+def _file_of(storage: str) -> Path | None:
+    """The file of an SQLite database; `None` for another storage."""
+    url = make_url(storage)
+    return Path(url.database or "") if url.get_backend_name() == "sqlite" else None
+
+
+def name_of(directory: SweepDirectory) -> str:
+    """The name of the study in messages."""
+    return "the study" if directory.spec.storage else f"{directory.place}/{STUDY_FILE}"
+
+
+def open_storage(directory: SweepDirectory) -> tuple[BaseStorage, StudyLog | None]:
+    """The storage of a study that is to be written, and its journal; `None` if it has none."""
+    if directory.spec.storage:
+        check_database(directory.spec.storage)
+        return get_storage(directory.spec.storage), None
+    journal = _journal(directory)
+    log = StudyLog(journal.load(), journal.append)
+    return JournalStorage(log), log
+
+
+def _journal(directory: SweepDirectory) -> JournalFile | JournalPieces:
+    place = directory.place
+    if isinstance(place, LocalFolder):
+        return JournalFile(place, STUDY_FILE)
+    assert isinstance(place, ObjectPrefix)
+    return JournalPieces(place, STUDY_FILE)
+
+
+@contextmanager
+def readable(directory: SweepDirectory) -> Iterator[None]:
+    """A context for opening the study: any error of its library becomes a `UserError`."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # Each storage raises errors of its own library.
+        reason = without_credentials(str(error)).partition("\n")[0]
+        raise UserError(
+            name_of(directory),
+            given=f"{type(error).__name__}: {reason}",
+            expected="a study that Optuna can read",
+            fix="check its database" if directory.spec.storage else "restore it from a copy of the directory",
+        ) from error
