@@ -3,26 +3,22 @@
 Axes: the tensors that an optimizer sees have the leading lane axis, here of length 1.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, fx, nn
 from torch.func import grad_and_value
 
 from attnsweep.workloads.engine.contract import Batch, Workload
-from attnsweep.workloads.engine.first_order import FirstOrder
+from attnsweep.workloads.engine.first_order import FirstOrder, take_step
 from attnsweep.workloads.engine.functional import one_lane
 from attnsweep.workloads.engine.lanes_last import check_rules
 from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.traces import multiplications_of, numbers_of, operations_of, traced
 
-PARAMETER, OPTIMIZER, SETTING, BUFFER, NUMBER, BATCH = (
-    *("parameter", "optimizer", "setting", "buffer"),
-    *("number", "batch"),
-)
-"""The prefixes of a step's inputs. Numbers and batches differ from step to step."""
-LEARNING_RATE = f"{SETTING}/learning_rate"
+PARAMETER, OPTIMIZER, CONSTANT, BUFFER, RATE, BATCH = "parameter", "optimizer", "constant", "buffer", "rate", "batch"
+"""The prefixes of a step's inputs. Rates and batches differ from step to step."""
 
 
 @dataclass(frozen=True)
@@ -56,29 +52,29 @@ class StepGraph:
         return multiplications_of(self.graph)
 
 
-def step_inputs(optimizer: FirstOrder, layout: Layout, rows: Tensor, buffers: State) -> State:
-    """The tensors (L, ...) that a step of L trainings reads besides its batch, by `<prefix>/<name>`: no copies.
+def step_inputs(layout: Layout, rows: Tensor, buffers: State, state: State, constants: State) -> State:
+    """The tensors (L, ...) that all steps of L trainings read, by `<prefix>/<name>`: no copies.
 
     Args:
-        optimizer: Theirs.
         layout: Of their rows.
         rows: (L, n), their parameters.
         buffers: (L, ...).
+        state, constants: As `FirstOrder` has them, for `ROWS`.
     """
-    settings = {field.name: getattr(optimizer.settings, field.name) for field in fields(optimizer.settings)}
-    moments = [prefixed(name, layout.views(of[ROWS])) for name, of in optimizer.moments_of({ROWS: rows}).items()]
-    state = {"steps": optimizer.steps, "is_finite": optimizer.is_finite}
+    averages = {name: value for name, value in state.items() if name.endswith(f"/{ROWS}")}
+    of_parameters = [prefixed(name.removesuffix(f"/{ROWS}"), layout.views(each)) for name, each in averages.items()]
+    progress = {name: value for name, value in state.items() if name not in averages}
     return {
         **prefixed(PARAMETER, layout.views(rows)),
-        **prefixed(OPTIMIZER, {name: value for part in (state, *moments) for name, value in part.items()}),
-        **prefixed(SETTING, {name: value for name, value in settings.items() if isinstance(value, Tensor)}),
+        **prefixed(OPTIMIZER, {name: value for part in (progress, *of_parameters) for name, value in part.items()}),
+        **prefixed(CONSTANT, constants),
         **prefixed(BUFFER, buffers),
     }
 
 
 def has_lane_axis(name: str) -> bool:
     """Whether an input of one training has a lane axis, of length 1, because the optimizer reads it."""
-    return name.startswith((PARAMETER, OPTIMIZER, SETTING))
+    return name.startswith((PARAMETER, OPTIMIZER, CONSTANT, RATE))
 
 
 def step_graph(
@@ -89,16 +85,15 @@ def step_graph(
     Args:
         workload: The problem.
         template: Its module.
-        optimizer: The update rule. What it leaves out is left out; its values are not read.
+        optimizer: Theirs. What it leaves out is left out; its values are not read.
         inputs: From `step_inputs`, for any number of lanes.
         batch: The batch (L, ...) of one step.
 
     Raises:
         NoRuleError: If the step cannot be traced, or one of its operations cannot be computed for a block.
     """
-    of_step = prefixed(BATCH, batch)
-    numbers = {name: inputs[LEARNING_RATE].new_zeros(()) for name in prefixed(NUMBER, optimizer.numbers(0))}
-    names = (*(name for name in inputs if name != LEARNING_RATE), LEARNING_RATE, *numbers, *of_step)
+    read = inputs | prefixed(RATE, optimizer.ahead(range(1))[0]) | prefixed(BATCH, batch)
+    names = tuple(read)
     updated = tuple(name for name in names if name.startswith((PARAMETER, OPTIMIZER)))
     loss_of = one_lane(template, workload.loss)
 
@@ -108,19 +103,13 @@ def step_graph(
         buffers, own_batch = under(BUFFER, found), under(BATCH, found)
         own = {name: value[0] for name, value in parameters.items()}
         gradients, loss = grad_and_value(lambda at: loss_of(at, buffers, own_batch))(own)
-        rule = optimizer.on(
-            replace(optimizer.settings, **under(SETTING, found)),  # type: ignore[arg-type]  # Its tensors only.
-            {name: value.clone() for name, value in under(OPTIMIZER, found).items()},
-        )
-        gradients = {name: value.unsqueeze(0) for name, value in gradients.items()}
-        rule.take_step(parameters, loss.view(1), gradients, found[LEARNING_RATE], under(NUMBER, found))
-        after = prefixed(PARAMETER, parameters) | prefixed(
-            OPTIMIZER, {name: value for name, value in rule.state_dict().items() if name != "n_updates"}
-        )
+        state = {name: value.clone() for name, value in under(OPTIMIZER, found).items()}
+        of_lanes = loss.view(1), {name: value.unsqueeze(0) for name, value in gradients.items()}
+        take_step(optimizer.rule, parameters, state, of_lanes, under(CONSTANT, found) | under(RATE, found))
+        after = prefixed(PARAMETER, parameters) | prefixed(OPTIMIZER, state)
         return [after[name] for name in updated]
 
-    read = inputs | of_step
     first = {name: value[:1].clone() if has_lane_axis(name) else value[0].clone() for name, value in read.items()}
-    graph = traced(step, [(first | numbers)[name] for name in names])
+    graph = traced(step, list(first.values()))
     check_rules(graph)
     return StepGraph(graph, names, updated)

@@ -11,11 +11,11 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.engine.block_step import LEARNING_RATE, StepGraph, has_lane_axis, step_graph, step_inputs
+from attnsweep.workloads.engine.block_step import BATCH, RATE, StepGraph, has_lane_axis, step_graph, step_inputs
 from attnsweep.workloads.engine.contract import Batch, Workload
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.gradients import GradientGraph, GradientProgram, gradient_graph
-from attnsweep.workloads.engine.layout import Layout
+from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed
 from attnsweep.workloads.engine.optimizers import Optimizer, State
 from attnsweep.workloads.engine.programs import Step
 from attnsweep.workloads.engine.traces import NoRuleError
@@ -71,7 +71,7 @@ class Problem:
         """
         if not isinstance(optimizer, FirstOrder):
             raise NoRuleError("its optimizer searches along lines, so its steps differ in length")
-        inputs = step_inputs(optimizer, self.layout, rows, buffers)
+        inputs = _inputs(optimizer, self.layout, rows, buffers)
         return step_graph(self.workload, self.template, optimizer, inputs, batch)
 
     def compiled_graph(
@@ -162,7 +162,7 @@ class TracedStep:
         Raises:
             NoRuleError: If it cannot be computed for a block.
         """
-        inputs = step_inputs(optimizer, problem.layout, rows, buffers)
+        inputs = _inputs(optimizer, problem.layout, rows, buffers)
         step = step_graph(problem.workload, problem.template, optimizer, inputs, batch)
         width = _width(inputs, step)
         blocks = _Blocks(inputs, width)
@@ -191,7 +191,7 @@ class BlockProgram:
         until: int,
     ) -> None:
         """See `StepProgram`."""
-        inputs = step_inputs(optimizer, self._layout, rows, buffers)
+        inputs = _inputs(optimizer, self._layout, rows, buffers)
         blocks = _Blocks(inputs, self._blocking.width)
         while optimizer.n_updates < until:
             start = optimizer.n_updates
@@ -208,6 +208,10 @@ class BlockProgram:
             optimizer.n_updates += len(steps)
         for name in self._blocking.updated:
             inputs[name].copy_(blocks.lanes_of(name))
+
+
+def _inputs(optimizer: FirstOrder, layout: Layout, rows: Tensor, buffers: State) -> State:
+    return step_inputs(layout, rows, buffers, optimizer.state_of({ROWS: rows}), optimizer.constants)
 
 
 def shapes_of(batch: Batch) -> Hashable:
@@ -228,11 +232,7 @@ class _Blocks:
         self.n_blocks = -(-self._n_lanes // width)
         # The last block is filled up with copies of the last lane.
         self._lane = torch.arange(self.n_blocks * width).clamp(max=self._n_lanes - 1)
-        self._values = {
-            name: self._blocked(value.unsqueeze(1) if has_lane_axis(name) else value, 0)
-            for name, value in inputs.items()
-            if name != LEARNING_RATE
-        }
+        self._values = {name: self._blocked(name, value, 0) for name, value in inputs.items()}
 
     def of(self, number: int) -> list[Tensor]:
         """The inputs (..., W) of one block, which the program updates."""
@@ -245,21 +245,21 @@ class _Blocks:
 
     def of_steps(self, optimizer: FirstOrder, steps: range, batches: Sequence[Batch]) -> list[list[list[Tensor]]]:
         """The inputs (..., W) that differ from step to step: by block, by step, in their order."""
-        # Of whole blocks: a kernel may round the remainder beyond full vectors in another way.
-        settings = optimizer.settings.select(self._lane)
-        rate_SL = optimizer.learning_rate(settings, torch.tensor(steps).view(-1, 1))
-        rate_SN1W = rate_SL.unflatten(1, (self.n_blocks, 1, -1))
-        batch_SNxW = [self._blocked(torch.stack([batch[name] for batch in batches]), 1) for name in batches[0]]
-        numbers_S = [[rate_SL.new_tensor([number]) for number in optimizer.numbers(step).values()] for step in steps]
+        rates = {
+            "learning_rate": optimizer.learning_rate(torch.tensor(steps).view(-1, 1, 1)),
+            **optimizer.corrections(steps),
+        }
+        batch = {name: torch.stack([batch[name] for batch in batches]) for name in batches[0]}
+        read = prefixed(RATE, rates) | prefixed(BATCH, batch)
+        read_SNxW = [self._blocked(name, value, 1) for name, value in read.items()]
         # Taking apart whole tensors costs a tenth of indexing them.
-        rate_N, *batch_N = ([of_block.unbind() for of_block in value.unbind(1)] for value in (rate_SN1W, *batch_SNxW))
-        return [
-            [[rate, *numbers, *batch] for rate, numbers, *batch in zip(rates, numbers_S, *batches, strict=True)]
-            for rates, *batches in zip(rate_N, *batch_N, strict=True)
-        ]
+        read_N = ([of_block.unbind() for of_block in value.unbind(1)] for value in read_SNxW)
+        return [list(map(list, zip(*of_block, strict=True))) for of_block in zip(*read_N, strict=True)]
 
-    def _blocked(self, value: Tensor, axis: int) -> Tensor:
+    def _blocked(self, name: str, value: Tensor, axis: int) -> Tensor:
         """Splits the axis of lanes into blocks and lanes, and puts the lanes last."""
+        if has_lane_axis(name):
+            value = value.unsqueeze(axis + 1)
         if self._n_lanes < self._lane.shape[0]:
             value = value.index_select(axis, self._lane)
         blocked: Tensor = value.unflatten(axis, (self.n_blocks, -1))

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.engine.block_step import BATCH, LEARNING_RATE, NUMBER
+from attnsweep.workloads.engine.block_step import BATCH, RATE
 from attnsweep.workloads.engine.blocks import Problem, shapes_of
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.first_order import STEPS_AHEAD, FirstOrder
@@ -88,7 +88,7 @@ class Graphs:
         """The merged step of a shape, compiled once for all its packs; `None` if PyTorch's own kernels take it."""
         if self._compiler is None:
             return None
-        shape = (problem.shape, optimizer.operations, shapes_of(batch))
+        shape = (problem.shape, tuple(optimizer.constants), shapes_of(batch))
         if shape not in self._merged:
             try:
                 step = problem.step_graph(optimizer, rows, buffers, batch)
@@ -141,10 +141,7 @@ class GraphedStep:
             if not drawn:
                 break
             ahead = optimizer.ahead(range(start, start + len(drawn)))
-            read = [
-                {LEARNING_RATE: rate_A, **prefixed(NUMBER, numbers), **prefixed(BATCH, batch)}
-                for batch, (rate_A, numbers) in zip(drawn, ahead, strict=True)
-            ]
+            read = [prefixed(RATE, rates) | prefixed(BATCH, batch) for batch, rates in zip(drawn, ahead, strict=True)]
             while read:
                 n_taken = self._take(bucket, read)
                 optimizer.n_updates += n_taken
@@ -169,10 +166,8 @@ class GraphedStep:
                 self._cannot_capture = True
                 return self._take(bucket, read)
         graph, memory = self._captured[n_steps]
-        n_lanes = len(read[0][LEARNING_RATE])
         for name, values in memory.items():
-            out = values[:, :n_lanes] if _is_by_lane(name) else values
-            torch.stack([of_step[name] for of_step in read[:n_steps]], out=out)
+            torch.stack([of_step[name] for of_step in read[:n_steps]], out=values[:, : len(read[0][name])])
         graph.replay()
         return n_steps
 
@@ -190,11 +185,6 @@ class GraphedStep:
         return graph, memory
 
 
-def _is_by_lane(name: str) -> bool:
-    """Whether a step reads one value for each lane."""
-    return not name.startswith(f"{NUMBER}/")
-
-
 def _filled_up(read: State, size: int) -> State:
     """What a bucket of this size reads where its lanes (A, ...) read this."""
-    return {name: filled_up(value, size) if _is_by_lane(name) else value for name, value in read.items()}
+    return {name: filled_up(value, size) for name, value in read.items()}

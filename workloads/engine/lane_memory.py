@@ -3,15 +3,11 @@
 Axes: A lane of the pack, L lane of a bucket: the first A are the pack's, the others copies whose results nobody reads.
 """
 
-from collections.abc import Iterator
-from dataclasses import fields
-
-import torch
 from torch import Tensor
 
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.layout import ROWS
-from attnsweep.workloads.engine.optimizers import Settings, State
+from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.width import filled_up
 
 
@@ -22,16 +18,17 @@ class Bucket:
         size: L.
         rows: (L, n), their parameters.
         buffers: (L, ...).
-        optimizer: Their update rule, whose tensors are (L, ...).
+        rule: Their update rule.
+        state, constants: As `FirstOrder` has them, (L, ...).
     """
 
     def __init__(self, size: int, optimizer: FirstOrder, rows: Tensor, buffers: State) -> None:
         self.size = size
         self.rows = filled_up(rows, size)
         self.buffers = {name: filled_up(value, size) for name, value in buffers.items()}
-        state = {name: filled_up(value, size) for name, value in _state_of(optimizer, rows).items()}
-        lane_L = filled_up(torch.arange(len(rows), device=rows.device), size)
-        self.optimizer = optimizer.on(optimizer.settings.select(lane_L), state)
+        self.rule = optimizer.rule
+        self.state = {name: filled_up(value, size) for name, value in optimizer.state_of({ROWS: rows}).items()}
+        self.constants = {name: filled_up(value, size) for name, value in optimizer.constants.items()}
 
     def has(self, rows: Tensor) -> bool:
         """Whether `rows` (A, n) are the bucket's own memory."""
@@ -39,17 +36,16 @@ class Bucket:
 
     def load(self, optimizer: FirstOrder, rows: Tensor, buffers: State) -> None:
         """Copies the state of lanes (A, ...) into the bucket."""
-        pairs = [(self.rows, rows), *((self.buffers[name], value) for name, value in buffers.items())]
-        pairs += zip(_settings(self.optimizer.settings), _settings(optimizer.settings), strict=True)
-        own = _state_of(self.optimizer, self.rows)
-        pairs += [(own[name], value) for name, value in _state_of(optimizer, rows).items()]
-        for into, values in pairs:
-            into[: len(rows)].copy_(values)
+        self.rows[: len(rows)].copy_(rows)
+        of_lanes = buffers, optimizer.state_of({ROWS: rows}), optimizer.constants
+        for own, values in zip((self.buffers, self.state, self.constants), of_lanes, strict=True):
+            for name, value in values.items():
+                own[name][: len(rows)].copy_(value)
 
     def lend(self, optimizer: FirstOrder, rows: Tensor) -> None:
         """Makes the pack's `rows` (A, n) and its optimizer's state the bucket's own memory: steps need no copies."""
         n_lanes = len(rows)
-        state = {name: value[:n_lanes] for name, value in _state_of(self.optimizer, self.rows).items()}
+        state = {name: value[:n_lanes] for name, value in self.state.items()}
         optimizer.load_state_dict(state | {"n_updates": optimizer.state_dict()["n_updates"]})
         rows.set_(self.rows[:n_lanes])  # type: ignore[call-overload]
 
@@ -68,18 +64,6 @@ class LaneMemory:
         elif bucket.has(rows):
             return bucket
         else:
-            # An operation that the lanes left no longer need, such as clipping, stays: it changes none of their bits.
             bucket.load(optimizer, rows, buffers)
         bucket.lend(optimizer, rows)
         return bucket
-
-
-def _state_of(optimizer: FirstOrder, rows: Tensor) -> State:
-    """What steps change besides `rows`, (L, ...) by name."""
-    optimizer.moments_of({ROWS: rows})
-    return {name: value for name, value in optimizer.state_dict().items() if name != "n_updates"}
-
-
-def _settings(settings: Settings) -> Iterator[Tensor]:
-    values = (getattr(settings, field.name) for field in fields(settings))
-    return (value for value in values if isinstance(value, Tensor))

@@ -17,6 +17,7 @@ from torch import Tensor
 from attnsweep.workloads.engine.block_step import StepGraph
 from attnsweep.workloads.engine.blocks import Problem, StepProgram, StepPrograms, shapes_of
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
+from attnsweep.workloads.engine.chosen_optimizer import optimizer_of
 from attnsweep.workloads.engine.conserved import ConservedQuantities
 from attnsweep.workloads.engine.constants import digest_of
 from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes, P, Training, Workload
@@ -34,7 +35,6 @@ from attnsweep.workloads.engine.record import Record
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.engine.starting_state import starting_state
 from attnsweep.workloads.engine.traces import NoRuleError, count_numbers
-from attnsweep.workloads.engine.update_rules import optimizer_of
 from attnsweep.workloads.engine.width import filled_up
 
 Array = TypeVar("Array", Tensor, NDArray[Any])

@@ -6,14 +6,14 @@ from torch import Tensor
 from attnsweep.workloads.engine import programs
 from attnsweep.workloads.engine.blocks import BlockProgram, Problem, TracedStep
 from attnsweep.workloads.engine.constants import digest_of
-from attnsweep.workloads.engine.first_order import FirstOrder, Sgd
+from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.gradients import GradientProgram, adding
 from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.optimizers import Settings, State
 from attnsweep.workloads.engine.traces import NoRuleError
-from attnsweep.workloads.engine.update_rules import UPDATE_RULES
 from attnsweep.workloads.gradients.subject import Subject
+from attnsweep.workloads.update_rules import UPDATE_RULES
 
 _RATE = 2.0**40
 """The learning rate of a step that is taken to read its gradient: a power of 2, so that division by it is exact, and so
@@ -52,10 +52,11 @@ def block_gradients(subject: Subject, *, compiled: bool) -> State:
 
 def _of_step(subject: Subject, problem: Problem, *, compiled: bool) -> Tensor:
     """(L, n) read from one step of gradient descent."""
-    if not issubclass(UPDATE_RULES[subject.lanes.shared.optimizer], FirstOrder):
+    if subject.lanes.shared.optimizer not in UPDATE_RULES:
         raise NoRuleError("its optimizer searches along lines")
     before = problem.layout.rows(subject.weights)
-    after, optimizer = before.clone(), Sgd(_descent(before.shape[0]))
+    rate_L = torch.full((len(before),), _RATE, dtype=torch.float64)
+    after, optimizer = before.clone(), FirstOrder(UPDATE_RULES["sgd"], Settings.plain(rate_L, n_steps=1))
     traced = TracedStep.of(problem, optimizer, after, subject.buffers, subject.batch)
     given = traced.step, traced.examples
     run = programs.loaded(programs.compiled(*given)) if compiled else programs.interpreted(*given)
@@ -72,16 +73,3 @@ def _of_gradient(subject: Subject, problem: Problem, *, compiled: bool) -> Tenso
     examples = GradientProgram.examples(graph, *given)
     run = programs.loaded(programs.compiled_gradient(graph, examples)) if compiled else lambda inputs: add(*inputs)
     return GradientProgram(graph.parts, run).descent(*given, None)[1]
-
-
-def _descent(n_lanes: int) -> Settings:
-    nothing = torch.zeros(n_lanes, dtype=torch.float64)
-    return Settings(
-        learning_rate=nothing + _RATE,
-        momentum=nothing,
-        weight_decay=nothing,
-        warmup_steps=nothing,
-        gradient_clip_norm=nothing + torch.nan,
-        learning_rate_schedule="constant",
-        n_steps=1,
-    )
