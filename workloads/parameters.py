@@ -13,7 +13,10 @@ from types import MappingProxyType, NoneType
 from typing import Any, ClassVar, Self
 
 from attnsweep.workloads.declaration import KINDS as KINDS
-from attnsweep.workloads.declaration import Parameter, Value, parameter, retired_parameter
+from attnsweep.workloads.declaration import Parameter as Parameter
+from attnsweep.workloads.declaration import Value as Value
+from attnsweep.workloads.declaration import parameter as parameter
+from attnsweep.workloads.declaration import retired_parameter
 from attnsweep.workloads.errors import SpecError, UserError, did_you_mean, in_words
 from attnsweep.workloads.update_rules import Hyperparameters
 

@@ -80,7 +80,9 @@ def _with_decay_added(theta: "Tensor", gradient: "Tensor", rates: Tensors) -> "T
 
 def _adam_step(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) -> None:
     first, second = slots["first"], slots["second"]
-    _move_average(first, gradient, rates["weight_1"])
+    weight = rates["weight_1"]
+    # In bfloat16 the difference is not rounded. `lerp_` has the same bits, but compiled it decides for each number.
+    first.addcmul_(weight, gradient.to(weight.dtype) - first)
     second.mul_(rates["beta_2"]).addcmul_(gradient * rates["weight_2"], gradient)
     root = second.sqrt().div_(rates["correction_2_root"]).add_(rates["adam_eps"])
     theta.sub_((first / root).mul_(rates["learning_rate"] / rates["correction_1"]))
@@ -92,13 +94,6 @@ def _adam_weights(*, beta_1: float, beta_2: float) -> dict[str, float]:
 
 def _adam_corrections(t: int, *, beta_1: float, beta_2: float) -> dict[str, float]:
     return {"correction_1": 1 - beta_1**t, "correction_2_root": (1 - beta_2**t) ** 0.5}
-
-
-def _move_average(average: "Tensor", value: "Tensor", weight: "Tensor") -> None:
-    if average.dtype == weight.dtype:
-        average.lerp_(value, weight)
-    else:  # In bfloat16: computed in float32, and rounded once.
-        average.copy_(average.to(weight.dtype).lerp_(value.to(weight.dtype), weight))
 
 
 _ADAM: dict[str, Any] = {

@@ -6,6 +6,7 @@ Axes: the tensors that an optimizer sees have the leading lane axis, here of len
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, fx, nn
 from torch.func import grad_and_value
 
@@ -59,7 +60,7 @@ def step_inputs(layout: Layout, rows: Tensor, buffers: State, state: State, cons
         layout: Of their rows.
         rows: (L, n), their parameters.
         buffers: (L, ...).
-        state, constants: As `FirstOrder` has them, for `ROWS`.
+        state, constants: As `FirstOrder` has them, for `ROWS`; without what a program knows.
     """
     averages = {name: value for name, value in state.items() if name.endswith(f"/{ROWS}")}
     of_parameters = [prefixed(name.removesuffix(f"/{ROWS}"), layout.views(each)) for name, each in averages.items()]
@@ -105,7 +106,10 @@ def step_graph(
         gradients, loss = grad_and_value(lambda at: loss_of(at, buffers, own_batch))(own)
         state = {name: value.clone() for name, value in under(OPTIMIZER, found).items()}
         of_lanes = loss.view(1), {name: value.unsqueeze(0) for name, value in gradients.items()}
-        take_step(optimizer.rule, parameters, state, of_lanes, under(CONSTANT, found) | under(RATE, found))
+        rates = under(RATE, found)
+        like = rates["learning_rate"]
+        usual = {name: torch.full_like(like, value) for name, value in optimizer.usual.items()}
+        take_step(optimizer.rule, parameters, state, of_lanes, usual | under(CONSTANT, found) | rates)
         after = prefixed(PARAMETER, parameters) | prefixed(OPTIMIZER, state)
         return [after[name] for name in updated]
 

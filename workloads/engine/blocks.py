@@ -211,7 +211,8 @@ class BlockProgram:
 
 
 def _inputs(optimizer: FirstOrder, layout: Layout, rows: Tensor, buffers: State) -> State:
-    return step_inputs(layout, rows, buffers, optimizer.state_of({ROWS: rows}), optimizer.constants)
+    constants = {name: value for name, value in optimizer.constants.items() if name not in optimizer.usual}
+    return step_inputs(layout, rows, buffers, optimizer.state_of({ROWS: rows}), constants)
 
 
 def shapes_of(batch: Batch) -> Hashable:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from attnsweep.workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
-from attnsweep.workloads.update_rules import UpdateRule
+from attnsweep.workloads.update_rules import Hyperparameters, UpdateRule
 
 STEPS_AHEAD = 64
 """Steps whose rates are computed before the first of them is taken."""
@@ -25,6 +25,7 @@ class FirstOrder(Optimizer):
     Attributes:
         rule: The update rule.
         constants: The rates that stay the same at all steps, (L, 1) by name: of the hyperparameters that a lane uses.
+        usual: Those of them that are at their defaults in all lanes: compiled into a program, where reading them costs.
         n_updates: The updates taken so far.
     """
 
@@ -37,6 +38,7 @@ class FirstOrder(Optimizer):
         clips = [] if settings.values[_CLIP].isnan().all() else [_CLIP]
         self.constants = {name: settings.column(name) for name in (*rule.reads, *clips) if name not in unused}
         self.constants |= self._rule_constants()
+        self.usual = self._usual()
         self._slots = [name for name, served in rule.slots.items() if served not in unused]
         self._has_cosine = bool(settings.values["cosine_from"].isfinite().any())
         self._is_scheduled = self._has_cosine or bool(settings.values["warmup_steps"].any())
@@ -121,6 +123,16 @@ class FirstOrder(Optimizer):
         return {
             name: torch.tensor([[lane[name]] for lane in of_lanes], dtype=like.dtype).to(like.device) for name in names
         }
+
+    def _usual(self) -> dict[str, float]:
+        rule, defaults = self.rule, vars(Hyperparameters())
+        read = {name: defaults[name] for name in (*rule.reads, *rule.computed_from)}
+        usual: dict[str, float] = {
+            name: value for name, value in read.items() if self.settings.values[name].eq(value).all()
+        }
+        if all(name in usual for name in rule.computed_from):
+            usual |= rule.constants(**{name: usual[name] for name in rule.computed_from})
+        return {name: value for name, value in usual.items() if name in self.constants}
 
     def _of_lanes(self, of_kinds: Sequence[Sequence[float]]) -> Tensor:
         """(S, L, 1) numbers, from those of each kind of lane at each step."""

@@ -88,7 +88,7 @@ class Graphs:
         """The merged step of a shape, compiled once for all its packs; `None` if PyTorch's own kernels take it."""
         if self._compiler is None:
             return None
-        shape = (problem.shape, tuple(optimizer.constants), shapes_of(batch))
+        shape = (problem.shape, tuple(optimizer.constants), tuple(optimizer.usual), shapes_of(batch))
         if shape not in self._merged:
             try:
                 step = problem.step_graph(optimizer, rows, buffers, batch)

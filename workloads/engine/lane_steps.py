@@ -121,7 +121,8 @@ class MergedStep:
             own[name].copy_(self._state[name].squeeze(0).movedim(-1, 0))
 
     def _state_of(self, bucket: Bucket) -> State:
-        return step_inputs(self._layout, bucket.rows, bucket.buffers, bucket.state, bucket.constants)
+        read = step_inputs(self._layout, bucket.rows, bucket.buffers, bucket.state, bucket.constants)
+        return {name: value for name, value in read.items() if name in self._programs.step.inputs}
 
 
 def _lanes_last(name: str, value: Tensor) -> Tensor:

@@ -82,7 +82,7 @@ class Programs:
         Raises:
             NoCompilerError: If this machine cannot compile it.
         """
-        shape = (problem.shape, tuple(optimizer.constants), shapes_of(batch))
+        shape = (problem.shape, tuple(optimizer.constants), tuple(optimizer.usual), shapes_of(batch))
         if shape not in self._known.steps:
             try:
                 traced = TracedStep.of(problem, optimizer, rows, buffers, batch)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.blocks import StepPrograms
 from attnsweep.workloads.engine.chosen_optimizer import optimizer_named
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.graphs import Graphs
@@ -167,10 +168,14 @@ def test_beta_2_may_differ_in_a_pack(engine: str, dtype: str) -> None:
     values |= {"optimizer": "adam", "learning_rate": 0.03, "dtype": dtype}
     betas = (0.98, 0.999, 0.9)
     trainings = [Training(defaults(CategoryPairs(), **values, beta_2=beta), 5) for beta in betas]
-    programs = {"vmapped": lambda: None, "blocks": Programs, "graphs": lambda: Graphs(RecordedGraph, 3)}[engine]
+    programs: dict[str, Callable[[], StepPrograms | None]] = {
+        "vmapped": lambda: None,
+        "blocks": Programs,
+        "graphs": lambda: Graphs(RecordedGraph, 3),
+    }
 
     def ends(some: list[Training[Any]]) -> Tensor:
-        pack = Pack(CategoryPairs(), some, programs=programs())
+        pack = Pack(CategoryPairs(), some, programs=programs[engine]())
         while not pack.advance(11):
             pass
         return pack._final_rows
