@@ -89,7 +89,7 @@ class Plain(nn.Module):
 def one_training(parameters: TranslationParameters, n_steps: int) -> float:
     """Seconds per step of a plain loop, after three steps to warm up."""
     pack = Pack(Translation(), [Training(parameters, 0)])
-    batches = training_batches(pack._lanes, range(n_steps + 3))
+    batches = training_batches(pack._store.lanes, range(n_steps + 3))
     shape = Translation().build(parameters).translator.shape
     model = Plain(parameters, shape.n_source_words, shape.n_target_words)
     optimizer = torch.optim.Adam(model.parameters(), lr=parameters.learning_rate)

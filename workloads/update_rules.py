@@ -81,8 +81,10 @@ def _with_decay_added(theta: "Tensor", gradient: "Tensor", rates: Tensors) -> "T
 def _adam_step(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) -> None:
     first, second = slots["first"], slots["second"]
     weight = rates["weight_1"]
-    # In bfloat16 the difference is not rounded. `lerp_` has the same bits, but compiled it decides for each number.
-    first.addcmul_(weight, gradient.to(weight.dtype) - first)
+    if first.dtype == weight.dtype:
+        first.lerp_(gradient, weight)
+    else:  # In bfloat16: the difference is computed in float32.
+        first.addcmul_(weight, gradient.to(weight.dtype) - first)
     second.mul_(rates["beta_2"]).addcmul_(gradient * rates["weight_2"], gradient)
     root = second.sqrt().div_(rates["correction_2_root"]).add_(rates["adam_eps"])
     theta.sub_((first / root).mul_(rates["learning_rate"] / rates["correction_1"]))

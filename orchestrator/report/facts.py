@@ -1,8 +1,9 @@
-"""Plain facts of a ledger for its report, in SQL: outcomes with intervals, reference levels, time, failures."""
+"""Plain facts of a ledger for its report, in SQL: outcomes with intervals, measures, levels, time, failures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, TypeAlias
 
 import duckdb
 
@@ -11,11 +12,35 @@ from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
 from attnsweep.orchestrator.ledger.sql import identifier
 from attnsweep.workloads.vocabulary import OUTCOMES
 
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_OF_EVERY_WORKLOAD = ("loss", "eval_loss", "grad_norm", "param_norm")
+_MOST_METRICS = 20
+_MEASURES = f"""
+with own as (select trial, replicate, metric, step, value from curves where metric not in {_OF_EVERY_WORKLOAD}),
+last as (select metric, trial, replicate, arg_max(value, step) as value from own group by all),
+measured as (
+    select 'onset_step' as name, outcome, onset_step as value from trainings where onset_step is not null
+    union all select metric, outcome, value from last join trainings using (trial, replicate)
+)
+select name, outcome, count(*) as n, quantile_cont(value, {[*QUANTILES]}) as quantiles from measured group by all
+"""
 _MOST_PACK_SIZES = 12
 MOST_ERRORS = 20
 """The most kinds of error that a report shows."""
 _MOST_CHARACTERS = 20_000
 """The most characters of one traceback that a report shows."""
+_FAILURES = f"""
+with failed as (
+    select (trial, replicate) as place, trial, replicate, coalesce(error, '') as error,
+        left(list_last(string_split(rtrim(coalesce(error, ''), ' ' || chr(10)), chr(10))), 300) as line
+    from trainings where outcome = 'failed'
+)
+select line, count(*) as n, arg_min(trial, place) as trial, arg_min(replicate, place) as replicate,
+    arg_min(left(error, {_MOST_CHARACTERS}), place) as traceback
+from failed group by line order by n desc, line limit {MOST_ERRORS}
+"""
+Row: TypeAlias = dict[str, Any]
+"""Of a table that the page shows, by the names of the query's columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +89,6 @@ class ReferenceLevel:
 
 
 @dataclass(frozen=True, slots=True)
-class PackCost:
-    """The cost of trainings in packs of one size, or of a range of sizes.
-
-    Attributes:
-        sizes: The size, `64`, or the range of sizes, `33..64`.
-        n_packs, n_trainings: Their total numbers.
-        seconds: Total core-seconds.
-        quartiles: Quartiles of the core-seconds per training.
-        steps_per_second: Optimizer steps of all lanes per core-second; `None` if no time was measured.
-    """
-
-    sizes: str
-    n_packs: int
-    n_trainings: int
-    seconds: float
-    quartiles: tuple[float, float, float]
-    steps_per_second: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Totals:
     """The totals of a sweep's ledger.
 
@@ -102,28 +107,10 @@ class Totals:
     machines: tuple[tuple[str, str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """One kind of error.
-
-    Attributes:
-        line: The last line of the traceback.
-        n: How often it occurs.
-        trial, replicate: The first training with this error.
-        traceback: The traceback of that training.
-    """
-
-    line: str
-    n: int
-    trial: int
-    replicate: int
-    traceback: str
-
-
 def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[OutcomeShare, ...]:
     """The share of each outcome that occurs; trainings of one trial are not taken as independent."""
     rows = connection.execute(
-        "select outcome, trial, count(*), min(replicate), arg_min(training_id, replicate) from trainings"
+        "select outcome, trial, count(*), arg_min(training_id, replicate) from trainings"
         " group by outcome, trial order by trial"
     ).fetchall()
     details: dict[str, dict[str, int]] = {}
@@ -134,7 +121,7 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tupl
     sizes: dict[int, int] = {}
     counts: dict[str, dict[int, int]] = {}
     examples: dict[str, str] = {}
-    for outcome, trial, n, _, training_id in rows:
+    for outcome, trial, n, training_id in rows:
         sizes[trial] = sizes.get(trial, 0) + n
         counts.setdefault(outcome, {})[trial] = n
         examples.setdefault(outcome, training_id)
@@ -148,6 +135,17 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tupl
         )
         for outcome in sorted(counts, key=outcome_order)
     )
+
+
+def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
+    """The onsets, then the first 20 of the workload's own metrics by name; outcomes in the order of every table.
+
+    `onset_step` is the step from which the outcome held. Metrics are those of the last probe.
+    """
+    rows = _rows(connection, _MEASURES)
+    shown = ["onset_step", *sorted({row["name"] for row in rows} - {"onset_step"})[:_MOST_METRICS]]
+    found = [row for row in rows if row["name"] in shown]
+    return sorted(found, key=lambda row: (shown.index(row["name"]), outcome_order(row["outcome"])))
 
 
 def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[CertificateShare, ...]:
@@ -177,28 +175,19 @@ def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLe
     return tuple(sorted(found, key=lambda level: (level.name != "solved", -level.median)))
 
 
-def pack_costs(connection: duckdb.DuckDBPyConnection) -> tuple[PackCost, ...]:
+def pack_costs(connection: duckdb.DuckDBPyConnection) -> list[Row]:
     """Core-seconds by pack size, or by doublings of the size if there are more than 12 sizes."""
     ((n_sizes,),) = connection.execute("select count(distinct pack_size) from trainings").fetchall()
     group = "pack_size" if n_sizes <= _MOST_PACK_SIZES else "ceil(log2(greatest(pack_size, 1)))"
-    rows = connection.execute(
+    return _rows(
+        connection,
         f"""
-        select min(pack_size), max(pack_size), count(distinct pack), count(*), coalesce(sum(train_seconds), 0),
-            quantile_cont(train_seconds, [0.25, 0.5, 0.75]), sum(n_steps) filter (train_seconds is not null)
-        from trainings group by {group} order by 1
-        """
-    ).fetchall()
-    return tuple(
-        PackCost(
-            f"{smallest}" if smallest == largest else f"{smallest}..{largest}",
-            n_packs,
-            n_trainings,
-            seconds,
-            tuple(quartiles),
-            n_steps / seconds if seconds else None,
-        )
-        for smallest, largest, n_packs, n_trainings, seconds, quartiles, n_steps in rows
-        if quartiles is not None
+        select min(pack_size) as smallest, max(pack_size) as largest, count(distinct pack) as n_packs,
+            count(*) as n_trainings, sum(train_seconds) as seconds,
+            quantile_cont(train_seconds, [0.25, 0.5, 0.75]) as quartiles,
+            sum(n_steps) filter (train_seconds is not null) / nullif(sum(train_seconds), 0) as steps_per_second
+        from trainings group by {group} having count(train_seconds) > 0 order by smallest
+        """,
     )
 
 
@@ -214,17 +203,10 @@ def totals(connection: duckdb.DuckDBPyConnection) -> Totals:
     return Totals(first, last, n_trials, n_trainings, seconds, tuple(machines))
 
 
-def failures(connection: duckdb.DuckDBPyConnection) -> tuple[Failure, ...]:
-    """Errors by the last line of their traceback, the most frequent first, at most 20."""
-    rows = connection.execute(
-        f"""
-        with failed as (
-            select trial, replicate, coalesce(error, '') as error,
-                left(list_last(string_split(rtrim(coalesce(error, ''), ' ' || chr(10)), chr(10))), 300) as line
-            from trainings where outcome = 'failed'
-        )
-        select line, count(*), min((trial, replicate)), arg_min(left(error, {_MOST_CHARACTERS}), (trial, replicate))
-        from failed group by line order by 2 desc, 1 limit {MOST_ERRORS}
-        """
-    ).fetchall()
-    return tuple(Failure(line, n, trial, replicate, text) for line, n, (trial, replicate), text in rows)
+def failures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
+    """Errors by the last line of their traceback, the most frequent first, at most 20; the first traceback of each."""
+    return _rows(connection, _FAILURES)
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Row]:
+    return list(connection.sql(sql).to_arrow_table().to_pylist())

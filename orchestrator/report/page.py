@@ -19,12 +19,13 @@ from attnsweep.orchestrator.analysis.rates.intervals import share_label
 from attnsweep.orchestrator.analysis.roles.results import step_label
 from attnsweep.orchestrator.garbage import uncollected
 from attnsweep.orchestrator.report.explorer.head_maps import TrainingMaps
-from attnsweep.orchestrator.report.measures import QUANTILES
+from attnsweep.orchestrator.report.explorer.samples import RULE as SAMPLING_RULE
+from attnsweep.orchestrator.report.facts import QUANTILES
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
 from attnsweep.orchestrator.report.portable import without_folders
 from attnsweep.orchestrator.report.script import page_script
-from attnsweep.orchestrator.report.stuck_rows import RULE
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
+from attnsweep.orchestrator.report.why_page import RULE as STUCK_RULE
 from attnsweep.orchestrator.report.why_page import WhyPage
 from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link
 from attnsweep.orchestrator.storage.location import Location, locate
@@ -157,28 +158,15 @@ def _drawn(
     ]
     overview = draw_overview(reports) if several else None
     pictures = [picture for each in shown for picture in each.pictures] + ([overview] if overview else [])
-    return render(shown, overview, renewal), pictures
-
-
-def render(shown: Sequence[Shown], overview: Picture | None, renewal: int | None = None) -> str:
-    """The page's text.
-
-    Args:
-        shown: The sweeps, at least one.
-        overview: A figure that compares the sweeps, if there are several.
-        renewal: As for `make_report`.
-    """
-    return _template().render(
+    page = _template().render(
         script=page_script(live=renewal is not None),
         renewal=renewal,
         shown=shown,
         overview=overview,
-        quantiles=QUANTILES,
-        stuck=STUCK_OUTCOMES,
-        rule=RULE,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=importlib.metadata.version("attnsweep"),
     )
+    return page, pictures
 
 
 @cache
@@ -192,6 +180,12 @@ def _template() -> Template:
         lstrip_blocks=True,
         finalize=_portable,
     )
+    environment.globals |= {
+        "quantiles": QUANTILES,
+        "stuck": STUCK_OUTCOMES,
+        "stuck_rule": STUCK_RULE,
+        "sampling_rule": SAMPLING_RULE,
+    }
     environment.filters |= {
         "clip": clipped,
         "interval": share_label,

@@ -14,12 +14,15 @@ from attnsweep.orchestrator.analysis.figures.style import BLUE
 from attnsweep.orchestrator.analysis.rates.figures import map_gid, stuck_rate_figure
 from attnsweep.orchestrator.analysis.rates.intervals import rate_label
 from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
-from attnsweep.orchestrator.report.figures.cells import cells_figure
-from attnsweep.orchestrator.report.figures.curves import curve_figures
-from attnsweep.orchestrator.report.figures.heads import composition_figure
-from attnsweep.orchestrator.report.figures.shares import outcome_shares_figure, shares_figure
+from attnsweep.orchestrator.report.figures import (
+    cells_figure,
+    composition_figure,
+    curve_figures,
+    outcome_shares_figure,
+    shares_figure,
+)
 from attnsweep.orchestrator.report.images import as_png, as_svg, data_uri, in_both_schemes, inline_svg
-from attnsweep.orchestrator.report.plane import Plane
+from attnsweep.orchestrator.report.regions import Plane
 from attnsweep.orchestrator.report.sweep_report import SweepReport
 
 Section = Literal["stuck", "phase", "by_outcome", "cells", "outcomes", "curves", "composition", "emergence", "sweeps"]

@@ -1,16 +1,26 @@
-"""The page's own script: one text, which the page's policy allows by its hash."""
+"""The page's own script: one text, which the page's policy allows by its hash; and its data as JSON."""
 
 import base64
 import hashlib
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import TypeAlias
 
+import numpy as np
 from markupsafe import Markup
+from numpy.typing import NDArray
 
 _PARTS = ("data", "drawing", "cells", "scatter", "parallel", "curves", "detail", "heads", "tables")
 """`templates/explore_<part>.js`, before `explore.js`, which puts them together."""
 _BEGIN = "begin({});\n"
+JsonColumn: TypeAlias = dict[str, str]
+"""`type`: as NumPy writes it, little-endian; `data`: the bytes in base64."""
+_SMALLEST, _LARGEST = 1e-37, 1e38
+_EXACT = 2**24
+"""Single precision holds every whole number up to this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +49,39 @@ def page_script(*, live: bool = False) -> PageScript:
     text = "\n" + "\n".join([*parts, (folder / "live.js").read_text(encoding="utf-8") if live else _BEGIN])
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return PageScript(Markup(text), Markup(f"sha256-{digest}"))
+
+
+def script_json(data: object) -> Markup:
+    """JSON that cannot end the `script` element in which it stands, nor begin a comment or another one there."""
+    written = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return Markup(written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def counts(values: NDArray[np.int64]) -> JsonColumn:
+    """Numbers from 0 to 2**32 - 1, in the smallest type that holds them."""
+    highest = int(values.max(initial=0))
+    kind = next(kind for kind in ("u1", "u2", "u4") if highest < 256 ** int(kind[1]))
+    return packed(values, kind)
+
+
+def measures(values: NDArray[np.float64]) -> JsonColumn:
+    """Any numbers, NaN for null: in single precision where that keeps six digits of each, else in double."""
+    sizes = np.abs(values[np.isfinite(values) & (values != 0)])
+    whole = bool((np.mod(sizes, 1) == 0).all())
+    fits = not len(sizes) or (sizes.min() > _SMALLEST and sizes.max() < (_EXACT if whole else _LARGEST))
+    return packed(values, "f4" if fits else "f8")
+
+
+def coded(values: Sequence[object], known: Sequence[object]) -> tuple[list[object], NDArray[np.int64]]:
+    """The distinct values, `known` ones first and in that order, and the place of each value among them."""
+    # True == 1 in Python, but not to a reader.
+    keys = [(type(value), value) for value in values]
+    present = dict.fromkeys(keys)
+    first = {(type(value), value): None for value in known if (type(value), value) in present}
+    order = {key: at for at, key in enumerate({**first, **present})}
+    return [value for _, value in order], np.array([order[key] for key in keys], dtype=np.int64)
+
+
+def packed(values: NDArray[np.int64] | NDArray[np.float64], kind: str) -> JsonColumn:
+    """Numbers of one type, such as `u1`: which holds them is for the caller to know."""
+    return {"type": kind, "data": base64.b64encode(values.astype(f"<{kind}").tobytes()).decode()}

@@ -8,18 +8,15 @@ import duckdb
 from attnsweep.orchestrator.analysis.learning_curves import LearningCurve, read_learning_curves
 from attnsweep.orchestrator.analysis.rates.ending import Ending
 from attnsweep.orchestrator.analysis.rates.interaction import Interactions, read_interactions
-from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling
+from attnsweep.orchestrator.analysis.rates.intervals import pooling
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report import facts
-from attnsweep.orchestrator.report.composition import RoleShare, role_composition
 from attnsweep.orchestrator.report.explorer.explorer import Explorer, read_explorer
 from attnsweep.orchestrator.report.explorer.samples import LOT, Sample, read_samples
-from attnsweep.orchestrator.report.measures import Measure, read_measures
-from attnsweep.orchestrator.report.plane import Plane, read_plane
-from attnsweep.orchestrator.report.regions import Regions, read_regions
-from attnsweep.orchestrator.report.role_hazards import RoleHazards, read_role_hazards
-from attnsweep.orchestrator.report.stuck_rows import StuckRow, stuck_rows
+from attnsweep.orchestrator.report.regions import Plane, Regions, read_plane, read_regions
+from attnsweep.orchestrator.report.roles import RoleHazards, RoleShare, read_role_hazards, role_composition
+from attnsweep.orchestrator.report.why_page import StuckRow, stuck_rows
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.replays import earlier_replays
@@ -61,14 +58,14 @@ class SweepReport:
     plane: Plane | None
     interactions: Interactions | None
     outcomes: tuple[facts.OutcomeShare, ...]
-    measures: tuple[Measure, ...]
+    measures: list[facts.Row]
     certificates: tuple[facts.CertificateShare, ...]
     curves: tuple[LearningCurve, ...]
     samples: tuple[Sample, ...]
     levels: tuple[facts.ReferenceLevel, ...]
-    costs: tuple[facts.PackCost, ...]
+    costs: list[facts.Row]
     totals: facts.Totals
-    failures: tuple[facts.Failure, ...]
+    failures: list[facts.Row]
     stuck_rows: tuple[StuckRow, ...]
     composition: tuple[RoleShare, ...]
     role_hazards: tuple[RoleHazards, ...]
@@ -80,11 +77,6 @@ class SweepReport:
         """How many of the trainings have a curve of their own in the figures, and which: a sentence."""
         n = sum(each.is_by_lot and bool(each.curve) for each in self.samples)
         return f"They are {n:,} of {self.totals.n_trainings:,}: {LOT}"
-
-    @property
-    def solved(self) -> Rate:
-        """The solved rate over all trials."""
-        return self.results.solved
 
     @property
     def fault(self) -> str | None:
@@ -176,7 +168,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             plane=plane,
             interactions=_interactions(connection, directory.spec, regions),
             outcomes=facts.outcome_shares(connection, pool),
-            measures=read_measures(connection),
+            measures=facts.measures(connection),
             certificates=facts.certificate_shares(connection, pool),
             curves=read_learning_curves(connection),
             samples=explorer.samples if explorer else read_samples(connection, (), heads=False),

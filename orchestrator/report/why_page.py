@@ -1,14 +1,55 @@
-"""One page about why a training stands where it ended, as data: the terminal prints it, and the report shows it."""
+"""Why trainings are stuck: a few that stand for the others, and one page about each, as data."""
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
-_MOST_CELLS = 40
-"""Of a map, along each side; larger maps are averaged."""
+import duckdb
+import numpy as np
+
+from attnsweep.orchestrator.report.explorer.head_maps import averaged_map
+from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
+
+_MOST_ROWS = 3
+RULE = (
+    f"Of each kind of stuck trainings (outcome and detail), the {_MOST_ROWS} most frequent first, one training: that"
+    " whose id has the lowest hash."
+)
+_STUCK = """
+select outcome, coalesce(outcome_detail, ''), training_id, trial, replicate
+from trainings where outcome in (select unnest(?)) order by outcome, outcome_detail
+"""
 N_SHADES = 4
 _LEAST_SPAN = 0.1
 """Of a logarithm of the loss, over the height of a curve: a flat curve looks flat."""
+
+
+@dataclass(frozen=True, slots=True)
+class StuckRow:
+    """One training, and how many are stuck as it is."""
+
+    name: str
+    outcome: str
+    detail: str
+    n: int
+
+
+def stuck_rows(connection: duckdb.DuckDBPyConnection) -> tuple[StuckRow, ...]:
+    """The trainings that the rule chooses. The choice does not change while the ledger does not.
+
+    Args:
+        connection: From `Ledger.connect`.
+    """
+    rows = connection.execute(_STUCK, [list(STUCK_OUTCOMES)]).fetchall()
+    kinds = [list(of) for _, of in groupby(rows, key=lambda row: row[:2])]
+    return tuple(_representative(of) for of in sorted(kinds, key=len, reverse=True)[:_MOST_ROWS])
+
+
+def _representative(of_kind: Sequence[tuple[str, str, str, int, int]]) -> StuckRow:
+    outcome, detail, _, trial, replicate = min(of_kind, key=lambda row: hashlib.blake2b(row[2].encode()).digest())
+    return StuckRow(f"{trial}/{replicate}", outcome, detail, len(of_kind))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,16 +134,7 @@ class WhyPage:
 
 def shown_map(title: str, weights: Sequence[Sequence[float]]) -> ShownMap:
     """A map of at most 40 x 40 cells; of weights of both signs, their sizes."""
-    rows = [_averaged([abs(value) for value in row]) for row in weights]
-    columns = [_averaged(list(column)) for column in zip(*rows, strict=True)]
-    top = max((value for column in columns for value in column if math.isfinite(value)), default=0.0) or 1.0
-    cells = tuple(
-        tuple(value / top if math.isfinite(value) else 0.0 for value in row) for row in zip(*columns, strict=True)
-    )
-    return ShownMap(title=title, cells=cells)
-
-
-def _averaged(values: list[float]) -> list[float]:
-    size = math.ceil(len(values) / _MOST_CELLS)
-    groups = [values[first : first + size] for first in range(0, len(values), size)]
-    return [sum(group) / len(group) for group in groups]
+    sizes = averaged_map(np.abs(np.array(weights, dtype=np.float64, ndmin=2)))
+    sizes[~np.isfinite(sizes)] = 0.0
+    cells = sizes / (sizes.max(initial=0.0) or 1.0)
+    return ShownMap(title=title, cells=tuple(map(tuple, cells.tolist())))

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 from torch.func import grad_and_value
 
-from attnsweep.workloads.engine.contract import Batch, Workload
+from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.first_order import FirstOrder, take_step
 from attnsweep.workloads.engine.functional import one_lane
+from attnsweep.workloads.engine.lane_state import LaneState
 from attnsweep.workloads.engine.lanes_last import check_rules
-from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed, under
+from attnsweep.workloads.engine.layout import ROWS, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.traces import multiplications_of, numbers_of, operations_of, traced
+from attnsweep.workloads.engine.traces import NoRuleError, multiplications_of, numbers_of, operations_of, traced
 
 PARAMETER, OPTIMIZER, CONSTANT, BUFFER, RATE, BATCH = "parameter", "optimizer", "constant", "buffer", "rate", "batch"
 """The prefixes of a step's inputs. Rates and batches differ from step to step."""
@@ -53,23 +54,19 @@ class StepGraph:
         return multiplications_of(self.graph)
 
 
-def step_inputs(layout: Layout, rows: Tensor, buffers: State, state: State, constants: State) -> State:
-    """The tensors (L, ...) that all steps of L trainings read, by `<prefix>/<name>`: no copies.
-
-    Args:
-        layout: Of their rows.
-        rows: (L, n), their parameters.
-        buffers: (L, ...).
-        state, constants: As `FirstOrder` has them, for `ROWS`; without what a program knows.
-    """
+def step_inputs(lanes: LaneState) -> State:
+    """The tensors (L, ...) that all steps read, by `<prefix>/<name>`: no copies."""
+    optimizer, views = lanes.stepping, lanes.problem.layout.views
+    state = optimizer.state_of({ROWS: lanes.rows})
     averages = {name: value for name, value in state.items() if name.endswith(f"/{ROWS}")}
-    of_parameters = [prefixed(name.removesuffix(f"/{ROWS}"), layout.views(each)) for name, each in averages.items()]
+    of_parameters = [prefixed(name.removesuffix(f"/{ROWS}"), views(each)) for name, each in averages.items()]
     progress = {name: value for name, value in state.items() if name not in averages}
+    varied = {name: value for name, value in optimizer.constants.items() if name not in optimizer.usual}
     return {
-        **prefixed(PARAMETER, layout.views(rows)),
+        **prefixed(PARAMETER, lanes.parameters),
         **prefixed(OPTIMIZER, {name: value for part in (progress, *of_parameters) for name, value in part.items()}),
-        **prefixed(CONSTANT, constants),
-        **prefixed(BUFFER, buffers),
+        **prefixed(CONSTANT, varied),
+        **prefixed(BUFFER, lanes.buffers),
     }
 
 
@@ -78,25 +75,23 @@ def has_lane_axis(name: str) -> bool:
     return name.startswith((PARAMETER, OPTIMIZER, CONSTANT, RATE))
 
 
-def step_graph(
-    workload: Workload[Any], template: nn.Module, optimizer: FirstOrder, inputs: State, batch: Batch
-) -> StepGraph:
+def step_graph(lanes: LaneState, batch: Batch) -> StepGraph:
     """Traces the step of one training.
 
     Args:
-        workload: The problem.
-        template: Its module.
-        optimizer: Theirs. What it leaves out is left out; its values are not read.
-        inputs: From `step_inputs`, for any number of lanes.
+        lanes: Any number of trainings. What their update rule leaves out is left out; its values are not read.
         batch: The batch (L, ...) of one step.
 
     Raises:
         NoRuleError: If the step cannot be traced, or one of its operations cannot be computed for a block.
     """
-    read = inputs | prefixed(RATE, optimizer.ahead(range(1))[0]) | prefixed(BATCH, batch)
+    if not isinstance(lanes.optimizer, FirstOrder):
+        raise NoRuleError("its optimizer searches along lines, so its steps differ in length")
+    problem, optimizer = lanes.problem, lanes.optimizer
+    read = step_inputs(lanes) | prefixed(RATE, optimizer.ahead(range(1))[0]) | prefixed(BATCH, batch)
     names = tuple(read)
     updated = tuple(name for name in names if name.startswith((PARAMETER, OPTIMIZER)))
-    loss_of = one_lane(template, workload.loss)
+    loss_of = one_lane(problem.template, problem.workload.loss)
 
     def step(*values: Tensor) -> list[Tensor]:
         found = dict(zip(names, values, strict=True))
@@ -107,8 +102,8 @@ def step_graph(
         state = {name: value.clone() for name, value in under(OPTIMIZER, found).items()}
         of_lanes = loss.view(1), {name: value.unsqueeze(0) for name, value in gradients.items()}
         rates = under(RATE, found)
-        like = rates["learning_rate"]
-        usual = {name: torch.full_like(like, value) for name, value in optimizer.usual.items()}
+        of_type: dict[str, Any] = {"dtype": rates["learning_rate"].dtype, "device": rates["learning_rate"].device}
+        usual = {name: torch.full((1, 1), value, **of_type) for name, value in optimizer.usual.items()}
         take_step(optimizer.rule, parameters, state, of_lanes, usual | under(CONSTANT, found) | rates)
         after = prefixed(PARAMETER, parameters) | prefixed(OPTIMIZER, state)
         return [after[name] for name in updated]

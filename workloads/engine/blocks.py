@@ -6,20 +6,20 @@ Axes: A active lane of the pack, N block, W lane of a block (last), S step.
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnsweep.workloads.engine.block_step import BATCH, RATE, StepGraph, has_lane_axis, step_graph, step_inputs
-from attnsweep.workloads.engine.contract import Batch, Workload
+from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.gradients import GradientGraph, GradientProgram, gradient_graph
-from attnsweep.workloads.engine.layout import ROWS, Layout, prefixed
-from attnsweep.workloads.engine.optimizers import Optimizer, State
+from attnsweep.workloads.engine.lane_state import LaneState, shapes_of
+from attnsweep.workloads.engine.layout import prefixed
+from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.programs import Step
 from attnsweep.workloads.engine.traces import NoRuleError
-from attnsweep.workloads.parameters import TrainingParameters
 
 _WIDTH = 64
 """Lanes of a block, if what a step reads then stays in a core's second-level cache."""
@@ -30,85 +30,34 @@ _CACHE_BYTES = 512 * 1024
 _STEPS_AT_ONCE = 64
 """Steps that a block takes before the next block takes them."""
 
+Batches = Callable[[int, int], Sequence[Batch]]
+"""The batches of the steps from one number to before another, or of the first of them."""
 
-@dataclass(frozen=True)
-class Problem:
-    """What the trainings of one shape minimize.
 
-    Attributes:
-        workload: The workload.
-        template: The module of one training.
-        layout: How its parameters are laid out.
-        parameters: Those of a training; only static ones are read.
-        constants: The digest of what the template holds besides parameters and buffers.
+def compiled_graph(lanes: LaneState, batch: Batch) -> StepGraph | GradientGraph:
+    """What the engine of blocks compiles for trainings: their step, or else their loss and its gradient.
+
+    Raises:
+        NoRuleError: If neither can be compiled; it says why.
     """
-
-    workload: Workload[Any]
-    template: nn.Module
-    layout: Layout
-    parameters: TrainingParameters
-    constants: str
-
-    @property
-    def shape(self) -> Hashable:
-        """Equal for two problems whose programs are the same, for batches of one shape."""
-        return self.parameters.static_key(), self.constants
-
-    def gradient_graph(self, rows: Tensor, buffers: State, batch: Batch) -> GradientGraph:
-        """The loss and gradient of trainings like these, (L, ...).
-
-        Raises:
-            NoRuleError: If they cannot be compiled, or would not gain by it.
-        """
-        split = self.workload.split(self.parameters)
-        return gradient_graph(self.workload, self.template, self.layout, split, (rows, buffers, batch))
-
-    def step_graph(self, optimizer: Optimizer, rows: Tensor, buffers: State, batch: Batch) -> StepGraph:
-        """The step of one of these trainings (L, ...), as blocks are computed by it.
-
-        Raises:
-            NoRuleError: If it cannot be computed for a block; it says why.
-        """
-        if not isinstance(optimizer, FirstOrder):
-            raise NoRuleError("its optimizer searches along lines, so its steps differ in length")
-        inputs = _inputs(optimizer, self.layout, rows, buffers)
-        return step_graph(self.workload, self.template, optimizer, inputs, batch)
-
-    def compiled_graph(
-        self, optimizer: Optimizer, rows: Tensor, buffers: State, batch: Batch
-    ) -> StepGraph | GradientGraph:
-        """Their step, or else their loss and its gradient.
-
-        Raises:
-            NoRuleError: If neither can be compiled; it says why.
-        """
+    try:
+        return step_graph(lanes, batch)
+    except NoRuleError as no_step:
         try:
-            return self.step_graph(optimizer, rows, buffers, batch)
-        except NoRuleError as no_step:
-            try:
-                return self.gradient_graph(rows, buffers, batch)
-            except NoRuleError as no_gradient:
-                reasons = dict.fromkeys((str(no_step), str(no_gradient)))
-                raise NoRuleError("; ".join(reasons)) from no_gradient
+            return gradient_graph(lanes, batch)
+        except NoRuleError as no_gradient:
+            reasons = dict.fromkeys((str(no_step), str(no_gradient)))
+            raise NoRuleError("; ".join(reasons)) from no_gradient
 
 
 class StepProgram(Protocol):
     """Something that takes the steps of one shape in the place of the vmapped engine."""
 
-    def advance(
-        self,
-        optimizer: FirstOrder,
-        rows: Tensor,
-        buffers: State,
-        batches: Callable[[int, int], Sequence[Batch]],
-        until: int,
-    ) -> None:
+    def advance(self, lanes: LaneState, batches: Batches, until: int) -> None:
         """Takes all lanes on to step `until`, or to the first whose batch has other shapes than the program's.
 
         Args:
-            optimizer: Its state is updated too.
-            rows: (A, n), updated in place.
-            buffers: (A, ...).
+            lanes: A trainings, updated in place.
             batches: The batches (A, ...) of the steps from one number to before another, or of the first of them.
             until: A later step than the optimizer's.
         """
@@ -117,12 +66,10 @@ class StepProgram(Protocol):
 class StepPrograms(Protocol):
     """The programs of a workload, by shape."""
 
-    def of(
-        self, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch
-    ) -> StepProgram | None:
-        """The program for trainings (L, ...) and a batch like these; `None` if their steps have none."""
+    def of(self, lanes: LaneState, batch: Batch) -> StepProgram | None:
+        """The program for trainings and a batch (L, ...) like these; `None` if their steps have none."""
 
-    def gradient_of(self, problem: Problem, rows: Tensor, buffers: State, batch: Batch) -> GradientProgram | None:
+    def gradient_of(self, lanes: LaneState, batch: Batch) -> GradientProgram | None:
         """The program of their loss and its gradient, where steps have none; `None` if it is vmapped."""
 
 
@@ -156,17 +103,16 @@ class TracedStep:
     blocking: Blocking
 
     @classmethod
-    def of(cls, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch) -> Self:
-        """Traces the step of trainings (L, ...); the batch is of one step.
+    def of(cls, lanes: LaneState, batch: Batch) -> Self:
+        """Traces the step of trainings; the batch (L, ...) is of one step.
 
         Raises:
             NoRuleError: If it cannot be computed for a block.
         """
-        inputs = _inputs(optimizer, problem.layout, rows, buffers)
-        step = step_graph(problem.workload, problem.template, optimizer, inputs, batch)
+        step, inputs = step_graph(lanes, batch), step_inputs(lanes)
         width = _width(inputs, step)
         blocks = _Blocks(inputs, width)
-        examples = [*blocks.of(0), *blocks.of_steps(optimizer, range(1), [batch])[0][0]]
+        examples = [*blocks.of(0), *blocks.of_steps(lanes.stepping, range(1), [batch])[0][0]]
         return cls(step, examples, Blocking(width, step.updated, shapes_of(batch)))
 
 
@@ -174,24 +120,16 @@ class BlockProgram:
     """The compiled step of one shape.
 
     Args:
-        layout: Of the rows.
         blocking: How the program reads trainings.
         run: Takes a step of one block.
     """
 
-    def __init__(self, layout: Layout, blocking: Blocking, run: Step) -> None:
-        self._layout, self._blocking, self._run = layout, blocking, run
+    def __init__(self, blocking: Blocking, run: Step) -> None:
+        self._blocking, self._run = blocking, run
 
-    def advance(
-        self,
-        optimizer: FirstOrder,
-        rows: Tensor,
-        buffers: State,
-        batches: Callable[[int, int], Sequence[Batch]],
-        until: int,
-    ) -> None:
+    def advance(self, lanes: LaneState, batches: Batches, until: int) -> None:
         """See `StepProgram`."""
-        inputs = _inputs(optimizer, self._layout, rows, buffers)
+        optimizer, inputs = lanes.stepping, step_inputs(lanes)
         blocks = _Blocks(inputs, self._blocking.width)
         while optimizer.n_updates < until:
             start = optimizer.n_updates
@@ -208,16 +146,6 @@ class BlockProgram:
             optimizer.n_updates += len(steps)
         for name in self._blocking.updated:
             inputs[name].copy_(blocks.lanes_of(name))
-
-
-def _inputs(optimizer: FirstOrder, layout: Layout, rows: Tensor, buffers: State) -> State:
-    constants = {name: value for name, value in optimizer.constants.items() if name not in optimizer.usual}
-    return step_inputs(layout, rows, buffers, optimizer.state_of({ROWS: rows}), constants)
-
-
-def shapes_of(batch: Batch) -> Hashable:
-    """What a program is compiled for: a batch (L, ...) may have other shapes at another step."""
-    return tuple((name, value.shape[1:], value.dtype) for name, value in batch.items())
 
 
 class _Blocks:
@@ -246,10 +174,8 @@ class _Blocks:
 
     def of_steps(self, optimizer: FirstOrder, steps: range, batches: Sequence[Batch]) -> list[list[list[Tensor]]]:
         """The inputs (..., W) that differ from step to step: by block, by step, in their order."""
-        rates = {
-            "learning_rate": optimizer.learning_rate(torch.tensor(steps).view(-1, 1, 1)),
-            **optimizer.corrections(steps),
-        }
+        rate_SL1 = optimizer.learning_rate(torch.tensor(steps).view(-1, 1, 1))
+        rates = {"learning_rate": rate_SL1, **optimizer.corrections(steps)}
         batch = {name: torch.stack([batch[name] for batch in batches]) for name in batches[0]}
         read = prefixed(RATE, rates) | prefixed(BATCH, batch)
         read_SNxW = [self._blocked(name, value, 1) for name, value in read.items()]

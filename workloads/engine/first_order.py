@@ -104,6 +104,11 @@ class FirstOrder(Optimizer):
         self.constants = {name: values[lanes] for name, values in self.constants.items()}
         self._note_kinds()
 
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """What an update reads, and what of it is usual: two rules of a name with equal ones have one program."""
+        return (*self.constants, "", *self.usual)
+
     def _note_kinds(self) -> None:
         """Lanes with the same hyperparameters have the same corrections, which are computed once."""
         names = self.rule.computed_from

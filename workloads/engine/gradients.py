@@ -9,16 +9,16 @@ Axes: K lane to evaluate, A active lane of the pack, N group, W lane of a group,
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 from torch.func import grad_and_value, vmap
 
-from attnsweep.workloads.engine.contract import Batch, Split, Workload
+from attnsweep.workloads.engine.contract import Batch, Split
 from attnsweep.workloads.engine.functional import one_lane
+from attnsweep.workloads.engine.lane_state import LaneState
 from attnsweep.workloads.engine.lanes_last import check_known
-from attnsweep.workloads.engine.layout import Layout, prefixed, under
+from attnsweep.workloads.engine.layout import prefixed, under
 from attnsweep.workloads.engine.lookups import check_no_places
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.repeated_reads import Storing
@@ -75,29 +75,20 @@ class GradientGraph:
         return numbers_of(self.graph) * self.parts.number // _WIDTH
 
 
-def gradient_graph(
-    workload: Workload[Any],
-    template: nn.Module,
-    layout: Layout,
-    split: Split | None,
-    examples: tuple[Tensor, State, Batch],
-) -> GradientGraph:
-    """Traces the loss of a group and its gradient.
+def gradient_graph(lanes: LaneState, batch: Batch) -> GradientGraph:
+    """Traces the loss of a group of trainings like these, and its gradient.
 
     Args:
-        workload: The problem.
-        template: Its module.
-        layout: Of the rows.
-        split: From `Workload.split`.
-        examples: Rows, buffers and batch (A, ...) of any trainings of the shape.
+        lanes: Any number of trainings.
+        batch: The batch (L, ...) of one step.
 
     Raises:
         NoRuleError: If they cannot be traced or compiled, or would not gain by it.
     """
-    rows, buffers, batch = examples
-    read = _read(buffers, batch)
+    problem, read = lanes.problem, _read(lanes.buffers, batch)
+    split, layout = problem.workload.split(problem.parameters), problem.layout
     parts = Parts(split, _n_parts(read, split))
-    names, loss_of = tuple(read), one_lane(template, workload.loss)
+    names, loss_of = tuple(read), one_lane(problem.template, problem.workload.loss)
 
     def descend(rows_Wn: Tensor, *values: Tensor) -> tuple[Tensor, Tensor]:
         found = dict(zip(names, values, strict=True))
@@ -107,7 +98,7 @@ def gradient_graph(
 
     first = torch.zeros(_WIDTH, dtype=torch.int64)
     part = [value[first] for value in _part(read, parts, 0).values()]
-    found = GradientGraph(traced(descend, [rows[first], *part]), names, parts)
+    found = GradientGraph(traced(descend, [lanes.rows[first], *part]), names, parts)
     check_known(found.graph)
     check_no_places(found.graph)
     if found.n_numbers < _FEWEST_NUMBERS:
@@ -149,15 +140,15 @@ class GradientProgram:
         return torch.cat(losses)[:n_lanes], torch.cat(gradients)[:n_lanes]
 
     @staticmethod
-    def examples(graph: GradientGraph, rows: Tensor, buffers: State, batch: Batch) -> list[Tensor]:
+    def examples(graph: GradientGraph, lanes: LaneState, batch: Batch) -> list[Tensor]:
         """Inputs of the program of a graph."""
         first = torch.zeros(_WIDTH, dtype=torch.int64)
-        rows_Wn = rows.detach()[first]
+        rows_Wn = lanes.rows.detach()[first]
         return [
-            rows.new_zeros(_WIDTH),
+            rows_Wn.new_zeros(_WIDTH),
             torch.zeros_like(rows_Wn),
             rows_Wn,
-            *graph.parts.inputs(buffers, batch, first, 0),
+            *graph.parts.inputs(lanes.buffers, batch, first, 0),
         ]
 
 

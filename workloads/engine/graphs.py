@@ -7,18 +7,17 @@ its bucket, S step.
 from collections.abc import Callable, Hashable, Sequence
 from itertools import takewhile
 from typing import Protocol
-from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
 
-from attnsweep.workloads.engine.block_step import BATCH, RATE
-from attnsweep.workloads.engine.blocks import Problem, shapes_of
+from attnsweep.workloads.engine.block_step import BATCH, RATE, step_graph
+from attnsweep.workloads.engine.blocks import Batches
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.engine.first_order import STEPS_AHEAD, FirstOrder
-from attnsweep.workloads.engine.lane_memory import Bucket, LaneMemory
+from attnsweep.workloads.engine.first_order import STEPS_AHEAD
+from attnsweep.workloads.engine.lane_memory import Bucket, bucket_of
+from attnsweep.workloads.engine.lane_state import LaneState, shapes_of
 from attnsweep.workloads.engine.lane_steps import Compiler, LaneStep, MergedPrograms, MergedStep, VmappedStep
-from attnsweep.workloads.engine.layout import Layout, prefixed
+from attnsweep.workloads.engine.layout import prefixed
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.engine.width import filled_up
@@ -70,35 +69,29 @@ class Graphs:
         compiler: Compiler | None = None,
     ) -> None:
         self._new_graph, self._n_steps, self._compiler = new_graph, n_steps, compiler
-        # By the layout, of which each pack has its own: the memory goes with the pack, before the next one is built.
-        self._memories = WeakKeyDictionary[Layout, LaneMemory]()
         self._merged: dict[Hashable, MergedPrograms | None] = {}
 
-    def of(self, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch) -> "GraphedStep":
-        """The step of batches of this shape; the other arguments are those of `Programs.of`."""
-        # The steps of a pack with batches of several shapes change the same state.
-        memory = self._memories.setdefault(problem.layout, LaneMemory())
-        merged = self._merged_of(problem, optimizer, rows, buffers, batch)
-        step: LaneStep = VmappedStep(problem) if merged is None else MergedStep(merged, problem.layout)
-        return GraphedStep(step, batch, memory, self._new_graph, self._n_steps)
+    def of(self, lanes: LaneState, batch: Batch) -> "GraphedStep":
+        """The step of batches of this shape."""
+        merged = self._merged_of(lanes, batch)
+        step: LaneStep = VmappedStep(lanes.problem) if merged is None else MergedStep(merged)
+        return GraphedStep(step, batch, self._new_graph, self._n_steps)
 
-    def _merged_of(
-        self, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch
-    ) -> MergedPrograms | None:
+    def _merged_of(self, lanes: LaneState, batch: Batch) -> MergedPrograms | None:
         """The merged step of a shape, compiled once for all its packs; `None` if PyTorch's own kernels take it."""
         if self._compiler is None:
             return None
-        shape = (problem.shape, tuple(optimizer.constants), tuple(optimizer.usual), shapes_of(batch))
+        shape = (lanes.problem.shape, lanes.stepping.operations, shapes_of(batch))
         if shape not in self._merged:
             try:
-                step = problem.step_graph(optimizer, rows, buffers, batch)
+                step = step_graph(lanes, batch)
             except NoRuleError:
                 self._merged[shape] = None
             else:
                 self._merged[shape] = MergedPrograms(step, self._compiler)
         return self._merged[shape]
 
-    def gradient_of(self, problem: Problem, rows: Tensor, buffers: State, batch: Batch) -> None:
+    def gradient_of(self, lanes: LaneState, batch: Batch) -> None:
         """None: a search's evaluations differ from each other."""
 
 
@@ -108,29 +101,19 @@ class GraphedStep:
     Args:
         step: Takes a step of all lanes.
         batch: (A, ...), of the shape.
-        memory: The pack's.
         new_graph, n_steps: As `Graphs` takes them.
     """
 
-    def __init__(
-        self, step: LaneStep, batch: Batch, memory: LaneMemory, new_graph: Callable[[], Graph], n_steps: int
-    ) -> None:
+    def __init__(self, step: LaneStep, batch: Batch, new_graph: Callable[[], Graph], n_steps: int) -> None:
         self._step, self._shapes = step, shapes_of(batch)
-        self._memory, self._new_graph, self._n_steps = memory, new_graph, n_steps
+        self._new_graph, self._n_steps = new_graph, n_steps
         self._bucket: Bucket | None = None
         self._captured: dict[int, tuple[Graph, State]] = {}
         self._cannot_capture = False
 
-    def advance(
-        self,
-        optimizer: FirstOrder,
-        rows: Tensor,
-        buffers: State,
-        batches: Callable[[int, int], Sequence[Batch]],
-        until: int,
-    ) -> None:
+    def advance(self, lanes: LaneState, batches: Batches, until: int) -> None:
         """Takes all lanes on to step `until`; as `BlockProgram.advance`."""
-        bucket = self._memory.bucket_of(optimizer, rows, buffers)
+        optimizer, bucket = lanes.stepping, bucket_of(lanes)
         self._step.load(bucket)
         while optimizer.n_updates < until:
             start = optimizer.n_updates

@@ -3,67 +3,72 @@
 Axes: A lane of the pack, L lane of a bucket: the first A are the pack's, the others copies whose results nobody reads.
 """
 
-from torch import Tensor
+from copy import copy
 
-from attnsweep.workloads.engine.first_order import FirstOrder
+import torch
+
+from attnsweep.workloads.engine.lane_state import LaneState
 from attnsweep.workloads.engine.layout import ROWS
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.width import filled_up
 
 
-class Bucket:
+class Bucket(LaneState):
     """The state of at most so many lanes.
+
+    Args:
+        lanes: Those that it begins with.
 
     Attributes:
         size: L.
-        rows: (L, n), their parameters.
-        buffers: (L, ...).
-        rule: Their update rule.
-        state, constants: As `FirstOrder` has them, (L, ...).
     """
 
-    def __init__(self, size: int, optimizer: FirstOrder, rows: Tensor, buffers: State) -> None:
-        self.size = size
-        self.rows = filled_up(rows, size)
-        self.buffers = {name: filled_up(value, size) for name, value in buffers.items()}
-        self.rule = optimizer.rule
-        self.state = {name: filled_up(value, size) for name, value in optimizer.state_of({ROWS: rows}).items()}
-        self.constants = {name: filled_up(value, size) for name, value in optimizer.constants.items()}
+    def __init__(self, lanes: LaneState) -> None:
+        self.size = size = len(lanes.rows)
+        optimizer = copy(lanes.stepping)
+        state = {name: filled_up(value, size) for name, value in _state_of(lanes).items()}
+        optimizer.load_state_dict(state | {"n_updates": torch.tensor(optimizer.n_updates)})
+        optimizer.constants = {name: filled_up(value, size) for name, value in optimizer.constants.items()}
+        super().__init__(
+            problem=lanes.problem,
+            optimizer=optimizer,
+            rows=filled_up(lanes.rows, size),
+            buffers={name: filled_up(value, size) for name, value in lanes.buffers.items()},
+        )
 
-    def has(self, rows: Tensor) -> bool:
-        """Whether `rows` (A, n) are the bucket's own memory."""
-        return rows.is_set_to(self.rows[: len(rows)])
+    def has(self, lanes: LaneState) -> bool:
+        """Whether the rows of these lanes are the bucket's own memory."""
+        return lanes.rows.is_set_to(self.rows[: len(lanes.rows)])
 
-    def load(self, optimizer: FirstOrder, rows: Tensor, buffers: State) -> None:
+    def load(self, lanes: LaneState) -> None:
         """Copies the state of lanes (A, ...) into the bucket."""
-        self.rows[: len(rows)].copy_(rows)
-        of_lanes = buffers, optimizer.state_of({ROWS: rows}), optimizer.constants
-        for own, values in zip((self.buffers, self.state, self.constants), of_lanes, strict=True):
+        self.rows[: len(lanes.rows)].copy_(lanes.rows)
+        own, others = ((of.buffers, of.stepping.constants, _state_of(of)) for of in (self, lanes))
+        for into, values in zip(own, others, strict=True):
             for name, value in values.items():
-                own[name][: len(rows)].copy_(value)
+                into[name][: len(value)].copy_(value)
 
-    def lend(self, optimizer: FirstOrder, rows: Tensor) -> None:
-        """Makes the pack's `rows` (A, n) and its optimizer's state the bucket's own memory: steps need no copies."""
-        n_lanes = len(rows)
-        state = {name: value[:n_lanes] for name, value in self.state.items()}
+    def lend(self, lanes: LaneState) -> None:
+        """Makes the rows of these lanes and their optimizer's state the bucket's own memory: steps need no copies."""
+        n_lanes, optimizer = len(lanes.rows), lanes.optimizer
+        state = {name: value[:n_lanes] for name, value in _state_of(self).items()}
         optimizer.load_state_dict(state | {"n_updates": optimizer.state_dict()["n_updates"]})
-        rows.set_(self.rows[:n_lanes])  # type: ignore[call-overload]
+        lanes.rows = self.rows[:n_lanes]
 
 
-class LaneMemory:
-    """The bucket of a pack, whose lanes only leave. It stays as large as the pack was."""
-
-    def __init__(self) -> None:
-        self._bucket: Bucket | None = None
-
-    def bucket_of(self, optimizer: FirstOrder, rows: Tensor, buffers: State) -> Bucket:
-        """The bucket that lanes (A, ...) are in, after they have been moved there if they were elsewhere."""
-        bucket = self._bucket
-        if bucket is None:
-            bucket = self._bucket = Bucket(len(rows), optimizer, rows, buffers)
-        elif bucket.has(rows):
-            return bucket
-        else:
-            bucket.load(optimizer, rows, buffers)
-        bucket.lend(optimizer, rows)
+def bucket_of(lanes: LaneState) -> Bucket:
+    """The bucket of a pack, as large as the pack was at first. Its lanes (A, ...) live there, and only leave."""
+    bucket = lanes.resident
+    if not isinstance(bucket, Bucket):
+        bucket = lanes.resident = Bucket(lanes)
+    elif bucket.has(lanes):
         return bucket
+    else:
+        bucket.load(lanes)
+    bucket.lend(lanes)
+    return bucket
+
+
+def _state_of(lanes: LaneState) -> State:
+    """What steps change besides the rows, (L, ...) by name."""
+    return lanes.stepping.state_of({ROWS: lanes.rows})

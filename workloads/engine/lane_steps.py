@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, fx
 
 from attnsweep.workloads.engine.block_step import BATCH, RATE, StepGraph, has_lane_axis, step_inputs
-from attnsweep.workloads.engine.blocks import Problem
 from attnsweep.workloads.engine.even_rows import even_rows
 from attnsweep.workloads.engine.first_order import take_step
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.lane_memory import Bucket
-from attnsweep.workloads.engine.layout import ROWS, Layout, under
+from attnsweep.workloads.engine.lane_state import Problem
+from attnsweep.workloads.engine.layout import ROWS, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.programs import over_block
 
@@ -58,9 +58,9 @@ class VmappedStep:
             loss_L = self._loss(self._layout.views(leaf), bucket.buffers, under(BATCH, read))
             # Lanes do not mix, so the sum's gradient is each lane's own.
             (gradient,) = torch.autograd.grad(loss_L.sum(), leaf, materialize_grads=True)
-            found = loss_L.detach(), {ROWS: gradient}
-            rates = bucket.constants | under(RATE, read)
-            take_step(bucket.rule, {ROWS: bucket.rows}, bucket.state, found, rates)
+            own, optimizer, found = {ROWS: bucket.rows}, bucket.stepping, (loss_L.detach(), {ROWS: gradient})
+            rates = optimizer.constants | under(RATE, read)
+            take_step(optimizer.rule, own, optimizer.state_of(own), found, rates)
 
     def store(self, bucket: Bucket) -> None:
         """Nothing: see `load`."""
@@ -90,17 +90,16 @@ class MergedStep:
 
     Args:
         programs: Of the shape.
-        layout: Of the rows.
     """
 
-    def __init__(self, programs: MergedPrograms, layout: Layout) -> None:
-        self._programs, self._layout = programs, layout
+    def __init__(self, programs: MergedPrograms) -> None:
+        self._programs = programs
         self._bucket: Bucket | None = None
         self._state: State = {}
 
     def load(self, bucket: Bucket) -> None:
         """See `LaneStep`."""
-        own = self._state_of(bucket)
+        own = step_inputs(bucket)
         if self._bucket is not bucket:
             self._bucket = bucket
             self._state = {name: _lanes_last(name, value).clone() for name, value in own.items()}
@@ -116,13 +115,9 @@ class MergedStep:
 
     def store(self, bucket: Bucket) -> None:
         """See `LaneStep`."""
-        own = self._state_of(bucket)
+        own = step_inputs(bucket)
         for name in self._programs.step.updated:
             own[name].copy_(self._state[name].squeeze(0).movedim(-1, 0))
-
-    def _state_of(self, bucket: Bucket) -> State:
-        read = step_inputs(self._layout, bucket.rows, bucket.buffers, bucket.state, bucket.constants)
-        return {name: value for name, value in read.items() if name in self._programs.step.inputs}
 
 
 def _lanes_last(name: str, value: Tensor) -> Tensor:

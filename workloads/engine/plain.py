@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.engine.construction import built_alone
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
-from attnsweep.workloads.engine.examination import examined
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.precision import measurable
+from attnsweep.workloads.engine.probing import examined
 from attnsweep.workloads.engine.readings import gradients_of, numbers_of
 from attnsweep.workloads.engine.starting_state import starting_state
 from attnsweep.workloads.errors import SpecError

@@ -9,13 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, Self, TypeVar
 
-from torch import Tensor
-
-from attnsweep.workloads.engine.blocks import Blocking, BlockProgram, Problem, TracedStep, shapes_of
+from attnsweep.workloads.engine.blocks import Blocking, BlockProgram, TracedStep
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.engine.first_order import FirstOrder
-from attnsweep.workloads.engine.gradients import GradientProgram, Parts
-from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.gradients import GradientProgram, Parts, gradient_graph
+from attnsweep.workloads.engine.lane_state import LaneState, shapes_of
 from attnsweep.workloads.engine.programs import Step, compiled, compiled_gradient, loaded, loaded_bytes
 from attnsweep.workloads.engine.traces import NoRuleError
 
@@ -71,40 +68,38 @@ class Programs:
         self._steps: dict[Hashable, BlockProgram | None] = {}
         self._gradients: dict[Hashable, GradientProgram | None] = {}
 
-    def of(
-        self, problem: Problem, optimizer: FirstOrder, rows: Tensor, buffers: State, batch: Batch
-    ) -> BlockProgram | None:
+    def of(self, lanes: LaneState, batch: Batch) -> BlockProgram | None:
         """The program of a shape's step, which is compiled at the first call on this machine.
 
         Args:
-            problem, optimizer, rows, buffers, batch: As `TracedStep.of` takes them.
+            lanes, batch: As `TracedStep.of` takes them.
 
         Raises:
             NoCompilerError: If this machine cannot compile it.
         """
-        shape = (problem.shape, tuple(optimizer.constants), tuple(optimizer.usual), shapes_of(batch))
+        shape = (lanes.problem.shape, lanes.stepping.operations, shapes_of(batch))
         if shape not in self._known.steps:
             try:
-                traced = TracedStep.of(problem, optimizer, rows, buffers, batch)
+                traced = TracedStep.of(lanes, batch)
             except NoRuleError:
                 self._known.steps[shape] = None
             else:
                 self._known.steps[shape] = Compiled(traced.blocking, compiled(traced.step, traced.examples))
         if shape not in self._steps:
             found = self._known.steps[shape]
-            self._steps[shape] = None if found is None else BlockProgram(problem.layout, found.reads, found.loaded())
+            self._steps[shape] = None if found is None else BlockProgram(found.reads, found.loaded())
         return self._steps[shape]
 
-    def gradient_of(self, problem: Problem, rows: Tensor, buffers: State, batch: Batch) -> GradientProgram | None:
+    def gradient_of(self, lanes: LaneState, batch: Batch) -> GradientProgram | None:
         """The program of a shape's gradient; see `of`."""
-        shape = (problem.shape, shapes_of(batch))
+        shape = (lanes.problem.shape, shapes_of(batch))
         if shape not in self._known.gradients:
             try:
-                graph = problem.gradient_graph(rows, buffers, batch)
+                graph = gradient_graph(lanes, batch)
             except NoRuleError:
                 self._known.gradients[shape] = None
             else:
-                library = compiled_gradient(graph, GradientProgram.examples(graph, rows, buffers, batch))
+                library = compiled_gradient(graph, GradientProgram.examples(graph, lanes, batch))
                 self._known.gradients[shape] = Compiled(graph.parts, library)
         if shape not in self._gradients:
             found = self._known.gradients[shape]

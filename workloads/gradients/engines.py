@@ -4,11 +4,12 @@ import torch
 from torch import Tensor
 
 from attnsweep.workloads.engine import programs
-from attnsweep.workloads.engine.blocks import BlockProgram, Problem, TracedStep
+from attnsweep.workloads.engine.blocks import BlockProgram, TracedStep
 from attnsweep.workloads.engine.constants import digest_of
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.functional import over_lanes
-from attnsweep.workloads.engine.gradients import GradientProgram, adding
+from attnsweep.workloads.engine.gradients import GradientProgram, adding, gradient_graph
+from attnsweep.workloads.engine.lane_state import LaneState, Problem
 from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.optimizers import Settings, State
 from attnsweep.workloads.engine.traces import NoRuleError
@@ -41,35 +42,33 @@ def block_gradients(subject: Subject, *, compiled: bool) -> State:
     """
     layout = Layout(subject.weights)
     problem = Problem(subject.workload, subject.template, layout, subject.lanes.shared, digest_of(subject.template))
+    rate_L = torch.full((len(subject.lanes.trainings),), _RATE, dtype=torch.float64)
+    sgd = FirstOrder(UPDATE_RULES["sgd"], Settings.plain(rate_L, n_steps=1))
+    lanes = LaneState(problem, sgd, layout.rows(subject.weights), subject.buffers)
     try:
-        return layout.views(_of_step(subject, problem, compiled=compiled))
+        return layout.views(_of_step(subject, lanes, compiled=compiled))
     except NoRuleError as no_step:
         try:
-            return layout.views(_of_gradient(subject, problem, compiled=compiled))
+            return layout.views(_of_gradient(subject, lanes, compiled=compiled))
         except NoRuleError as no_gradient:
             raise NoRuleError(f"{no_step}; {no_gradient}") from no_gradient
 
 
-def _of_step(subject: Subject, problem: Problem, *, compiled: bool) -> Tensor:
+def _of_step(subject: Subject, lanes: LaneState, *, compiled: bool) -> Tensor:
     """(L, n) read from one step of gradient descent."""
     if subject.lanes.shared.optimizer not in UPDATE_RULES:
         raise NoRuleError("its optimizer searches along lines")
-    before = problem.layout.rows(subject.weights)
-    rate_L = torch.full((len(before),), _RATE, dtype=torch.float64)
-    after, optimizer = before.clone(), FirstOrder(UPDATE_RULES["sgd"], Settings.plain(rate_L, n_steps=1))
-    traced = TracedStep.of(problem, optimizer, after, subject.buffers, subject.batch)
+    traced, before = TracedStep.of(lanes, subject.batch), lanes.rows.clone()
     given = traced.step, traced.examples
     run = programs.loaded(programs.compiled(*given)) if compiled else programs.interpreted(*given)
-    program = BlockProgram(problem.layout, traced.blocking, run)
-    program.advance(optimizer, after, subject.buffers, lambda _, __: [subject.batch], 1)
-    return (before - after) / _RATE
+    BlockProgram(traced.blocking, run).advance(lanes, lambda _, __: [subject.batch], 1)
+    return (before - lanes.rows) / _RATE
 
 
-def _of_gradient(subject: Subject, problem: Problem, *, compiled: bool) -> Tensor:
+def _of_gradient(subject: Subject, lanes: LaneState, *, compiled: bool) -> Tensor:
     """(L, n) from the program that optimizers evaluate where steps have none."""
-    given = problem.layout.rows(subject.weights), subject.buffers, subject.batch
-    graph = problem.gradient_graph(*given)
+    graph = gradient_graph(lanes, subject.batch)
     add = adding(graph)
-    examples = GradientProgram.examples(graph, *given)
+    examples = GradientProgram.examples(graph, lanes, subject.batch)
     run = programs.loaded(programs.compiled_gradient(graph, examples)) if compiled else lambda inputs: add(*inputs)
-    return GradientProgram(graph.parts, run).descent(*given, None)[1]
+    return GradientProgram(graph.parts, run).descent(lanes.rows, lanes.buffers, subject.batch, None)[1]

@@ -1,23 +1,43 @@
 """The data of the page's script on one sweep."""
 
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import duckdb
+import numpy as np
 from markupsafe import Markup
+from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.learning_curves import MotionCurve, read_motion_curves
-from attnsweep.orchestrator.report.explorer.extremes import Extremes, find_extremes
+from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram
 from attnsweep.orchestrator.report.explorer.head_maps import TrainingMaps
 from attnsweep.orchestrator.report.explorer.points import LOSS, Points, read_points, text
-from attnsweep.orchestrator.report.explorer.samples import RULE, Sample, read_samples
+from attnsweep.orchestrator.report.explorer.samples import Sample, read_samples
 from attnsweep.orchestrator.report.facts import ReferenceLevel
-from attnsweep.orchestrator.report.plane import Plane
-from attnsweep.orchestrator.report.regions import Regions
+from attnsweep.orchestrator.report.regions import Plane, Regions
+from attnsweep.orchestrator.report.script import script_json
 from attnsweep.search_spaces.sweep import Sweep
+
+_MOST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Extremes:
+    """The first trials in one order.
+
+    Attributes:
+        title: The order in words.
+        measure: What `values` are.
+        trials: Places among all trials.
+        values: The measure of each.
+    """
+
+    title: str
+    measure: str
+    trials: tuple[int, ...]
+    values: tuple[float, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -40,11 +60,6 @@ class Explorer:
     curves: tuple[MotionCurve, ...]
     has_heads: bool
 
-    @property
-    def rule(self) -> str:
-        """Which trainings are shown in full."""
-        return RULE
-
     def as_json(self, place: str, levels: Sequence[ReferenceLevel] = (), maps: Sequence[TrainingMaps] = ()) -> Markup:
         """The data as JSON that may stand in a `script` element.
 
@@ -57,10 +72,7 @@ class Explorer:
         data: dict[str, Any] = self.points.as_json() | {
             "place": place,
             "first_axes": [names.index(name) for name in self.axes],
-            "extremes": [
-                {"title": one.title, "measure": one.measure, "trials": one.trials, "values": one.values}
-                for one in self.extremes
-            ],
+            "extremes": [asdict(each) for each in self.extremes],
             "samples": [each.as_json() for each in self.samples],
             "curves": [_curve_json(each) for each in self.curves],
             "levels": [{"name": text(each.name), "value": each.median} for each in levels],
@@ -75,12 +87,6 @@ def _curve_json(curve: MotionCurve) -> dict[str, Any]:
     # JSON has no infinity: a quartile of trainings that diverged is null.
     quartiles = [[float(f"{each:.5g}") if math.isfinite(each) else None for each in point] for point in points]
     return {"outcome": text(curve.outcome), "motion": curve.motion, "n": curve.n_trainings, "quartiles": quartiles}
-
-
-def script_json(data: object) -> Markup:
-    """JSON that cannot end the `script` element in which it stands, nor begin a comment or another one there."""
-    written = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    return Markup(written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
 def read_explorer(
@@ -99,8 +105,34 @@ def read_explorer(
         return None
     chosen = [axis.parameter for axis in regions.axes] if regions else [points.axes[0].name]
     x, y = [*chosen, LOSS][:2]
-    extremes = find_extremes(points, plane.stuck if plane else None)
+    extremes = _extremes(points, plane.stuck if plane else None)
     trials = points.trials[[at for one in extremes for at in one.trials]].tolist()
     has_heads = connection.execute("select 1 from heads limit 1").fetchone() is not None
     samples = read_samples(connection, trials, heads=has_heads)
     return Explorer(points, (x, y), extremes, samples, read_motion_curves(connection), has_heads)
+
+
+def _extremes(points: Points, diagram: PhaseDiagram | None) -> tuple[Extremes, ...]:
+    """At most five trials of each kind; equal ones in the order of their numbers.
+
+    Args:
+        points: The trials.
+        diagram: The phase diagram of the stuck rate; its model says where the boundary is.
+    """
+    loss = points.axis(LOSS).values
+    found = [
+        _first("lowest median loss", LOSS, loss, loss),
+        _first("highest median loss that is finite", LOSS, -loss, loss),
+    ]
+    if diagram is not None and diagram.surface is not None:
+        places = (points.axis(diagram.x.name).values, points.axis(diagram.y.name).values)
+        share = diagram.surface.at(*places)[0]
+        title = "nearest the boundary: the model's stuck share is nearest 1/2"
+        found.append(_first(title, "stuck share by the model", np.abs(share - 0.5), share))
+    return tuple(each for each in found if each.trials)
+
+
+def _first(title: str, measure: str, by: NDArray[np.float64], values: NDArray[np.float64]) -> Extremes:
+    order = np.argsort(by, kind="stable")[:_MOST]
+    order = order[np.isfinite(by[order])]
+    return Extremes(title, measure, tuple(order.tolist()), tuple(values[order].tolist()))

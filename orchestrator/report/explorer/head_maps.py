@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.report.explorer.columns import signed_bytes, unsigned_bytes
 from attnsweep.orchestrator.report.explorer.points import text
+from attnsweep.orchestrator.report.script import packed
 
 _MOST_CELLS = 40
 """Of a map, along each side; of larger ones, neighbours are averaged."""
@@ -45,18 +45,18 @@ class ShownLayer:
 
     def as_json(self) -> dict[str, Any]:
         """For the page's script. Weights have 8 bits: whole multiples of `unit`, which is the same for all heads."""
-        cells = [_averaged(_averaged(each.weights_QK, 0), 1) for each in self.heads]
+        cells = [averaged_map(each.weights_QK) for each in self.heads]
         top = max((float(np.abs(each).max()) for each in cells), default=0.0) or 1.0
         is_signed = any(bool((each < 0).any()) for each in cells)
         unit = top / (127 if is_signed else 255)
-        pack = signed_bytes if is_signed else unsigned_bytes
+        kind = "i1" if is_signed else "u1"
         return {
             "title": text(self.title),
             "queries": _grouped(self.queries),
             "keys": _grouped(self.keys),
             "unit": float(f"{unit:.9g}"),
             "heads": [
-                {"title": text(head.title), "weights": pack(np.rint(each / unit))}
+                {"title": text(head.title), "weights": packed(np.rint(each / unit), kind)}
                 for head, each in zip(self.heads, cells, strict=True)
             ],
         }
@@ -86,12 +86,13 @@ def _size(n: int) -> int:
     return math.ceil(n / _MOST_CELLS)
 
 
-def _averaged(weights: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    n = weights.shape[axis]
-    firsts = np.arange(0, n, _size(n))
-    counts = np.diff(np.append(firsts, n))
-    sums: NDArray[np.float64] = np.add.reduceat(weights, firsts, axis)
-    return sums / counts[:, None] if axis == 0 else sums / counts
+def averaged_map(weights_QK: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A map of at most 40 x 40 cells: of larger ones, neighbours are averaged."""
+    for axis, n in enumerate(weights_QK.shape):
+        firsts = np.arange(0, n, _size(n))
+        counts = np.diff(np.append(firsts, n))
+        weights_QK = np.add.reduceat(weights_QK, firsts, axis) / (counts if axis else counts[:, None])
+    return weights_QK
 
 
 def _grouped(tokens: Sequence[str]) -> list[str]:

@@ -13,8 +13,8 @@ from attnsweep.orchestrator.analysis.labels import clipped, outcome_order, plain
 from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
 from attnsweep.orchestrator.analysis.rates.groups import is_logarithmic, parameters_of
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
-from attnsweep.orchestrator.report.explorer.columns import coded, counts, measures
 from attnsweep.orchestrator.report.portable import without_folders
+from attnsweep.orchestrator.report.script import coded, counts, measures
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import STUCK_OUTCOMES

@@ -35,7 +35,6 @@ function countsInside(sweep, inside) {
     for (let one = sweep.first[at]; one < sweep.first[at + 1]; one += 1) counts[sweep.outcome[one]] += 1;
   }
   const { n, k } = shareOf(sweep, counts, (outcome) => outcome.stuck);
-  const said = (number) => number.toLocaleString("en");
   return `${said(trials)} of ${said(sweep.trial.length)} trials are in the brushes; of their ${said(n)} trainings that did not fail, ${said(k)} are stuck.`;
 }
 

@@ -36,7 +36,6 @@ function binTrials(view) {
     cell.trials += 1;
     for (let one = sweep.first[at]; one < sweep.first[at + 1]; one += 1) cell.counts[sweep.outcome[one]] += 1;
   }
-  const said = (number) => number.toLocaleString("en");
   for (const cell of cells.values()) {
     const { test } = state.ending;
     const most = sweep.outcomes[cell.counts.indexOf(Math.max(...cell.counts))];

@@ -32,11 +32,8 @@ function scaleLosses(losses, levels) {
   }
   const isLog = low > 0 && Math.log10(high / low) >= LEAST_DECADES;
   const scaled = isLog ? Math.log10 : Number;
-  [low, high] = [scaled(low), scaled(high)];
-  const room = 0.05 * (high - low) || 0.5;
-  [low, high] = [low - room, high + room];
-  const place = (value) => (value <= 0 && isLog ? -1 : (scaled(Math.min(value, MOST_LOSS)) - low) / (high - low));
-  return { place, ticks: (isLog ? logTicks : linearTicks)(low, high).map(([at, label]) => [(at - low) / (high - low), label]) };
+  const scale = scaleNumbers(scaled(low), scaled(high), isLog, 0.05);
+  return { ...scale, place: (value) => (value <= 0 && isLog ? -1 : scale.placeOf(scaled(Math.min(value, MOST_LOSS)))) };
 }
 
 function scaleGroups(groups, levels) {
@@ -66,11 +63,8 @@ function makeCurves(view) {
 
 function makeCurvePlate(view, group, scales, levels) {
   const { sweep, state } = view;
-  const said = (number) => number.toLocaleString("en");
   const title = `${[group.outcome, group.motion].filter(Boolean).join(", ")}: ${said(group.singles.length)} of ${said(group.n)} trainings`;
   const plate = makePlate(CURVES_HIGH, `Learning curves: ${title}`);
-  const tip = make("div", { class: "tip", hidden: "" });
-  plate.element.append(tip);
   const x = (step) => INSET.left + scales.steps.place(step) * (plate.width - INSET.left - INSET.right);
   const y = (loss) => INSET.top + (1 - scales.losses.place(loss)) * (plate.height - INSET.top - INSET.bottom);
   const trialOf = (single) => placeOf(sweep, single.trial);
@@ -90,19 +84,9 @@ function makeCurvePlate(view, group, scales, levels) {
     pen.restore();
   }
 
-  function drawFrame(pen) {
-    const { ink, soft, line } = state.scheme;
+  function drawLevels(pen) {
     const [right, bottom] = [plate.width - INSET.right, plate.height - INSET.bottom];
-    pen.font = "11px system-ui, sans-serif";
-    pen.strokeStyle = line;
-    pen.strokeRect(INSET.left, INSET.top, right - INSET.left, bottom - INSET.top);
-    pen.fillStyle = ink;
-    pen.textAlign = "center";
-    for (const [place, label] of roomyTicks(pen, scales.steps, right - INSET.left)) pen.fillText(label, INSET.left + place * (right - INSET.left), bottom + 14);
-    pen.fillText("optimizer steps", (INSET.left + right) / 2, plate.height - 6);
-    pen.textAlign = "right";
-    for (const [place, label] of stackedTicks(pen, { ticks: scales.losses.ticks }, bottom - INSET.top, INSET.left - 8)) pen.fillText(label, INSET.left - 5, bottom - place * (bottom - INSET.top) + 4);
-    pen.strokeStyle = soft;
+    pen.strokeStyle = state.scheme.soft;
     for (const level of levels) {
       const height = y(level.value);
       if (height < INSET.top || height > bottom) continue;
@@ -121,7 +105,9 @@ function makeCurvePlate(view, group, scales, levels) {
     const pen = plate.clear(plate.below);
     const colour = state.scheme.seen(group.colour ?? state.scheme.soft);
     pen.lineWidth = 1;
-    drawFrame(pen);
+    pen.font = "11px system-ui, sans-serif";
+    drawFrame(pen, plate, INSET, [scales.steps, scales.losses], ["optimizer steps", ""], state.scheme);
+    drawLevels(pen);
     inFrame(pen, () => {
       pen.strokeStyle = colour;
       pen.globalAlpha = 0.45;
@@ -163,8 +149,7 @@ function makeCurvePlate(view, group, scales, levels) {
   }
 
   function nearest(event) {
-    const box = plate.element.getBoundingClientRect();
-    const [left, top] = [event.clientX - box.left, event.clientY - box.top];
+    const [left, top] = plate.placeOf(event);
     let [found, least] = [null, reachOf(event)];
     for (const single of seen()) {
       const height = heightAt(single, left);
@@ -176,14 +161,12 @@ function makeCurvePlate(view, group, scales, levels) {
   plate.element.addEventListener("pointermove", (event) => {
     const single = nearest(event);
     mark(single);
-    tip.hidden = !single;
+    plate.tip.hidden = true;
     if (!single) return;
     const [step, loss] = single.curve[single.curve.length - 1];
-    tip.textContent = `training ${single.trial}/${single.replicate}\n${shown(loss)} at step ${step}`;
-    tip.style.left = `${INSET.left + 4}px`;
-    tip.style.top = `${INSET.top + 4}px`;
+    plate.tell(`training ${single.trial}/${single.replicate}\n${shown(loss)} at step ${step}`, INSET.left, 0);
   });
-  plate.element.addEventListener("pointerleave", () => { tip.hidden = true; mark(null); });
+  plate.element.addEventListener("pointerleave", () => { plate.tip.hidden = true; mark(null); });
   plate.element.addEventListener("click", (event) => {
     const single = nearest(event);
     if (single) view.show(trialOf(single), `${single.trial}/${single.replicate}`);

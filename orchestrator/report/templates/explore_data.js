@@ -75,6 +75,8 @@ function endingsOf(sweep) {
   return endings;
 }
 
+const said = (count) => count.toLocaleString("en");
+
 // A number as people write it, to six digits.
 function shown(value) {
   if (!Number.isFinite(value)) return "-";

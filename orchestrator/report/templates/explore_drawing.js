@@ -36,13 +36,14 @@ function inSlices(owner, n, work, settled) {
   slice();
 }
 
-// Two canvases on top of each other: the drawing, and above it what changes with the pointer.
+// Two canvases on top of each other, the drawing and what changes with the pointer, and above them what the pointer reads.
 function makePlate(height, label) {
   const below = make("canvas", { role: "img", "aria-label": label });
   const above = make("canvas", { "aria-hidden": "true" });
-  const element = make("div", { class: "plate" }, below, above);
+  const tip = make("div", { class: "tip", hidden: "" });
+  const element = make("div", { class: "plate" }, below, above, tip);
   element.style.height = `${height}px`;
-  const plate = { element, below, above, width: 0, height };
+  const plate = { element, below, above, tip, width: 0, height };
   plate.fit = () => {
     const ratio = window.devicePixelRatio || 1;
     plate.width = element.clientWidth;
@@ -56,6 +57,16 @@ function makePlate(height, label) {
     const pen = canvas.getContext("2d");
     pen.clearRect(0, 0, plate.width, height);
     return pen;
+  };
+  plate.placeOf = (event) => {
+    const box = element.getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  };
+  plate.tell = (words, left, top) => {
+    tip.hidden = false;
+    tip.textContent = words;
+    tip.style.left = `${Math.max(4, Math.min(left + 12, plate.width - tip.offsetWidth - 4))}px`;
+    tip.style.top = `${Math.max(4, top - tip.offsetHeight - 10)}px`;
   };
   return plate;
 }
@@ -134,7 +145,16 @@ function linearTicks(low, high) {
   return ticks;
 }
 
-// Where the values of an axis lie, from 0 to 1 (NaN for null), and its ticks as [place, label].
+// From units, logarithms if `isLog`, to places between 0 and 1, and back; its ticks as [place, label].
+function scaleNumbers(lowest, highest, isLog, margin) {
+  const room = margin * (highest - lowest) || 0.5;
+  const [low, high] = [lowest - room, highest + room];
+  const placeOf = (unit) => (unit - low) / (high - low);
+  const ticks = (isLog ? logTicks : linearTicks)(low, high).map(([at, label]) => [placeOf(at), label]);
+  return { placeOf, unitOf: (place) => low + place * (high - low), ticks, band: 0 };
+}
+
+// The scale of an axis, and where its values lie; NaN for null. A choice has a band of the scale.
 function scaleAxis(axis) {
   const n = axis.choices.length;
   if (n) {
@@ -142,37 +162,21 @@ function scaleAxis(axis) {
     return { places: Float32Array.from(axis.values, (value) => (value + 0.5) / n), ticks, band: 1 / n, unitOf: (place) => place * n, placeOf: (unit) => unit / n };
   }
   const scaled = Float64Array.from(axis.values, axis.log ? Math.log10 : Number);
-  let low = Infinity;
-  let high = -Infinity;
+  let [low, high] = [Infinity, -Infinity];
   for (const each of scaled) {
     if (each < low) low = each;
     if (each > high) high = each;
   }
-  if (low === high || low === Infinity) [low, high] = low === Infinity ? [0, 1] : [low - 0.5, low + 0.5];
-  const room = 0.03 * (high - low);
-  low -= room;
-  high += room;
-  const place = (value) => (value - low) / (high - low);
-  const ticks = (axis.log ? logTicks : linearTicks)(low, high).map(([at, label]) => [place(at), label]);
-  return { places: Float32Array.from(scaled, place), ticks, band: 0, unitOf: (at) => low + at * (high - low), placeOf: place };
+  const scale = low > high ? scaleNumbers(0, 1, axis.log, 0) : scaleNumbers(low, high, axis.log, 0.03);
+  return { ...scale, places: Float32Array.from(scaled, scale.placeOf) };
 }
 
-// The label, cut where it is wider than its room.
+// The label, cut in its middle where it is wider than its room: choices often differ at their ends.
 function cutLabel(pen, label, room) {
-  let end = label.length;
   let cut = label;
-  while (end > 0 && pen.measureText(cut).width > room) {
-    end -= 1;
-    cut = `${label.slice(0, end)}…`;
-  }
-  return end > 0 ? cut : "";
-}
-
-// The same, cut in its middle: choices often differ at their ends.
-function cutMiddle(pen, label, room) {
-  let cut = label;
-  for (let kept = label.length - 1; kept > 0 && pen.measureText(cut).width > room; kept -= 1) {
-    cut = `${label.slice(0, Math.floor(kept / 2))}…${label.slice(label.length - Math.ceil(kept / 2))}`;
+  for (let kept = label.length - 1; pen.measureText(cut).width > room; kept -= 1) {
+    if (kept < 1) return "";
+    cut = `${label.slice(0, Math.ceil(kept / 2))}…${label.slice(label.length - Math.floor(kept / 2))}`;
   }
   return cut;
 }
@@ -208,7 +212,27 @@ const LINE = 14; // of text, in pixels
 function stackedTicks(pen, { ticks }, length, room) {
   let every = 1;
   while (ticks.slice(every).some(([place], at) => (place - ticks[at][0]) * length < LINE)) every += 1;
-  return ticks.filter((_, at) => at % every === 0).map(([place, label]) => [place, cutMiddle(pen, label, room)]);
+  return ticks.filter((_, at) => at % every === 0).map(([place, label]) => [place, cutLabel(pen, label, room)]);
+}
+
+// The frame of a plane with the ticks and the names of its two axes; the second name may be empty.
+function drawFrame(pen, plate, margin, [across, up], [name, nameUp], { ink, line }) {
+  const [right, bottom] = [plate.width - margin.right, plate.height - margin.bottom];
+  const [wide, high] = [right - margin.left, bottom - margin.top];
+  pen.strokeStyle = line;
+  pen.fillStyle = ink;
+  pen.strokeRect(margin.left, margin.top, wide, high);
+  pen.textAlign = "center";
+  for (const [place, label] of roomyTicks(pen, across, wide)) pen.fillText(label, margin.left + place * wide, bottom + 15);
+  pen.fillText(name, margin.left + wide / 2, plate.height - 7);
+  pen.textAlign = "right";
+  for (const [place, label] of stackedTicks(pen, up, high, margin.left - (nameUp ? 24 : 8))) pen.fillText(label, margin.left - 5, bottom - place * high + 4);
+  pen.save();
+  pen.translate(11, margin.top + high / 2);
+  pen.rotate(-Math.PI / 2);
+  pen.textAlign = "center";
+  pen.fillText(nameUp, 0, 0);
+  pen.restore();
 }
 
 // The same part of -0.5 to 0.5 for a trial in each drawing: trials with the same two choices do not cover each other.

@@ -117,9 +117,9 @@ function makeParallel(view) {
   }
 
   function placeAt(event) {
-    const box = plate.element.getBoundingClientRect();
-    const place = (plate.height - FOOT - (event.clientY - box.top)) / (plate.height - TOP - FOOT);
-    return { left: event.clientX - box.left, place: Math.min(Math.max(place, 0), 1) };
+    const [left, top] = plate.placeOf(event);
+    const place = (plate.height - FOOT - top) / (plate.height - TOP - FOOT);
+    return { left, place: Math.min(Math.max(place, 0), 1) };
   }
 
   plate.element.addEventListener("pointerdown", (event) => {
@@ -148,6 +148,6 @@ function makeParallel(view) {
   plate.element.addEventListener("pointercancel", release);
 
   const clear = () => { brushes.clear(); applyBrushes(); };
-  const note = every === 1 ? "" : ` Drawn are ${Math.ceil(n / every).toLocaleString("en")} of the lines, one trial in ${every}; brushes and counts take all.`;
+  const note = every === 1 ? "" : ` Drawn are ${said(Math.ceil(n / every))} of the lines, one trial in ${every}; brushes and counts take all.`;
   return { element: make("div", { class: "scroll" }, plate.element), draw, clear, remember, recall, lines, note };
 }

@@ -8,8 +8,6 @@ const reachOf = (event) => (event.pointerType === "touch" ? TOUCH_REACH : REACH)
 function makeScatter(view) {
   const { sweep, state } = view;
   const plate = makePlate(400, "All trials in the plane of two parameters; the table below lists the chosen one");
-  const tip = make("div", { class: "tip", hidden: "" });
-  plate.element.append(tip);
   const points = {};
   const margin = { ...MARGIN };
   let cells = null;
@@ -28,30 +26,6 @@ function makeScatter(view) {
       x[at] = margin.left + (across.places[at] + right) * wide;
       y[at] = margin.top + (1 - up.places[at] - raised) * high;
     }
-  }
-
-  function drawFrame(pen) {
-    const { ink, line } = state.scheme;
-    const [right, bottom] = [plate.width - margin.right, plate.height - margin.bottom];
-    pen.strokeStyle = line;
-    pen.fillStyle = ink;
-    pen.strokeRect(margin.left, margin.top, right - margin.left, bottom - margin.top);
-    drawLanes(pen, right - margin.left, bottom - margin.top);
-    pen.textAlign = "center";
-    for (const [place, label] of roomyTicks(pen, view.scales[state.x], right - margin.left)) {
-      pen.fillText(label, margin.left + place * (right - margin.left), bottom + 16);
-    }
-    pen.fillText(sweep.axes[state.x].name, (margin.left + right) / 2, plate.height - 8);
-    pen.textAlign = "right";
-    for (const [place, label] of stackedTicks(pen, view.scales[state.y], bottom - margin.top, margin.left - 24)) {
-      pen.fillText(label, margin.left - 5, bottom - place * (bottom - margin.top) + 4);
-    }
-    pen.save();
-    pen.translate(11, (margin.top + bottom) / 2);
-    pen.rotate(-Math.PI / 2);
-    pen.textAlign = "center";
-    pen.fillText(sweep.axes[state.y].name, 0, 0);
-    pen.restore();
   }
 
   // Lines between choices: a point belongs to the choice in whose lane it lies.
@@ -76,7 +50,8 @@ function makeScatter(view) {
     margin.left = view.scales[state.y].band ? Math.max(MARGIN.left, Math.min(110, 0.3 * plate.width)) : MARGIN.left;
     margin.right = roomAtEnd(pen, view.scales[state.x], plate.width - margin.left, MARGIN.right);
     placePoints();
-    drawFrame(pen);
+    drawFrame(pen, plate, margin, [view.scales[state.x], view.scales[state.y]], [sweep.axes[state.x].name, sweep.axes[state.y].name], state.scheme);
+    drawLanes(pen, plate.width - margin.left - margin.right, plate.height - margin.top - margin.bottom);
     cells = state.areCells ? binTrials(view) : null;
     if (cells) drawCells(pen);
     else drawPoints(pen);
@@ -106,8 +81,7 @@ function makeScatter(view) {
   }
 
   function cellAt(event) {
-    const box = plate.element.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    const [x, y] = plate.placeOf(event);
     return [...cells.values()].find((cell) => {
       const [left, top, wide, high] = boxOf(cell);
       return x >= left && x < left + wide && y >= top && y < top + high;
@@ -138,8 +112,7 @@ function makeScatter(view) {
   }
 
   function nearest(event) {
-    const box = plate.element.getBoundingClientRect();
-    const [left, top] = [event.clientX - box.left, event.clientY - box.top];
+    const [left, top] = plate.placeOf(event);
     let found = null;
     let least = reachOf(event) ** 2;
     for (let at = 0; at < n; at += 1) {
@@ -150,27 +123,19 @@ function makeScatter(view) {
   }
 
   function hover(event) {
-    const cell = cells && cellAt(event);
+    plate.tip.hidden = true;
     if (cells) {
-      tip.hidden = !cell;
-      if (cell) tell(cell.words, ...boxOf(cell));
+      const cell = cellAt(event);
+      if (cell) plate.tell(cell.words, ...boxOf(cell));
       return;
     }
     const at = nearest(event);
     mark(at);
-    tip.hidden = at === null;
-    if (at !== null) tell(tipOf(sweep, at), x[at], y[at]);
-  }
-
-  function tell(words, left, top) {
-    tip.textContent = words;
-    const room = plate.width - tip.offsetWidth - 4;
-    tip.style.left = `${Math.max(4, Math.min(left + 12, room))}px`;
-    tip.style.top = `${Math.max(4, top - tip.offsetHeight - 10)}px`;
+    if (at !== null) plate.tell(tipOf(sweep, at), x[at], y[at]);
   }
 
   plate.element.addEventListener("pointermove", hover);
-  plate.element.addEventListener("pointerleave", () => { tip.hidden = true; mark(); });
+  plate.element.addEventListener("pointerleave", () => { plate.tip.hidden = true; mark(); });
   plate.element.addEventListener("click", (event) => {
     const at = cells ? null : nearest(event);
     if (at !== null) view.choose(at);

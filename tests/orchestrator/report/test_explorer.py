@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.explorer.columns import JsonColumn, coded, counts, measures
-from attnsweep.orchestrator.report.explorer.explorer import Explorer, read_explorer, script_json
+from attnsweep.orchestrator.report.explorer.explorer import Explorer, read_explorer
 from attnsweep.orchestrator.report.explorer.head_maps import ShownHead, ShownLayer
 from attnsweep.orchestrator.report.explorer.samples import PER_ENDING, thinned
 from attnsweep.orchestrator.report.facts import ReferenceLevel
+from attnsweep.orchestrator.report.script import JsonColumn, coded, counts, measures, script_json
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads

@@ -9,8 +9,7 @@ from attnsweep import Categorical, Sweep
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
-from attnsweep.orchestrator.report.stuck_rows import RULE, stuck_rows
-from attnsweep.orchestrator.report.why_page import WhyPage, shown_map
+from attnsweep.orchestrator.report.why_page import RULE, WhyPage, shown_map, stuck_rows
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from tests.orchestrator.report.report_html import read_html
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows

@@ -17,8 +17,8 @@ from torch._inductor.exc import InductorError
 
 from attnsweep.orchestrator.tools.new_workload.look_back import LookBack
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.block_step import has_lane_axis
-from attnsweep.workloads.engine.blocks import TracedStep, _inputs
+from attnsweep.workloads.engine.block_step import has_lane_axis, step_inputs
+from attnsweep.workloads.engine.blocks import TracedStep
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.judging import judged
@@ -111,10 +111,11 @@ def test_a_step_of_a_block_is_the_step_of_each_lane(name: str) -> None:
     workload, _ = SHAPES[name]
     pack = Pack(workload, trainings_of(name, 3))
     pack.advance(5)
+    store = pack._store
     step = pack.step_graph()
-    optimizer, batch = pack._optimizer, pack._batch_at(5)
+    optimizer, batch = store.optimizer, store.batch_at(5)
     assert isinstance(optimizer, FirstOrder)
-    inputs = _inputs(optimizer, pack._layout, pack._rows, pack._buffers)
+    inputs = step_inputs(store)
     inputs |= prefixed("rate", optimizer.ahead(range(5, 6))[0]) | prefixed("batch", batch)
     lanes_last = {
         name: (value.unsqueeze(1) if has_lane_axis(name) else value).movedim(0, -1).clone()
@@ -124,8 +125,8 @@ def test_a_step_of_a_block_is_the_step_of_each_lane(name: str) -> None:
 
     pack.advance(1)
 
-    tolerance = 1e-12 if pack._rows.dtype == torch.float64 else 1e-5
-    expected = _inputs(optimizer, pack._layout, pack._rows, pack._buffers)
+    tolerance = 1e-12 if store.rows.dtype == torch.float64 else 1e-5
+    expected = step_inputs(store)
     # Adam divides a gradient by its size, so where the true gradient is 0, what it moves by is the sign of rounding.
     is_divided = "adam_eps" in optimizer.constants
     compared = [name for name in step.updated if not (is_divided and name.startswith("parameter"))]
@@ -142,16 +143,16 @@ def test_constants_of_a_loss_belong_to_its_program() -> None:
     """Their values are not in the code of a graph, whose digest names the program."""
 
     def of(workload: Workload[Any]) -> tuple[str, Tensor]:
-        pack = Pack(workload, trainings_of("P", 1))
-        assert isinstance(pack._optimizer, FirstOrder)
-        found = TracedStep.of(pack._problem, pack._optimizer, pack._rows, pack._buffers, pack._batch_at(0))
+        store = Pack(workload, trainings_of("P", 1))._store
+        assert isinstance(store.optimizer, FirstOrder)
+        found = TracedStep.of(store, store.batch_at(0))
         examples = [each.clone() for each in found.examples]
         interpreted(found.step, examples)(examples)
         return _key(found.step.graph, found.step.inputs, found.examples), examples[0][..., 0].flatten()
 
     (key, half), (other_key, quarter), (same_key, _) = of(Scaled()), of(ScaledOtherwise()), of(Scaled())
     assert key == same_key != other_key
-    start = Pack(CategoryPairs(), trainings_of("P", 1))._rows[0, : len(half)]
+    start = Pack(CategoryPairs(), trainings_of("P", 1))._store.rows[0, : len(half)]
     torch.testing.assert_close(half - start, 2.0 * (quarter - start))
 
 

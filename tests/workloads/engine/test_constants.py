@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.engine.blocks import Problem
 from attnsweep.workloads.engine.constants import constants_of, digest_of, first_difference
+from attnsweep.workloads.engine.lane_state import Problem
 from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.shape_programs import Programs

@@ -10,7 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Training
-from attnsweep.workloads.engine.gradients import GradientProgram, adding
+from attnsweep.workloads.engine.gradients import GradientProgram, adding, gradient_graph
 from attnsweep.workloads.engine.layout import ROWS
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.shape_programs import Programs
@@ -42,14 +42,15 @@ def test_gradients_of_groups_are_those_of_each_lane(settings: dict[str, Any]) ->
     """Without the compiler; the last of two groups is not full, and lanes are left out."""
     pack = Pack(CategoryPairs(), trainings_of(13, dtype="float64", **settings))
     pack.advance(3)
-    graph = pack._problem.gradient_graph(pack._rows, pack._buffers, pack._batch_at(0))
+    store = pack._store
+    graph = gradient_graph(store, store.batch_at(0))
     assert graph.parts.number == (1 if settings.get("batch_size") == 40 else 3)
-    add, batch = adding(graph), pack._batch_at(0)
+    add, batch = adding(graph), store.batch_at(0)
     program = GradientProgram(graph.parts, lambda inputs: add(*inputs))
     for lanes in (None, torch.tensor([12, 3, 4, 5, 0, 9, 1, 2, 11])):
-        rows = pack._rows if lanes is None else pack._rows[lanes]
-        found = program.descent(rows, pack._buffers, batch, lanes)
-        loss, gradients = pack._evaluate({ROWS: rows}, 0, lanes)
+        rows = store.rows if lanes is None else store.rows[lanes]
+        found = program.descent(rows, store.buffers, batch, lanes)
+        loss, gradients = pack._objective.evaluate({ROWS: rows}, 0, lanes)
         torch.testing.assert_close(found, (loss, gradients[ROWS]), rtol=1e-11, atol=1e-13)
 
 
@@ -65,13 +66,14 @@ class Normed(CategoryPairs):
 @pytest.mark.slow
 def test_operations_that_the_compiler_refuses_are_replaced() -> None:
     pack = Pack(Normed(), trainings_of(3, dtype="float64"))
-    graph = pack._problem.gradient_graph(pack._rows, pack._buffers, {})
+    store = pack._store
+    graph = gradient_graph(store, {})
     refused = {torch.ops.prims.broadcast_in_dim.default, torch.ops.prims.var.default}
     assert refused & {node.target for node in operations_of(graph.graph)}
-    add, inputs = adding(graph), GradientProgram.examples(graph, pack._rows, pack._buffers, {})
+    add, inputs = adding(graph), GradientProgram.examples(graph, store, {})
     assert not refused & {node.target for node in operations_of(make_fx(add)(*inputs))}
-    loss, gradients = pack._evaluate({ROWS: pack._rows}, 0)
-    found = GradientProgram(graph.parts, lambda inputs: add(*inputs)).descent(pack._rows, pack._buffers, {}, None)
+    loss, gradients = pack._objective.evaluate({ROWS: store.rows}, 0)
+    found = GradientProgram(graph.parts, lambda inputs: add(*inputs)).descent(store.rows, store.buffers, {}, None)
     torch.testing.assert_close(found, (loss, gradients[ROWS]), rtol=1e-11, atol=1e-13)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.blocks import Problem
+from attnsweep.workloads.engine import graphs as graphs_module
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.graphs import Graphs
 from attnsweep.workloads.engine.pack import Pack
@@ -70,7 +70,7 @@ def test_replayed_steps_are_those_of_the_pack_to_the_last_bit(name: str, n_steps
         return graphs[-1]
 
     replayed, plain = _trained(name, Graphs(new_graph, n_steps)), _trained(name, None)
-    assert torch.equal(replayed._final_rows, plain._final_rows)
+    assert torch.equal(replayed._store._ended_rows, plain._store._ended_rows)
     for metric, table in plain.result().evidence.metrics.items():
         assert replayed.result().evidence.metrics[metric].tobytes() == table.tobytes(), metric
     # The first step of a shape of batch is not replayed, and all others are, as many at a time as come before a probe.
@@ -97,7 +97,7 @@ def test_merged_steps_are_those_of_the_pack_to_rounding(name: str) -> None:
     # Once for all packs of a shape and width.
     _pack(name, graphs).advance(2)
     assert len(compiled) == 1
-    torch.testing.assert_close(replayed._final_rows, plain._final_rows, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(replayed._store._ended_rows, plain._store._ended_rows, rtol=1e-9, atol=1e-9)
     assert (replayed.result().n_steps == plain.result().n_steps).all()
 
 
@@ -114,7 +114,7 @@ def test_a_shape_whose_trace_was_interrupted_is_merged_all_the_same(monkeypatch:
 
     graphs = Graphs(RecordedGraph, 3, compiler)
     with monkeypatch.context() as patch:
-        patch.setattr(Problem, "step_graph", interrupted)
+        patch.setattr(graphs_module, "step_graph", interrupted)
         with pytest.raises(MemoryError):
             _pack("P, Adam", graphs).advance(1)
     _pack("P, Adam", graphs).advance(1)
@@ -125,12 +125,10 @@ def test_the_memory_of_a_pack_goes_with_it() -> None:
     graphs = Graphs(RecordedGraph, 3)
     pack = _pack("P, Adam", graphs)
     pack.advance(5)
-    (memory,) = graphs._memories.values()
-    rows = weakref.ref(memory.bucket_of(pack._optimizer, pack._rows, pack._buffers).rows)  # type: ignore[arg-type]
-    assert rows() is not None
-    del pack, memory
+    assert pack._store.resident is not None
+    rows = weakref.ref(pack._store.resident.rows)
+    del pack
     assert rows() is None
-    assert not graphs._memories
 
 
 def test_a_step_without_rules_keeps_the_kernels_of_pytorch() -> None:
@@ -138,7 +136,7 @@ def test_a_step_without_rules_keeps_the_kernels_of_pytorch() -> None:
         raise AssertionError("it was compiled")
 
     replayed, plain = _trained("P, sampled", Graphs(RecordedGraph, 3, never)), _trained("P, sampled", None)
-    assert torch.equal(replayed._final_rows, plain._final_rows)
+    assert torch.equal(replayed._store._ended_rows, plain._store._ended_rows)
 
 
 @pytest.mark.slow
@@ -166,7 +164,7 @@ def test_graphs_are_replayed_while_lanes_leave() -> None:
             pass
     replayed, plain = (pack.result() for pack in packs)
     assert replayed.n_steps.tolist() == plain.n_steps.tolist()
-    assert torch.equal(packs[0]._final_rows, packs[1]._final_rows)
+    assert torch.equal(packs[0]._store._ended_rows, packs[1]._store._ended_rows)
     # Replays of four steps and of one.
     assert len(set(plain.n_steps.tolist())) == 5
     assert len(graphs) == 2
@@ -187,7 +185,7 @@ class _OutOfMemory(RecordedGraph):
 @pytest.mark.slow
 def test_a_step_that_cannot_be_captured_is_taken_without_a_graph() -> None:
     refused, plain = _trained("P, Adam", Graphs(_Refusing, 3)), _trained("P, Adam", None)
-    assert torch.equal(refused._final_rows, plain._final_rows)
+    assert torch.equal(refused._store._ended_rows, plain._store._ended_rows)
 
 
 def test_memory_that_a_capture_lacks_is_not_taken_for_a_step_that_has_no_graph() -> None:

@@ -178,7 +178,7 @@ def test_beta_2_may_differ_in_a_pack(engine: str, dtype: str) -> None:
         pack = Pack(CategoryPairs(), some, programs=programs[engine]())
         while not pack.advance(11):
             pass
-        return pack._final_rows
+        return pack._store._ended_rows
 
     together = ends(trainings)
     for lane, training in enumerate(trainings):

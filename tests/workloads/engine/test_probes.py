@@ -65,7 +65,7 @@ def test_a_probe_takes_one_pass_and_the_gradient_of_lbfgs() -> None:
     pack = _trained(CountingPairs(), **settings)
     n_probes = len(pack.result().evidence.steps)
     n_evaluations = CALLS["mean_squared_error"]
-    assert n_evaluations == pack._n_evaluations
+    assert n_evaluations == pack._objective.n_evaluations
     n_parts_of_the_evaluation_batch = 6
     assert CALLS["predict"] == n_evaluations + n_parts_of_the_evaluation_batch * n_probes
 

@@ -74,7 +74,7 @@ def test_copies_change_no_result(name: str) -> None:
 def test_a_pack_that_keeps_its_width_goes_on_from_its_checkpoint(name: str) -> None:
     workload, whole, begun = CASES[name][0], _ended(_pack(name, 8)), _pack(name, 8)
     begun.advance(100 if workload.name == "category_pairs" and "P" in name else 12)
-    trainings = begun._all.trainings
+    trainings = begun._store.all.trainings
     again = Pack.resumed(workload, trainings, begun.checkpoint(), width=8)
     assert _ended(again) == whole
 
@@ -83,8 +83,8 @@ def test_a_pack_that_keeps_its_width_goes_on_from_its_checkpoint(name: str) -> N
 def test_a_pack_keeps_its_width_until_its_last_training_has_ended() -> None:
     pack, widths, active = _pack("P, solved at different steps", 8), set(), set()
     while not pack.done:
-        widths.add(len(pack._rows))
-        active.add(pack._position.size)
+        widths.add(len(pack._store.rows))
+        active.add(pack._store.position.size)
         pack.advance(9)
     assert widths == {8}
     assert len(active) > 1

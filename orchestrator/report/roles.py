@@ -1,10 +1,17 @@
-"""The composition of layers: the share of heads in each role."""
+"""What attention heads do: the share of heads in each role, and how much sooner roles emerge by parameter."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import duckdb
 
-from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
+from attnsweep.orchestrator.analysis.onset.hazards import HazardRatios
+from attnsweep.orchestrator.analysis.onset.onset import onset_by
+from attnsweep.orchestrator.analysis.rates.groups import read_crossing
+from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, trials_count_once
+from attnsweep.orchestrator.analysis.roles.emergence import ending_note
+from attnsweep.orchestrator.analysis.roles.history import role_histories
+from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import NO_ROLE, ROLES
 
 _COMPOSITION = """
@@ -48,3 +55,32 @@ def role_composition(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tu
 def _role_order(role: str) -> tuple[bool, int, str]:
     known = list(ROLES)
     return role == NO_ROLE, known.index(role) if role in known else len(known), role
+
+
+@dataclass(frozen=True, slots=True)
+class RoleHazards:
+    """The hazard ratios of one role in one layer."""
+
+    layer: int | None
+    found: HazardRatios
+
+
+def read_role_hazards(
+    connection: duckdb.DuckDBPyConnection, spec: Sweep, names: Sequence[str]
+) -> tuple[tuple[RoleHazards, ...], str]:
+    """The ratios for each role that emerges somewhere, and what they assume of trainings that ended early.
+
+    Args:
+        connection: From `Ledger.connect`.
+        spec: The sweep.
+        names: The parameters whose bins are compared, at most two; none gives no ratios.
+    """
+    histories, crossing = role_histories(connection), read_crossing(connection, [spec], names)
+    once = trials_count_once(spec)
+    onsets = ((each.layer, onset_by(each.role, each.onsets, crossing, once_per_trial=once)) for each in histories)
+    found = tuple(
+        RoleHazards(layer, onset.hazard_ratios())
+        for layer, onset in onsets
+        if names and any(curve.n_came for curve in onset.curves)
+    )
+    return found, ending_note(histories)

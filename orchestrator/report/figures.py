@@ -1,19 +1,44 @@
-"""Figures of learning curves: the loss by step with the reference levels, one figure for each outcome."""
+"""The report's own figures: rates in cells, shares of trainings, roles of heads, and learning curves."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
 
-from attnsweep.orchestrator.analysis.figures.panels import label_powers, new_figure, scale_steps, title_panel
-from attnsweep.orchestrator.analysis.figures.style import GREY, OUTCOME_COLOURS, figure_text, house_style
+from attnsweep.orchestrator.analysis.figures.panels import (
+    label_powers,
+    new_figure,
+    number_label,
+    scale_steps,
+    title_panel,
+)
+from attnsweep.orchestrator.analysis.figures.style import (
+    GREY,
+    OUTCOME_COLOURS,
+    VERMILION,
+    draw_bar,
+    figure_text,
+    house_style,
+    legend_below,
+    role_colour,
+)
 from attnsweep.orchestrator.analysis.learning_curves import STILL, LearningCurve
+from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
+from attnsweep.orchestrator.analysis.rates.figures import draw_cell, new_cells
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
+from attnsweep.orchestrator.analysis.roles.results import RoleResults
 from attnsweep.orchestrator.report.explorer.samples import Sample
-from attnsweep.orchestrator.report.facts import ReferenceLevel
+from attnsweep.orchestrator.report.facts import OutcomeShare, ReferenceLevel
+from attnsweep.orchestrator.report.regions import Regions
+from attnsweep.orchestrator.report.roles import RoleShare
+from attnsweep.search_spaces.dimensions import Float
 
 _DECADES = 1.3
 """The axis of losses is logarithmic if the largest and the smallest loss are at least this many decades apart."""
@@ -25,6 +50,112 @@ _FEW_DECADES = 2.5
 """An axis of fewer decades has ticks at 2 and 5 too."""
 _LABEL_GAP = 0.062
 """The least distance between the labels of two levels, as a part of the axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellsFigure:
+    """The figure, and by the `gid` of each cell's patch the full text of the cell."""
+
+    figure: Figure
+    hover: dict[str, str]
+
+
+@house_style()
+def cells_figure(regions: Regions, measure: str) -> CellsFigure:
+    """The stuck or the solved share in each cell of the two parameters, with its interval written in.
+
+    Args:
+        regions: With two axes.
+        measure: `stuck` or `solved`.
+    """
+    across, up = regions.axes
+    names = (across.parameter, up.parameter)
+    figure, panel = new_cells(names, [[each.label for each in axis.bins] for axis in regions.axes])
+    hover = {}
+    for cell in regions.cells:
+        column, row = cell.place
+        rate = cell.stuck if measure == "stuck" else cell.solved
+        gid = f"cell-{measure}-{column}-{row}"
+        draw_cell(panel, cell.place, rate, gid, outcome=measure)
+        places = ", ".join(f"{name} {label}" for name, label in regions.labels(cell))
+        hover[gid] = f"{places}: {measure} {rate_label(rate)} trainings, {cell.n_trials} trials"
+    _mark_edges(panel.xaxis, across, ha="center")
+    _mark_edges(panel.yaxis, up, ha="right")
+    title_panel(panel, f"{measure} share observed, 95% interval")
+    if regions.best is not None:
+        column, row = regions.best.place
+        frame = Rectangle((column - 0.47, row - 0.47), 0.94, 0.94, fill=False, edgecolor=VERMILION, linewidth=1.8)
+        panel.add_patch(frame)
+    return CellsFigure(figure, hover)
+
+
+def _mark_edges(axis: Axis, rates: ParameterRates, ha: str) -> None:
+    """Puts ticks where the bins of a range end; choices and whole numbers keep the names of their bins."""
+    if isinstance(rates.dimension, Float):
+        ends = [each.low for each in rates.bins] + [rates.bins[-1].high]
+        labels = [number_label(end) for end in ends if end is not None]
+        axis.set_ticks([at - 0.5 for at in range(len(labels))], labels, rotation=0, ha=ha)
+        axis.set_tick_params(length=3)
+
+
+@house_style()
+def shares_figure(
+    names: Sequence[str], rates: Sequence[Rate], colours: Sequence[str], title: str, counted: str
+) -> Figure:
+    """Shares of trainings with 95% intervals, one row each.
+
+    Args:
+        names: The names of the rows, from top to bottom.
+        rates: The rate of each row.
+        colours: The colour of each row.
+        title: The title of the axis.
+        counted: What the numbers beside the rows count, such as `trainings`.
+    """
+    figure, panel = new_figure(height=0.75 + 0.27 * max(len(names), 2), grid="x")
+    for row, (rate, colour) in enumerate(zip(rates, colours, strict=True)):
+        if rate.interval is not None:
+            draw_bar(panel, row, rate.interval, 0.66, colour)
+            _write_beside(panel, f"{rate.k:,}", row)
+    _write_beside(panel, counted, -0.8)
+    panel.set_yticks(range(len(names)), [figure_text(name) for name in names])
+    panel.set_ylim(len(names) - 0.45, -0.55)
+    panel.set_xlim(0, 1)
+    panel.set_xlabel(title)
+    return figure
+
+
+def outcome_shares_figure(shares: Sequence[OutcomeShare]) -> Figure:
+    """The share of trainings with each outcome."""
+    names = [each.outcome.replace("_", " ") for each in shares]
+    colours = [OUTCOME_COLOURS.get(each.outcome, GREY) for each in shares]
+    return shares_figure(names, [each.rate for each in shares], colours, "share of trainings", "trainings")
+
+
+def _write_beside(panel: Axes, text: str, row: float) -> None:
+    """Writes a text into the right margin."""
+    place = ("axes fraction", "data")
+    panel.annotate(text, (1, row), (4, 0), place, "offset points", va="center", color=GREY)
+
+
+@house_style()
+def composition_figure(composition: Sequence[RoleShare], roles: RoleResults) -> Figure:
+    """The share of heads in each role by layer, with 95% intervals."""
+    layers = list(dict.fromkeys(each.layer for each in composition))
+    names = list(dict.fromkeys(each.role for each in composition))
+    height = 1.05 + 0.2 * len(layers) * max(len(names), 2)
+    figure, panel = new_figure(height=height, grid="x")
+    for each in composition:
+        if each.rate.interval is not None:
+            row = layers.index(each.layer) + 0.7 * ((names.index(each.role) + 0.5) / len(names) - 0.5)
+            colour = role_colour(each.role, roles.names)
+            draw_bar(panel, row, each.rate.interval, 0.6 / len(names), colour, label=each.role)
+    panel.set_yticks(range(len(layers)), [figure_text(roles.layer_title(layer)) for layer in layers])
+    panel.set_ylim(len(layers) - 0.5, -0.5)
+    panel.set_xlim(0, 1)
+    panel.set_xlabel("share of heads at the last probe")
+    bars, labels = panel.get_legend_handles_labels()
+    legend_below(figure, dict(zip(labels, bars, strict=True)))
+    return figure
 
 
 def curve_figures(

@@ -1,0 +1,141 @@
+"""The trainings of a pack that have not ended, as tensors with a lane for each; and where the others ended.
+
+Axes: L training of the pack, A active training, W lane computed: the active trainings and, where the width is fixed,
+copies of the last one behind them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnsweep.workloads.engine.checkpoint import Checkpoint
+from attnsweep.workloads.engine.chosen_optimizer import optimizer_of
+from attnsweep.workloads.engine.constants import digest_of
+from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
+from attnsweep.workloads.engine.lane_state import LaneState, Problem
+from attnsweep.workloads.engine.layout import Layout, prefixed, selected, under
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.precision import in_type, measurable
+from attnsweep.workloads.engine.starting_state import starting_state
+from attnsweep.workloads.engine.width import filled_up
+
+Array = TypeVar("Array", Tensor, NDArray[Any])
+
+
+class LaneStore(LaneState, Generic[P]):
+    """What steps of a pack read and change: (W, ...) where a `LaneState` is (L, ...).
+
+    Args:
+        workload, trainings, device, start, width: As `Pack` takes them.
+
+    Attributes:
+        all: The L trainings.
+        position: (A,) the positions in the pack of the active trainings.
+        lanes: The W lanes.
+    """
+
+    def __init__(
+        self,
+        workload: Workload[P],
+        trainings: Sequence[Training[P]],
+        device: str,
+        start: State | None,
+        width: int | None,
+    ) -> None:
+        self._workload, self._width = workload, width
+        self.all = Lanes(trainings, torch.device(device))
+        self.position = np.arange(len(trainings))
+        self.lanes = self.all.select(self._filled_up(self.position)) if width else self.all
+        parameters, buffers, template = starting_state(workload, self.lanes, start)
+        layout = Layout(parameters)
+        super().__init__(
+            # Its constants are read before it computes anything: a module may keep what it computed last.
+            problem=Problem(workload, template, layout, self.lanes.shared, digest_of(template)),
+            optimizer=optimizer_of(self.lanes),
+            rows=layout.rows(parameters),
+            buffers=buffers,
+        )
+        self.optimizer.keeps_width = width is not None
+        self._all_buffers, self._ended_rows = self.buffers, torch.empty_like(self.rows[: len(trainings)])
+        self._drawn: list[Batch] = []
+        self._first_drawn, self._drawn_for = 0, self.position
+
+    def active(self, by_name: Mapping[str, Array]) -> dict[str, Array]:
+        """Of values (W, ...) those of the active trainings, (A, ...)."""
+        return {name: value[: self.position.size] for name, value in by_name.items()}
+
+    def batch_at(self, step: int) -> Batch:
+        """The batch (W, ...) of a step."""
+        # Kept, because some optimizers ask for the same batch at every step.
+        if not self._first_drawn <= step < self._first_drawn + len(self._drawn):
+            self._first_drawn, self._drawn_for = step, self.position
+            self._drawn = self._workload.batches(self.lanes, range(step, self.lanes.shared.n_steps + 1))
+        return self._drawn[step - self._first_drawn]
+
+    def batches(self, start: int, until: int) -> list[Batch]:
+        """The batches of the steps from `start` to before `until`, or of the first of them."""
+        batch = self.batch_at(start)
+        if not batch:
+            return [batch] * (until - start)
+        return self._drawn[start - self._first_drawn :][: until - start]
+
+    def keep(self, position: NDArray[np.int64]) -> Tensor | None:
+        """Lets go of all active trainings but those at these positions in the pack.
+
+        Returns:
+            The lanes (W,) that are kept, of those before; `None` if all are, or if none is left.
+        """
+        ended = np.flatnonzero(~np.isin(self.position, position))
+        if not ended.size:
+            return None
+        self._ended_rows[self.on_device(self.position[ended])] = self.rows[self.on_device(ended)]
+        lanes = self._filled_up(np.searchsorted(self.position, position))
+        self.position, self.rows = position, self.rows[lanes]
+        if not position.size:
+            return None
+        self.lanes = self.lanes.select(lanes)
+        self.buffers = selected(self.buffers, lanes)
+        self._drawn = [selected(batch, lanes) for batch in self._drawn]
+        self.optimizer.select(lanes)
+        return lanes
+
+    def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
+        """The trainings at these positions in the pack, (K,), and their parameters and buffers now or at their end."""
+        lanes = torch.from_numpy(positions).to(self.all.device)
+        state = self.problem.layout.views(self._all_rows()) | self._all_buffers
+        return self.all.select(lanes), selected(state, lanes)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that steps have changed, for `restore`."""
+        tensors = {"rows": self._all_rows(), **prefixed("optimizer", self.optimizer.state_dict())}
+        return {
+            "position": self.position,
+            "drawn_for": self._drawn_for,
+            "first_drawn": np.array(self._first_drawn),
+            **{name: tensor.numpy(force=True).copy() for name, tensor in measurable(tensors).items()},
+        }
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Takes over the state of a checkpoint, whose active trainings are the active ones."""
+        self._ended_rows = self.on_device(checkpoint["rows"]).to(self.lanes.dtype)
+        self.rows = self._ended_rows[self._filled_up(self.position)]
+        state = {name: self.on_device(array) for name, array in under("optimizer", checkpoint).items()}
+        if self.lanes.dtype == torch.bfloat16:
+            state = in_type(state, torch.bfloat16)
+        self.optimizer.load_state_dict(state)
+
+    def on_device(self, array: NDArray[Any]) -> Tensor:
+        """An array as a tensor where the lanes are."""
+        return torch.tensor(array, device=self.all.device)
+
+    def _all_rows(self) -> Tensor:
+        return self._ended_rows.index_copy(0, self.on_device(self.position), self.rows[: self.position.size])
+
+    def _filled_up(self, lanes: NDArray[np.int64]) -> Tensor:
+        """The lanes (A,), and the copies that keep the pack's width."""
+        chosen = self.on_device(lanes)
+        return filled_up(chosen, self._width) if self._width and lanes.size else chosen

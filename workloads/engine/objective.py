@@ -1,0 +1,61 @@
+"""The loss of a pack's lanes and its gradient, in PyTorch's own kernels or in a compiled program.
+
+Axes: W lane, K lane evaluated, n place in a row.
+"""
+
+from torch import Tensor
+
+from attnsweep.workloads.engine.blocks import StepPrograms
+from attnsweep.workloads.engine.contract import Batch, P, Workload
+from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.gradients import GradientProgram
+from attnsweep.workloads.engine.lane_store import LaneStore
+from attnsweep.workloads.engine.layout import ROWS, selected
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.precision import in_type, measurable
+from attnsweep.workloads.engine.readings import descent, numbers_of
+
+
+class Objective:
+    """What the optimizer of a pack descends.
+
+    Args:
+        workload: The problem.
+        store: The lanes.
+        programs: Compile the loss and its gradient where that is faster; `None` for PyTorch's own kernels.
+
+    Attributes:
+        n_evaluations: So far.
+    """
+
+    def __init__(self, workload: Workload[P], store: LaneStore[P], programs: StepPrograms | None) -> None:
+        self._store, self._programs = store, programs
+        self._loss = over_lanes(store.problem.template, workload.loss)
+        self.n_evaluations = 0
+
+    def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
+        """Loss (K,) and gradients (K, n); see `Evaluate`."""
+        self.n_evaluations += 1
+        store = self._store
+        buffers, batch = store.buffers, store.batch_at(step)
+        program = self.program_for(batch)
+        if program is not None:
+            loss, gradient = program.descent(parameters[ROWS], buffers, batch, lanes)
+            return loss, {ROWS: gradient}
+        if lanes is not None:
+            buffers, batch = selected(buffers, lanes), selected(batch, lanes)
+        leaf, dtype = parameters[ROWS].detach().requires_grad_(), store.lanes.loss_dtype
+        views = store.problem.layout.views(leaf.to(dtype))
+        loss, gradient = descent("loss", self._loss(views, in_type(buffers, dtype), in_type(batch, dtype)), leaf)
+        return loss.to(leaf.dtype), {ROWS: gradient}
+
+    def measured(self, step: int) -> Tensor:
+        """(W,) the loss on the batch of a step, in the type that probes measure in."""
+        store = self._store
+        return numbers_of("loss", self._loss(*map(measurable, (store.parameters, store.buffers, store.batch_at(step)))))
+
+    def program_for(self, batch: Batch) -> GradientProgram | None:
+        """The program of the loss and its gradient, for batches of this shape; `None` if they are vmapped."""
+        if self._programs is None:
+            return None
+        return self._programs.gradient_of(self._store, batch)
