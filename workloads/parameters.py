@@ -6,171 +6,38 @@ decides which trainings may share a pack.
 
 import dataclasses
 import functools
-import math
-import sys
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType, NoneType
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self
 
+from attnsweep.workloads.declaration import KINDS as KINDS
+from attnsweep.workloads.declaration import Parameter as Parameter
+from attnsweep.workloads.declaration import Value as Value
+from attnsweep.workloads.declaration import parameter as parameter
+from attnsweep.workloads.declaration import retired_parameter
 from attnsweep.workloads.errors import SpecError, UserError, did_you_mean, in_words
-
-Value: TypeAlias = bool | int | float | str | None
-
-KINDS = (float, int, bool, str)
-"""The types that a parameter may have."""
+from attnsweep.workloads.update_rules import Hyperparameters
 
 CERTIFIED_SHARE = 0.05
 """Share of the stuck trainings whose label is tested, unless the sweep says otherwise."""
 
-_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
-"""The range of whole numbers: a column of the ledger has 64 bits."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Parameter:
-    """One declared parameter.
-
-    Attributes:
-        name: The parameter's name, such as `init_sigma` or `layer_norm_eps`.
-        kind: One of `KINDS`.
-        optional: Whether `None` is a value.
-        default: Its value where a search space does not name it.
-        low, high: Inclusive bounds of numbers; `None` leaves a side open.
-        above: Exclusive lower bound, for numbers that must be positive.
-        choices: The accepted names of a `str`.
-        static: Whether it changes a tensor's shape or the graph. Trainings that differ in it cannot share a pack.
-        since: The version that added the parameter to an already released workload; `None` if the parameter is as old
-            as its workload. At its default such a parameter is left out of a training's identity, so that older
-            trainings keep their ids: never change that default.
-        retired: What to write in its place, for a parameter that only sweeps of earlier versions have. In new sweeps
-            its value is `None`, and the identity is that of a training with the old default.
-        doc: One line for the user, with the unit.
-    """
-
-    name: str
-    kind: type
-    optional: bool
-    default: Value
-    low: float | None
-    high: float | None
-    above: float | None
-    choices: tuple[str, ...] | None
-    static: bool
-    since: str | None
-    retired: str | None
-    doc: str
-
-    def expected(self) -> str:
-        """What is accepted, in words."""
-        if self.choices is not None:
-            words = "one of " + ", ".join(self.choices)
-        elif self.kind is bool:
-            words = "true or false"
-        else:
-            noun = {float: "a finite number", int: "a whole number", str: "a name"}[self.kind]
-            high = _LARGEST if self.high is None and self.kind is int else self.high
-            bounds = [
-                f"> {self.above:g}" if self.above is not None else "",
-                f">= {self.low:g}" if self.low is not None else "",
-                f"<= {high:g}" if high is not None else "",
-            ]
-            words = " ".join([noun, " and ".join(bound for bound in bounds if bound)]).strip()
-        return f"{words}, or null" if self.optional else words
-
-    def accept(self, value: object) -> Value:
-        """Returns `value` in the declared type.
-
-        Raises:
-            SpecError: If it is of another type or out of range.
-        """
-        if value is None and self.optional:
-            return None
-        number: object = value
-        if self.kind is float and type(value) is int and abs(value) <= sys.float_info.max:
-            number = float(value)
-        if type(number) is not self.kind or not self._inside(number):
-            fix = did_you_mean(value, self.choices or (), otherwise=f"it is: {self.doc}")
-            raise SpecError(self.name, given=value, expected=self.expected(), fix=fix)
-        return typing.cast(Value, number)
-
-    def _inside(self, value: object) -> bool:
-        if self.choices is not None:
-            return value in self.choices
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            return True
-        return (
-            (_SMALLEST <= value <= _LARGEST if isinstance(value, int) else math.isfinite(value))
-            and (self.above is None or value > self.above)
-            and (self.low is None or value >= self.low)
-            and (self.high is None or value <= self.high)
-        )
-
-
-def parameter(
-    default: Value,
-    doc: str,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
-    choices: tuple[str, ...] | None = None,
-    static: bool = False,
-    since: str | None = None,
-) -> Any:
-    """Declares a field of a `TrainingParameters` class. See `Parameter` for the arguments."""
-    bounds = {"low": low, "high": high, "above": above, "choices": choices}
-    declared = {**bounds, "default": default, "static": static, "since": since, "retired": None, "doc": doc}
-    return dataclasses.field(default=default, metadata={"parameter": declared})
-
-
-def retired_parameter(default: Value, doc: str, *, fix: str) -> Any:
-    """Declares a field of a `TrainingParameters` class for a parameter that is retired; its type must be optional.
-
-    Args:
-        default: Its default before it was retired.
-        doc: What it was.
-        fix: What to write in its place.
-    """
-    former = parameter(default, doc).metadata["parameter"]
-    return dataclasses.field(default=None, metadata={"parameter": former | {"retired": fix}})
-
-
-OPTIMIZERS = ("sgd", "adam", "adamw", "lbfgs")
-"""The names of the update rules; `engine.update_rules` has their classes, in this order."""
+@dataclass(frozen=True, kw_only=True)
+class _Start:
+    init_sigma: float | None = parameter(
+        0.1, "standard deviation of the Gaussian initialization; null = the framework's default", low=0.0
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingParameters:
+class TrainingParameters(Hyperparameters, _Start):  # The fields of the last base come first.
     """The parameters of every training. A workload subclasses it and adds its own.
 
     A subclass checks combinations of values in `__post_init__`, and raises a `SpecError`.
     """
 
-    init_sigma: float | None = parameter(
-        0.1, "standard deviation of the Gaussian initialization; null = the framework's default", low=0.0
-    )
-    optimizer: str = parameter("sgd", "update rule", choices=OPTIMIZERS, static=True)
-    learning_rate: float = parameter(
-        1e-2,
-        "step size of the optimizer; for lbfgs, the first step of line searches: use 1, PyTorch's default",
-        above=0.0,
-    )
-    learning_rate_schedule: str = parameter(
-        "constant",
-        "the learning rate after warm-up: constant, or a cosine to 0 at n_steps; not for lbfgs",
-        choices=("constant", "cosine"),
-        static=True,
-    )
-    warmup_steps: int = parameter(0, "steps over which the learning rate rises linearly; not for lbfgs", low=0)
-    momentum: float = parameter(0.0, "momentum of sgd; not for the other optimizers", low=0.0, high=1.0)
-    weight_decay: float = parameter(
-        0.0, "weight decay: added to the gradient for sgd and adam, decoupled for adamw; not for lbfgs", low=0.0
-    )
-    gradient_clip_norm: float | None = parameter(
-        None, "gradients with a larger norm are scaled down to this norm; null = none; not for lbfgs", above=0.0
-    )
     n_steps: int = parameter(
         2000,
         "optimizer steps; for lbfgs, iterations, each with one or more evaluations of the loss",

@@ -95,6 +95,7 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
 def test_the_documents_have_their_examples() -> None:
     assert set(examples()) == {
         "my_sweep.py",
+        "averages.py",
         "two_systems.py",
         "find_first.py",
         "check_find_first.py",
@@ -124,7 +125,9 @@ def test_the_workload_of_the_readme_is_a_part_of_the_whole_one() -> None:
     assert all(part in examples()["find_first.py"] for part in [*parts[0].splitlines(), *parts[1:]])
 
 
-@pytest.mark.parametrize("name", ["my_sweep.py", "two_systems.py", "find_first.py", "edge.py", "best.py"])
+@pytest.mark.parametrize(
+    "name", ["my_sweep.py", "averages.py", "two_systems.py", "find_first.py", "edge.py", "best.py"]
+)
 def test_an_example_is_a_sweep_that_fits_its_workload(name: str, written: Path) -> None:
     sweep = load_sweep(name)
     check_sweep(sweep, load_workload(sweep.workload).parameters)

@@ -36,9 +36,9 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "Adam's bias correction one update late",
-        "workloads/engine/first_order.py",
-        '"correction_1": 1 - self.beta_1 ** (step + 1)',
-        '"correction_1": 1 - self.beta_1 ** (step + 2)',
+        "workloads/update_rules.py",
+        '"correction_1": 1 - beta_1**t',
+        '"correction_1": 1 - beta_1 ** (t + 1)',
         _OPTIMIZERS,
     ),
     Fault(
@@ -78,7 +78,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "ascent for descent",
-        "workloads/engine/first_order.py",
+        "workloads/update_rules.py",
         "direction, value=-1.0)",
         "direction, value=1.0)",
         _OPTIMIZERS,

@@ -24,7 +24,6 @@ from attnsweep.workloads.engine.contract import Batch, Certificate, Lanes
 from attnsweep.workloads.engine.functional import parted
 from attnsweep.workloads.engine.layout import selected
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.update_rules import UPDATE_RULES
 
 _SMALL_SHARE = 1e-10
 """Of the largest curvature: near the zero of a product of m factors of size sigma, the way down is only about
@@ -84,7 +83,7 @@ def _solves_after_reset(
     solves = solves_after_reset(
         objective,
         parameters,
-        UPDATE_RULES[shared.optimizer],
+        shared.optimizer,
         lanes.tensor("learning_rate"),
         solved_level,
         n_steps=max(RESET_STEPS, shared.n_steps),

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from attnsweep.workloads.diagnostics.objective import Objective
 from attnsweep.workloads.engine.first_order import norm_per_lane
-from attnsweep.workloads.engine.lbfgs import Lbfgs
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
 
@@ -142,7 +141,7 @@ class _Scaled:
     def train(self, n_steps: int) -> State:
         """The weights (L, ...) after `n_steps` of L-BFGS."""
         origin = {name: torch.zeros_like(value) for name, value in self._start.items()}
-        ended = self._objective.descended(origin, self._evaluate, Lbfgs, n_steps)
+        ended = self._objective.descended(origin, self._evaluate, "lbfgs", n_steps)
         return {name: self._start[name] + step for name, step in _times(self._size, ended).items()}
 
     def _evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
+from attnsweep.workloads.engine.chosen_optimizer import optimizer_named
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.functional import one_lane
 from attnsweep.workloads.engine.layout import selected
-from attnsweep.workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
+from attnsweep.workloads.engine.optimizers import Evaluate, Settings, State
 
 _LOOK_STEPS = 100
 
@@ -55,32 +56,28 @@ class Objective:
         gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True)
         return losses.detach(), dict(zip(leaves, gradients, strict=True))
 
-    def train_on(
-        self, parameters: State, rule: type[Optimizer], learning_rate: Tensor, n_steps: int
-    ) -> tuple[State, Tensor]:
+    def train_on(self, parameters: State, rule: str, learning_rate: Tensor, n_steps: int) -> tuple[State, Tensor]:
         """Parameters and losses (L,) after further steps of an update rule, started without history.
 
         Args:
             parameters: (L, ...) to start from; not changed.
-            rule: For example `Sgd` or `Lbfgs`.
+            rule: The name of an optimizer.
             learning_rate: (L,) step sizes.
             n_steps: Steps to take; a lane that turns non-finite keeps its last values.
         """
         *_, (trained, losses) = self._trained(parameters, rule, learning_rate, [n_steps])
         return trained, losses
 
-    def descended(self, parameters: State, evaluate: Evaluate, rule: type[Optimizer], n_steps: int) -> State:
+    def descended(self, parameters: State, evaluate: Evaluate, rule: str, n_steps: int) -> State:
         """Parameters (L, ...) after `n_steps` of an update rule with step size 1 on another form of the objective."""
         ended = {name: value.detach().clone() for name, value in parameters.items()}
         rate = torch.ones_like(next(iter(ended.values())).flatten(1)[:, 0])
-        optimizer = rule(_plain_settings(rate, n_steps))
+        optimizer = optimizer_named(rule, Settings.plain(rate, n_steps))
         while not optimizer.advance(ended, evaluate, [n_steps], n_steps):
             pass
         return ended
 
-    def falls_below(
-        self, level: float, parameters: State, rule: type[Optimizer], learning_rate: Tensor, n_steps: int
-    ) -> Tensor:
+    def falls_below(self, level: float, parameters: State, rule: str, learning_rate: Tensor, n_steps: int) -> Tensor:
         """(L,) bool, whether a loss is below a level after 100, 200, ... or all of further steps.
 
         It ends once all lanes have been below, so a lane that would rise again later still counts: its answer does not
@@ -100,27 +97,14 @@ class Objective:
         return fell
 
     def _trained(
-        self, parameters: State, rule: type[Optimizer], learning_rate: Tensor, looks: Sequence[int]
+        self, parameters: State, rule: str, learning_rate: Tensor, looks: Sequence[int]
     ) -> Iterator[tuple[State, Tensor]]:
         """The parameters and losses at some numbers of steps."""
         trained = {name: value.detach().clone() for name, value in parameters.items()}
-        optimizer = rule(_plain_settings(learning_rate, looks[-1]))
+        optimizer = optimizer_named(rule, Settings.plain(learning_rate, looks[-1]))
         for look in looks:
             while not optimizer.advance(trained, self.evaluate, [look], look):
                 pass
             with torch.no_grad():
                 losses = self.losses(trained)
             yield trained, losses
-
-
-def _plain_settings(learning_rate: Tensor, n_steps: int) -> Settings:
-    nothing = torch.zeros_like(learning_rate)
-    return Settings(
-        learning_rate=learning_rate,
-        momentum=nothing,
-        weight_decay=nothing,
-        warmup_steps=nothing,
-        gradient_clip_norm=torch.full_like(learning_rate, float("nan")),
-        learning_rate_schedule="constant",
-        n_steps=n_steps,
-    )

@@ -10,7 +10,7 @@ Derivation: docs/theory.md, the valley at infinity. Axes: L lane, N category.
 from torch import Tensor
 
 from attnsweep.workloads.diagnostics.objective import Objective
-from attnsweep.workloads.engine.optimizers import Optimizer, State
+from attnsweep.workloads.engine.optimizers import State
 
 RESET_STEPS = 1000
 """Steps of training after the reset; most trapped trainings solve within a few hundred."""
@@ -28,7 +28,7 @@ def reset_valley(v_LNN: Tensor) -> Tensor:
 def solves_after_reset(
     objective: Objective,
     parameters: State,
-    rule: type[Optimizer],
+    rule: str,
     learning_rate: Tensor,
     solved_level: float,
     *,
@@ -40,7 +40,7 @@ def solves_after_reset(
     Args:
         objective: System P's loss.
         parameters: (L, ...) the parameters where the trainings ended.
-        rule: Their update rule.
+        rule: The name of their update rule.
         learning_rate: (L,) their step sizes.
         solved_level: A training is solved once its loss is below.
         value_name: The parameter that holds v.

@@ -3,13 +3,15 @@
 Axes: the tensors that an optimizer sees have the leading lane axis, here of length 1.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor, fx
 from torch.func import grad_and_value
 
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.engine.first_order import FirstOrder
+from attnsweep.workloads.engine.first_order import FirstOrder, take_step
 from attnsweep.workloads.engine.functional import one_lane
 from attnsweep.workloads.engine.lane_state import LaneState
 from attnsweep.workloads.engine.lanes_last import check_rules
@@ -17,12 +19,8 @@ from attnsweep.workloads.engine.layout import ROWS, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.traces import NoRuleError, multiplications_of, numbers_of, operations_of, traced
 
-PARAMETER, OPTIMIZER, SETTING, BUFFER, NUMBER, BATCH = (
-    *("parameter", "optimizer", "setting", "buffer"),
-    *("number", "batch"),
-)
-"""The prefixes of a step's inputs. Numbers and batches differ from step to step."""
-LEARNING_RATE = f"{SETTING}/learning_rate"
+PARAMETER, OPTIMIZER, CONSTANT, BUFFER, RATE, BATCH = "parameter", "optimizer", "constant", "buffer", "rate", "batch"
+"""The prefixes of a step's inputs. Rates and batches differ from step to step."""
 
 
 @dataclass(frozen=True)
@@ -57,22 +55,24 @@ class StepGraph:
 
 
 def step_inputs(lanes: LaneState) -> State:
-    """The tensors (L, ...) that a step reads besides its batch, by `<prefix>/<name>`: no copies."""
-    optimizer, layout = lanes.stepping, lanes.problem.layout
-    settings = {field.name: getattr(optimizer.settings, field.name) for field in fields(optimizer.settings)}
-    moments = [prefixed(name, layout.views(of[ROWS])) for name, of in optimizer.moments_of({ROWS: lanes.rows}).items()]
-    state = {"steps": optimizer.steps, "is_finite": optimizer.is_finite}
+    """The tensors (L, ...) that all steps read, by `<prefix>/<name>`: no copies."""
+    optimizer, views = lanes.stepping, lanes.problem.layout.views
+    state = optimizer.state_of({ROWS: lanes.rows})
+    averages = {name: value for name, value in state.items() if name.endswith(f"/{ROWS}")}
+    of_parameters = [prefixed(name.removesuffix(f"/{ROWS}"), views(each)) for name, each in averages.items()]
+    progress = {name: value for name, value in state.items() if name not in averages}
+    varied = {name: value for name, value in optimizer.constants.items() if name not in optimizer.usual}
     return {
         **prefixed(PARAMETER, lanes.parameters),
-        **prefixed(OPTIMIZER, {name: value for part in (state, *moments) for name, value in part.items()}),
-        **prefixed(SETTING, {name: value for name, value in settings.items() if isinstance(value, Tensor)}),
+        **prefixed(OPTIMIZER, {name: value for part in (progress, *of_parameters) for name, value in part.items()}),
+        **prefixed(CONSTANT, varied),
         **prefixed(BUFFER, lanes.buffers),
     }
 
 
 def has_lane_axis(name: str) -> bool:
     """Whether an input of one training has a lane axis, of length 1, because the optimizer reads it."""
-    return name.startswith((PARAMETER, OPTIMIZER, SETTING))
+    return name.startswith((PARAMETER, OPTIMIZER, CONSTANT, RATE))
 
 
 def step_graph(lanes: LaneState, batch: Batch) -> StepGraph:
@@ -87,10 +87,9 @@ def step_graph(lanes: LaneState, batch: Batch) -> StepGraph:
     """
     if not isinstance(lanes.optimizer, FirstOrder):
         raise NoRuleError("its optimizer searches along lines, so its steps differ in length")
-    problem, optimizer, inputs = lanes.problem, lanes.optimizer, step_inputs(lanes)
-    of_step = prefixed(BATCH, batch)
-    numbers = {name: inputs[LEARNING_RATE].new_zeros(()) for name in prefixed(NUMBER, optimizer.numbers(0))}
-    names = (*(name for name in inputs if name != LEARNING_RATE), LEARNING_RATE, *numbers, *of_step)
+    problem, optimizer = lanes.problem, lanes.optimizer
+    read = step_inputs(lanes) | prefixed(RATE, optimizer.ahead(range(1))[0]) | prefixed(BATCH, batch)
+    names = tuple(read)
     updated = tuple(name for name in names if name.startswith((PARAMETER, OPTIMIZER)))
     loss_of = one_lane(problem.template, problem.workload.loss)
 
@@ -100,19 +99,16 @@ def step_graph(lanes: LaneState, batch: Batch) -> StepGraph:
         buffers, own_batch = under(BUFFER, found), under(BATCH, found)
         own = {name: value[0] for name, value in parameters.items()}
         gradients, loss = grad_and_value(lambda at: loss_of(at, buffers, own_batch))(own)
-        rule = optimizer.on(
-            replace(optimizer.settings, **under(SETTING, found)),  # type: ignore[arg-type]  # Its tensors only.
-            {name: value.clone() for name, value in under(OPTIMIZER, found).items()},
-        )
-        gradients = {name: value.unsqueeze(0) for name, value in gradients.items()}
-        rule.take_step(parameters, loss.view(1), gradients, found[LEARNING_RATE], under(NUMBER, found))
-        after = prefixed(PARAMETER, parameters) | prefixed(
-            OPTIMIZER, {name: value for name, value in rule.state_dict().items() if name != "n_updates"}
-        )
+        state = {name: value.clone() for name, value in under(OPTIMIZER, found).items()}
+        of_lanes = loss.view(1), {name: value.unsqueeze(0) for name, value in gradients.items()}
+        rates = under(RATE, found)
+        of_type: dict[str, Any] = {"dtype": rates["learning_rate"].dtype, "device": rates["learning_rate"].device}
+        usual = {name: torch.full((1, 1), value, **of_type) for name, value in optimizer.usual.items()}
+        take_step(optimizer.rule, parameters, state, of_lanes, usual | under(CONSTANT, found) | rates)
+        after = prefixed(PARAMETER, parameters) | prefixed(OPTIMIZER, state)
         return [after[name] for name in updated]
 
-    read = inputs | of_step
     first = {name: value[:1].clone() if has_lane_axis(name) else value[0].clone() for name, value in read.items()}
-    graph = traced(step, [(first | numbers)[name] for name in names])
+    graph = traced(step, list(first.values()))
     check_rules(graph)
     return StepGraph(graph, names, updated)

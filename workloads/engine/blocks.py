@@ -11,11 +11,12 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.engine.block_step import LEARNING_RATE, StepGraph, has_lane_axis, step_graph, step_inputs
+from attnsweep.workloads.engine.block_step import BATCH, RATE, StepGraph, has_lane_axis, step_graph, step_inputs
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.gradients import GradientGraph, GradientProgram, gradient_graph
 from attnsweep.workloads.engine.lane_state import LaneState, shapes_of
+from attnsweep.workloads.engine.layout import prefixed
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.programs import Step
 from attnsweep.workloads.engine.traces import NoRuleError
@@ -160,11 +161,7 @@ class _Blocks:
         self.n_blocks = -(-self._n_lanes // width)
         # The last block is filled up with copies of the last lane.
         self._lane = torch.arange(self.n_blocks * width).clamp(max=self._n_lanes - 1)
-        self._values = {
-            name: self._blocked(value.unsqueeze(1) if has_lane_axis(name) else value, 0)
-            for name, value in inputs.items()
-            if name != LEARNING_RATE
-        }
+        self._values = {name: self._blocked(name, value, 0) for name, value in inputs.items()}
 
     def of(self, number: int) -> list[Tensor]:
         """The inputs (..., W) of one block, which the program updates."""
@@ -177,21 +174,19 @@ class _Blocks:
 
     def of_steps(self, optimizer: FirstOrder, steps: range, batches: Sequence[Batch]) -> list[list[list[Tensor]]]:
         """The inputs (..., W) that differ from step to step: by block, by step, in their order."""
-        # Of whole blocks: a kernel may round the remainder beyond full vectors in another way.
-        settings = optimizer.settings.select(self._lane)
-        rate_SL = optimizer.learning_rate(settings, torch.tensor(steps).view(-1, 1))
-        rate_SN1W = rate_SL.unflatten(1, (self.n_blocks, 1, -1))
-        batch_SNxW = [self._blocked(torch.stack([batch[name] for batch in batches]), 1) for name in batches[0]]
-        numbers_S = [[rate_SL.new_tensor([number]) for number in optimizer.numbers(step).values()] for step in steps]
+        rate_SL1 = optimizer.learning_rate(torch.tensor(steps).view(-1, 1, 1))
+        rates = {"learning_rate": rate_SL1, **optimizer.corrections(steps)}
+        batch = {name: torch.stack([batch[name] for batch in batches]) for name in batches[0]}
+        read = prefixed(RATE, rates) | prefixed(BATCH, batch)
+        read_SNxW = [self._blocked(name, value, 1) for name, value in read.items()]
         # Taking apart whole tensors costs a tenth of indexing them.
-        rate_N, *batch_N = ([of_block.unbind() for of_block in value.unbind(1)] for value in (rate_SN1W, *batch_SNxW))
-        return [
-            [[rate, *numbers, *batch] for rate, numbers, *batch in zip(rates, numbers_S, *batches, strict=True)]
-            for rates, *batches in zip(rate_N, *batch_N, strict=True)
-        ]
+        read_N = ([of_block.unbind() for of_block in value.unbind(1)] for value in read_SNxW)
+        return [list(map(list, zip(*of_block, strict=True))) for of_block in zip(*read_N, strict=True)]
 
-    def _blocked(self, value: Tensor, axis: int) -> Tensor:
+    def _blocked(self, name: str, value: Tensor, axis: int) -> Tensor:
         """Splits the axis of lanes into blocks and lanes, and puts the lanes last."""
+        if has_lane_axis(name):
+            value = value.unsqueeze(axis + 1)
         if self._n_lanes < self._lane.shape[0]:
             value = value.index_select(axis, self._lane)
         blocked: Tensor = value.unflatten(axis, (self.n_blocks, -1))

@@ -1,277 +1,190 @@
-"""Gradient descent, Adam and AdamW for packs: rates, schedules and clipping per lane. Axes: L lane, first everywhere.
+"""Update rules of first order for packs: rates, schedules and clipping per lane. Axes: L lane, always first; S step.
 
-The arithmetic follows `torch.optim` operation by operation, so that one lane agrees with a plain PyTorch loop. An
-operation that no lane of a pack uses is skipped. If only some lanes use it, the others get a factor of exactly 1 or a
+An operation that no lane of a pack uses is skipped. If only some use it, the others get a factor of exactly 1 or a
 term of exactly 0, so a lane's bits do not depend on its neighbours.
 """
 
 import math
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from copy import copy
 from functools import reduce
-from typing import Self
 
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.engine.layout import prefixed, under
 from attnsweep.workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
+from attnsweep.workloads.update_rules import Hyperparameters, UpdateRule
 
 STEPS_AHEAD = 64
 """Steps whose rates are computed before the first of them is taken."""
+_CLIP = "gradient_clip_norm"
 
 
 class FirstOrder(Optimizer):
     """One evaluation and one update a step; all lanes are at the same step.
 
     Attributes:
-        moments: The running averages that the rule keeps, (L, ...) by name of the average and of the parameter.
+        rule: The update rule.
+        constants: The rates that stay the same at all steps, (L, 1) by name: of the hyperparameters that a lane uses.
+        usual: Those of them that are at their defaults in all lanes: compiled into a program, where reading them costs.
         n_updates: The updates taken so far.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, rule: UpdateRule, settings: Settings) -> None:
         super().__init__(settings)
-        self.moments: dict[str, State] = {}
-        self.n_updates = 0
-        self._note_what_is_used()
+        self.rule, self.n_updates = rule, 0
+        self._averages: State = {}
+        # What no lane of the whole pack uses is left out, also after lanes have left.
+        unused = {name for name in rule.optional if not settings.values[name].any()}
+        clips = [] if settings.values[_CLIP].isnan().all() else [_CLIP]
+        self.constants = {name: settings.column(name) for name in (*rule.reads, *clips) if name not in unused}
+        self.constants |= self._rule_constants()
+        self.usual = self._usual()
+        self._slots = [name for name, served in rule.slots.items() if served not in unused]
+        self._has_cosine = bool(settings.values["cosine_from"].isfinite().any())
+        self._is_scheduled = self._has_cosine or bool(settings.values["warmup_steps"].any())
+        self._note_kinds()
 
     def advance(self, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
+        state = self.state_of(parameters)
         until = min(stops[0], self.n_updates + most_evaluations)
         while self.n_updates < until:
             steps = range(self.n_updates, min(until, self.n_updates + STEPS_AHEAD))
-            for step, (rate_L, numbers) in zip(steps, self.ahead(steps), strict=True):
+            for step, rates in zip(steps, self.ahead(steps), strict=True):
                 loss, gradients = evaluate(parameters, step)
-                self.take_step(parameters, loss, gradients, rate_L, numbers)
+                take_step(self.rule, parameters, state, (loss, gradients), self.constants | rates)
                 self.n_updates += 1
         return until == stops[0]
 
-    def take_step(
-        self,
-        parameters: State,
-        loss: Tensor,
-        gradients: State,
-        learning_rate: Tensor,
-        numbers: State,
-    ) -> None:
-        """Updates `parameters` (L, ...) in place, but for `n_updates`, which is the caller's.
-
-        Args:
-            parameters: Where the loss was evaluated.
-            loss: (L,).
-            gradients: (L, ...).
-            learning_rate: (L,), of this step.
-            numbers: () each, those of this step.
-        """
-        self.observe(loss)
-        if self._clips:
-            gradients = clipped(gradients, self.settings.gradient_clip_norm)
-        self._update(parameters, gradients, learning_rate, numbers)
-        self.steps += self.is_finite
-
-    def learning_rate(self, settings: Settings, step: int | Tensor) -> Tensor:
-        """(L,) at a step, or (S, L) at steps (S, 1).
-
-        Args:
-            settings: Of these lanes, or of some of them.
-            step: Counted from 0.
-        """
-        rate = settings.learning_rate
+    def learning_rate(self, step: int | Tensor) -> Tensor:
+        """(L, 1) at a step, or (S, L, 1) at steps (S, 1, 1), counted from 0."""
+        rate = self.settings.column("learning_rate")
         if self._is_scheduled:
-            return rate * schedule_factor(settings, step)
-        return rate if isinstance(step, int) else rate.expand(len(step), -1)
+            return rate * schedule_factor(self.settings, step, falls=self._has_cosine)
+        return rate if isinstance(step, int) else rate.expand(len(step), -1, -1)
 
-    def numbers(self, step: int) -> dict[str, float]:  # noqa: ARG002
-        """The numbers in an update that depend on the step alone, by name; the names are the same at every step."""
-        return {}
+    def corrections(self, steps: range) -> State:
+        """(S, L, 1) by name: the rule's corrections at each of these steps."""
+        of_steps = [[self.rule.corrections(step + 1, **kind) for kind in self._kinds] for step in steps]
+        return {
+            name: self._of_lanes([[kind[name] for kind in of_step] for of_step in of_steps]) for name in of_steps[0][0]
+        }
 
-    def ahead(self, steps: range) -> list[tuple[Tensor, State]]:
-        """What `take_step` reads at each of these steps: the learning rates (L,), and the numbers, () each.
+    def ahead(self, steps: range) -> list[State]:
+        """The rates that differ from step to step, (L, 1) by name, for each of these steps.
 
         They are tensors, computed before the steps, which then are the same operations on other tensors: a captured
         step can be replayed with those of another.
         """
-        # Filled on the device: a copy would make the host wait for it.
-        number = self.settings.learning_rate.new_full
+        rates = [self.learning_rate(step) for step in steps]
+        corrections = {name: values.unbind() for name, values in self.corrections(steps).items()}
         return [
-            (
-                self.learning_rate(self.settings, step),
-                {name: number((), value) for name, value in self.numbers(step).items()},
-            )
-            for step in steps
+            {"learning_rate": rate, **dict(zip(corrections, of_step, strict=True))}
+            for rate, *of_step in zip(rates, *corrections.values(), strict=True)
         ]
 
-    def on(self, settings: Settings, state: Mapping[str, Tensor]) -> Self:
-        """The same rule, with the same operations left out, on other tensors, such as those of a trace."""
-        other = copy(self)
-        other.settings = settings
-        other._restore(state)
-        return other
+    def state_of(self, parameters: State) -> State:
+        """What steps change besides the parameters (L, ...), by name: no copies. Averages are `<slot>/<parameter>`."""
+        for slot in self._slots:
+            for name, value in parameters.items():
+                if f"{slot}/{name}" not in self._averages:
+                    self._averages[f"{slot}/{name}"] = torch.zeros_like(value)
+        return {**super().state_dict(), **self._averages}
 
     def state_dict(self) -> Mapping[str, Tensor]:
-        moments = [prefixed(name, of_parameters) for name, of_parameters in self.moments.items()]
-        return {
-            **super().state_dict(),
-            "n_updates": torch.tensor(self.n_updates),
-            **{name: value for moment in moments for name, value in moment.items()},
-        }
+        return {**super().state_dict(), "n_updates": torch.tensor(self.n_updates), **self._averages}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        self._restore(state)
-        self.n_updates = int(state["n_updates"])
-
-    def select(self, lanes: Tensor) -> None:
-        super().select(lanes)
-        self.moments = {
-            moment: {name: value[lanes] for name, value in of_parameters.items()}
-            for moment, of_parameters in self.moments.items()
-        }
-        self._note_what_is_used()
-
-    @abstractmethod
-    def _update(self, parameters: State, gradients: State, learning_rate: Tensor, numbers: State) -> None:
-        """Updates `parameters` in place."""
-
-    @property
-    @abstractmethod
-    def moment_names(self) -> tuple[str, ...]:
-        """The names of the averages that this rule keeps."""
-
-    def moments_of(self, parameters: State) -> dict[str, State]:
-        """`moments`, which are zero before the first update."""
-        for name in self.moment_names:
-            if name not in self.moments:
-                self.moments[name] = {parameter: torch.zeros_like(value) for parameter, value in parameters.items()}
-        return self.moments
-
-    def _restore(self, state: Mapping[str, Tensor]) -> None:
         super().load_state_dict(state)
-        found = {name: under(name, state) for name in self.moment_names}
-        self.moments = {name: of_parameters for name, of_parameters in found.items() if of_parameters}
-
-    @property
-    def operations(self) -> tuple[bool, ...]:
-        """Which of the optional operations an update has; two rules of a class with equal ones take equal steps."""
-        return (self._clips, self._decays)
-
-    def _note_what_is_used(self) -> None:
-        # Read once per selection of lanes, not at every step: reading a tensor's value waits for the device.
-        settings = self.settings
-        self._clips = not bool(settings.gradient_clip_norm.isnan().all())
-        self._decays = bool((settings.weight_decay != 0).any())
-        warms_up = bool((settings.warmup_steps > 0).any())
-        self._is_scheduled = warms_up or settings.learning_rate_schedule != "constant"
-
-
-class Sgd(FirstOrder):
-    """Gradient descent with heavy-ball momentum, `v = momentum v + gradient; theta -= learning_rate v`.
-
-    `torch.optim.SGD` without dampening and Nesterov; weight decay is added to the gradient.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self._has_momentum = bool((settings.momentum != 0).any())
-
-    @property
-    def moment_names(self) -> tuple[str, ...]:
-        return ("velocity",) if self._has_momentum else ()
-
-    @property
-    def operations(self) -> tuple[bool, ...]:
-        return (*super().operations, self._has_momentum)
-
-    def _update(
-        self,
-        parameters: State,
-        gradients: State,
-        learning_rate: Tensor,
-        numbers: State,  # noqa: ARG002
-    ) -> None:
-        moments = self.moments_of(parameters)
-        for name, parameter in parameters.items():
-            direction = gradients[name]
-            if self._decays:
-                direction = direction.addcmul(_per_lane(self.settings.weight_decay, parameter), parameter)
-            if self._has_momentum:
-                velocity = moments["velocity"][name]
-                direction = velocity.mul_(_per_lane(self.settings.momentum, parameter)).add_(direction)
-            parameter.addcmul_(_per_lane(learning_rate, parameter), direction, value=-1.0)
-
-
-class Adam(FirstOrder):
-    """Adam with PyTorch's defaults: betas (0.9, 0.999), 1e-8 added to the root; weight decay added to the gradient.
-
-    Source: Kingma & Ba 2015, algorithm 1.
-    """
-
-    beta_1, beta_2, denominator_eps = 0.9, 0.999, 1e-8
-    moment_names = ("first", "second")
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self._update_of: State = {}
-
-    def _update(self, parameters: State, gradients: State, learning_rate: Tensor, numbers: State) -> None:
-        # In place: for rows of this length, allocating memory costs as much as the arithmetic.
-        moments = self.moments_of(parameters)
-        for name, parameter in parameters.items():
-            gradient = gradients[name]
-            if self._decays:
-                gradient = self._decayed(parameter, gradient, learning_rate)
-            first, second = moments["first"][name], moments["second"][name]
-            first.lerp_(gradient, 1 - self.beta_1)
-            second.mul_(self.beta_2).addcmul_(gradient, gradient, value=1 - self.beta_2)
-            update = self._update_of.setdefault(name, torch.empty_like(parameter))
-            torch.sqrt(second, out=update).div_(numbers["correction_2_root"]).add_(self.denominator_eps)
-            step_size = _per_lane(learning_rate / numbers["correction_1"], parameter)
-            parameter.sub_(torch.div(first, update, out=update).mul_(step_size))
-
-    def numbers(self, step: int) -> dict[str, float]:
-        return {
-            "correction_1": 1 - self.beta_1 ** (step + 1),
-            "correction_2_root": (1 - self.beta_2 ** (step + 1)) ** 0.5,
-        }
-
-    def _decayed(self, parameter: Tensor, gradient: Tensor, learning_rate: Tensor) -> Tensor:  # noqa: ARG002
-        """The gradient after weight decay, which may also have shrunk `parameter`."""
-        return gradient.addcmul(_per_lane(self.settings.weight_decay, parameter), parameter)
-
-    def on(self, settings: Settings, state: Mapping[str, Tensor]) -> Self:
-        other = super().on(settings, state)
-        other._update_of = {}
-        return other
+        self.n_updates = int(state["n_updates"])
+        self._averages = {name: value for name, value in state.items() if name.partition("/")[0] in self._slots}
 
     def select(self, lanes: Tensor) -> None:
         super().select(lanes)
-        self._update_of = {}
+        self._averages = {name: value[lanes] for name, value in self._averages.items()}
+        self.constants = {name: values[lanes] for name, values in self.constants.items()}
+        self._note_kinds()
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """What an update reads, and what of it is usual: two rules of a name with equal ones have one program."""
+        return (*self.constants, "", *self.usual)
+
+    def _note_kinds(self) -> None:
+        """Lanes with the same hyperparameters have the same corrections, which are computed once."""
+        names = self.rule.computed_from
+        of_lanes = list(zip(*(self.settings.values[name].tolist() for name in names), strict=True))
+        kinds = list(dict.fromkeys(of_lanes)) or [()]
+        places = [kinds.index(each) for each in of_lanes] or [0] * len(self.steps)
+        self._kinds = [dict(zip(names, kind, strict=True)) for kind in kinds]
+        self._kind_L = torch.tensor(places, device=self.steps.device)
+
+    def _rule_constants(self) -> State:
+        values = {name: self.settings.values[name].tolist() for name in self.rule.computed_from}
+        of_lanes = [
+            self.rule.constants(**dict(zip(values, lane, strict=True))) for lane in zip(*values.values(), strict=True)
+        ]
+        like = self.settings.column("learning_rate")
+        names = of_lanes[0] if of_lanes else ()
+        return {
+            name: torch.tensor([[lane[name]] for lane in of_lanes], dtype=like.dtype).to(like.device) for name in names
+        }
+
+    def _usual(self) -> dict[str, float]:
+        rule, defaults = self.rule, vars(Hyperparameters())
+        read = {name: defaults[name] for name in (*rule.reads, *rule.computed_from)}
+        usual: dict[str, float] = {
+            name: value for name, value in read.items() if self.settings.values[name].eq(value).all()
+        }
+        if all(name in usual for name in rule.computed_from):
+            usual |= rule.constants(**{name: usual[name] for name in rule.computed_from})
+        return {name: value for name, value in usual.items() if name in self.constants}
+
+    def _of_lanes(self, of_kinds: Sequence[Sequence[float]]) -> Tensor:
+        """(S, L, 1) numbers, from those of each kind of lane at each step."""
+        like = self.settings.column("learning_rate")
+        if len(self._kinds) == 1:
+            # Filled on the device: a copy would make the host wait for it.
+            return torch.stack([torch.full_like(like, number) for (number,) in of_kinds])
+        return torch.tensor(of_kinds, dtype=like.dtype).to(like.device)[:, self._kind_L, None]
 
 
-class AdamW(Adam):
-    """Adam with decoupled weight decay: parameters shrink by `1 - learning_rate weight_decay` before each update.
+def take_step(
+    rule: UpdateRule, parameters: State, state: State, found: tuple[Tensor, State], rates: Mapping[str, Tensor]
+) -> None:
+    """Takes a step of L trainings: updates `parameters` and `state` in place.
 
-    Source: Loshchilov & Hutter 2019, algorithm 2.
+    Args:
+        rule: The update rule.
+        parameters: (L, ...) by name, where the loss was evaluated.
+        state: `FirstOrder.state_of`.
+        found: The loss (L,), and its gradients (L, ...) by name.
+        rates: (L, 1), `FirstOrder.constants` and those of the step.
     """
+    loss, gradients = found
+    state["is_finite"].logical_and_(torch.isfinite(loss))
+    if _CLIP in rates:
+        gradients = clipped(gradients, rates[_CLIP][:, 0])
+    for name, theta in parameters.items():
+        slots = {slot: state[f"{slot}/{name}"] for slot in rule.slots if f"{slot}/{name}" in state}
+        own = rates if theta.dim() == 2 else {rate: _per_lane(value, theta) for rate, value in rates.items()}
+        rule.update(theta, gradients[name], slots, own)
+    state["steps"].add_(state["is_finite"])
 
-    def _decayed(self, parameter: Tensor, gradient: Tensor, learning_rate: Tensor) -> Tensor:
-        parameter.mul_(_per_lane(1 - learning_rate * self.settings.weight_decay, parameter))
-        return gradient
 
-
-def schedule_factor(settings: Settings, step: int | Tensor) -> Tensor:
-    """(L,) share of `learning_rate` used at a step, or (S, L) at steps (S, 1).
+def schedule_factor(settings: Settings, step: int | Tensor, *, falls: bool) -> Tensor:
+    """(L, 1) share of `learning_rate` used at a step, or (S, L, 1) at steps (S, 1, 1).
 
     It rises linearly over `warmup_steps`, and is then constant or a cosine to 0.
 
     The rise starts at 1 / warmup_steps and has ended when step = warmup_steps - 1; the cosine is
-    `CosineAnnealingLR`'s over the steps that remain, and would reach 0 at step n_steps.
+    `CosineAnnealingLR`'s over the steps that remain, and would reach 0 at step n_steps. `falls` says whether any does.
     """
-    warmup = settings.warmup_steps
+    warmup = settings.column("warmup_steps")
     rise = ((step + 1) / warmup.clamp(min=1)).clamp(max=1)
-    if settings.learning_rate_schedule == "constant":
+    if not falls:
         return rise
     progress = ((step - warmup) / (settings.n_steps - warmup).clamp(min=1)).clamp(0, 1)
-    return torch.where(step < warmup, rise, 0.5 * (1 + torch.cos(math.pi * progress)))
+    return torch.where(step < settings.column("cosine_from"), rise, 0.5 * (1 + torch.cos(math.pi * progress)))
 
 
 def clipped(gradients: State, largest_norm: Tensor) -> State:

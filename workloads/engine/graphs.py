@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from attnsweep.workloads.engine.block_step import BATCH, LEARNING_RATE, NUMBER, step_graph
+from attnsweep.workloads.engine.block_step import BATCH, RATE, step_graph
 from attnsweep.workloads.engine.blocks import Batches
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.first_order import STEPS_AHEAD
@@ -124,10 +124,7 @@ class GraphedStep:
             if not drawn:
                 break
             ahead = optimizer.ahead(range(start, start + len(drawn)))
-            read = [
-                {LEARNING_RATE: rate_A, **prefixed(NUMBER, numbers), **prefixed(BATCH, batch)}
-                for batch, (rate_A, numbers) in zip(drawn, ahead, strict=True)
-            ]
+            read = [prefixed(RATE, rates) | prefixed(BATCH, batch) for batch, rates in zip(drawn, ahead, strict=True)]
             while read:
                 n_taken = self._take(bucket, read)
                 optimizer.n_updates += n_taken
@@ -152,10 +149,8 @@ class GraphedStep:
                 self._cannot_capture = True
                 return self._take(bucket, read)
         graph, memory = self._captured[n_steps]
-        n_lanes = len(read[0][LEARNING_RATE])
         for name, values in memory.items():
-            out = values[:, :n_lanes] if _is_by_lane(name) else values
-            torch.stack([of_step[name] for of_step in read[:n_steps]], out=out)
+            torch.stack([of_step[name] for of_step in read[:n_steps]], out=values[:, : len(read[0][name])])
         graph.replay()
         return n_steps
 
@@ -173,11 +168,6 @@ class GraphedStep:
         return graph, memory
 
 
-def _is_by_lane(name: str) -> bool:
-    """Whether a step reads one value for each lane."""
-    return not name.startswith(f"{NUMBER}/")
-
-
 def _filled_up(read: State, size: int) -> State:
     """What a bucket of this size reads where its lanes (A, ...) read this."""
-    return {name: filled_up(value, size) if _is_by_lane(name) else value for name, value in read.items()}
+    return {name: filled_up(value, size) for name, value in read.items()}

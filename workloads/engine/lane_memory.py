@@ -3,15 +3,13 @@
 Axes: A lane of the pack, L lane of a bucket: the first A are the pack's, the others copies whose results nobody reads.
 """
 
-from collections.abc import Iterator
-from dataclasses import fields
+from copy import copy
 
 import torch
-from torch import Tensor
 
 from attnsweep.workloads.engine.lane_state import LaneState
 from attnsweep.workloads.engine.layout import ROWS
-from attnsweep.workloads.engine.optimizers import Settings, State
+from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.width import filled_up
 
 
@@ -27,11 +25,13 @@ class Bucket(LaneState):
 
     def __init__(self, lanes: LaneState) -> None:
         self.size = size = len(lanes.rows)
+        optimizer = copy(lanes.stepping)
         state = {name: filled_up(value, size) for name, value in _state_of(lanes).items()}
-        lane_L = filled_up(torch.arange(size, device=lanes.rows.device), size)
+        optimizer.load_state_dict(state | {"n_updates": torch.tensor(optimizer.n_updates)})
+        optimizer.constants = {name: filled_up(value, size) for name, value in optimizer.constants.items()}
         super().__init__(
             problem=lanes.problem,
-            optimizer=lanes.stepping.on(lanes.optimizer.settings.select(lane_L), state),
+            optimizer=optimizer,
             rows=filled_up(lanes.rows, size),
             buffers={name: filled_up(value, size) for name, value in lanes.buffers.items()},
         )
@@ -42,12 +42,11 @@ class Bucket(LaneState):
 
     def load(self, lanes: LaneState) -> None:
         """Copies the state of lanes (A, ...) into the bucket."""
-        pairs = [(self.rows, lanes.rows), *((self.buffers[name], value) for name, value in lanes.buffers.items())]
-        pairs += zip(_settings(self.optimizer.settings), _settings(lanes.optimizer.settings), strict=True)
-        own = _state_of(self)
-        pairs += [(own[name], value) for name, value in _state_of(lanes).items()]
-        for into, values in pairs:
-            into[: len(lanes.rows)].copy_(values)
+        self.rows[: len(lanes.rows)].copy_(lanes.rows)
+        own, others = ((of.buffers, of.stepping.constants, _state_of(of)) for of in (self, lanes))
+        for into, values in zip(own, others, strict=True):
+            for name, value in values.items():
+                into[name][: len(value)].copy_(value)
 
     def lend(self, lanes: LaneState) -> None:
         """Makes the rows of these lanes and their optimizer's state the bucket's own memory: steps need no copies."""
@@ -65,7 +64,6 @@ def bucket_of(lanes: LaneState) -> Bucket:
     elif bucket.has(lanes):
         return bucket
     else:
-        # An operation that the lanes left no longer need, such as clipping, stays: it changes none of their bits.
         bucket.load(lanes)
     bucket.lend(lanes)
     return bucket
@@ -73,11 +71,4 @@ def bucket_of(lanes: LaneState) -> Bucket:
 
 def _state_of(lanes: LaneState) -> State:
     """What steps change besides the rows, (L, ...) by name."""
-    optimizer = lanes.stepping
-    optimizer.moments_of({ROWS: lanes.rows})
-    return {name: value for name, value in optimizer.state_dict().items() if name != "n_updates"}
-
-
-def _settings(settings: Settings) -> Iterator[Tensor]:
-    values = (getattr(settings, field.name) for field in fields(settings))
-    return (value for value in values if isinstance(value, Tensor))
+    return lanes.stepping.state_of({ROWS: lanes.rows})

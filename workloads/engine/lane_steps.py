@@ -9,8 +9,9 @@ from typing import Protocol
 import torch
 from torch import Tensor, fx
 
-from attnsweep.workloads.engine.block_step import BATCH, LEARNING_RATE, NUMBER, StepGraph, has_lane_axis, step_inputs
+from attnsweep.workloads.engine.block_step import BATCH, RATE, StepGraph, has_lane_axis, step_inputs
 from attnsweep.workloads.engine.even_rows import even_rows
+from attnsweep.workloads.engine.first_order import take_step
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.lane_memory import Bucket
 from attnsweep.workloads.engine.lane_state import Problem
@@ -33,8 +34,7 @@ class LaneStep(Protocol):
 
         Args:
             bucket: The one last loaded.
-            read: What differs from step to step, by the names of `block_step`: the learning rate (L,), the numbers, and
-                the batch (L, ...).
+            read: What differs from step to step, by the names of `block_step`: rates (L, 1), and the batch (L, ...).
         """
 
     def store(self, bucket: Bucket) -> None:
@@ -58,8 +58,9 @@ class VmappedStep:
             loss_L = self._loss(self._layout.views(leaf), bucket.buffers, under(BATCH, read))
             # Lanes do not mix, so the sum's gradient is each lane's own.
             (gradient,) = torch.autograd.grad(loss_L.sum(), leaf, materialize_grads=True)
-            own = {ROWS: bucket.rows}
-            bucket.stepping.take_step(own, loss_L.detach(), {ROWS: gradient}, read[LEARNING_RATE], under(NUMBER, read))
+            own, optimizer, found = {ROWS: bucket.rows}, bucket.stepping, (loss_L.detach(), {ROWS: gradient})
+            rates = optimizer.constants | under(RATE, read)
+            take_step(optimizer.rule, own, optimizer.state_of(own), found, rates)
 
     def store(self, bucket: Bucket) -> None:
         """Nothing: see `load`."""
@@ -98,7 +99,7 @@ class MergedStep:
 
     def load(self, bucket: Bucket) -> None:
         """See `LaneStep`."""
-        own = {name: value for name, value in step_inputs(bucket).items() if name != LEARNING_RATE}
+        own = step_inputs(bucket)
         if self._bucket is not bucket:
             self._bucket = bucket
             self._state = {name: _lanes_last(name, value).clone() for name, value in own.items()}
@@ -120,7 +121,5 @@ class MergedStep:
 
 
 def _lanes_last(name: str, value: Tensor) -> Tensor:
-    """An input of the program, (..., L), or (1,) of a number."""
-    if name.startswith(f"{NUMBER}/"):
-        return value.reshape(1)
+    """An input of the program, (..., L)."""
     return (value.unsqueeze(1) if has_lane_axis(name) else value).movedim(0, -1).contiguous()

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsweep.workloads.engine.checkpoint import Checkpoint
+from attnsweep.workloads.engine.chosen_optimizer import optimizer_of
 from attnsweep.workloads.engine.constants import digest_of
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.lane_state import LaneState, Problem
@@ -20,7 +21,6 @@ from attnsweep.workloads.engine.layout import Layout, prefixed, selected, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.precision import in_type, measurable
 from attnsweep.workloads.engine.starting_state import starting_state
-from attnsweep.workloads.engine.update_rules import optimizer_of
 from attnsweep.workloads.engine.width import filled_up
 
 Array = TypeVar("Array", Tensor, NDArray[Any])

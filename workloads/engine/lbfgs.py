@@ -251,7 +251,7 @@ class Lbfgs(Optimizer):
         slope = torch.linalg.vecdot(now.gradient, now.direction)
         is_flat = lanes & (slope > -TOLERANCE_CHANGE)
         now.is_over = now.is_over | is_flat
-        learning_rate = self.settings.learning_rate
+        learning_rate = self.settings.column("learning_rate")[:, 0]
         cautious = (1 / now.gradient.abs().sum(1)).clamp(max=1) * learning_rate
         first_trial = torch.where(is_first, cautious, learning_rate)
         start = (now.loss, now.gradient, slope)

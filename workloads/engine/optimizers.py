@@ -2,14 +2,18 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from copy import copy
+from dataclasses import fields
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
 
+from attnsweep.workloads.update_rules import Hyperparameters
+
 State = dict[str, Tensor]
 """Tensors by parameter name, each (L, ...)."""
+_NUMBERS = [each.name for each in fields(Hyperparameters) if each.type in (int, float, float | None)]
 
 
 class Evaluate(Protocol):
@@ -23,38 +27,51 @@ class Evaluate(Protocol):
         """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """The settings of an update rule: one value per lane, or one for the pack.
+    """The hyperparameters of L lanes, as `Hyperparameters` declares them.
 
     Attributes:
-        learning_rate: (L,).
-        momentum: (L,).
-        weight_decay: (L,).
-        warmup_steps: (L,).
-        gradient_clip_norm: (L,), NaN for none.
-        learning_rate_schedule: `constant` or `cosine`.
+        values: (L,) float64 by name, in the host's memory: numbers, NaN where null; and `cosine_from`, the step from
+            which the learning rate falls, infinite where it stays.
         n_steps: The steps of the whole training.
+        dtype, device: Of what an optimizer reads.
     """
 
-    learning_rate: Tensor
-    momentum: Tensor
-    weight_decay: Tensor
-    warmup_steps: Tensor
-    gradient_clip_norm: Tensor
-    learning_rate_schedule: str
-    n_steps: int
+    def __init__(
+        self, lanes: Sequence[Hyperparameters], n_steps: int, dtype: torch.dtype, device: torch.device | str = "cpu"
+    ) -> None:
+        self.values: State = {
+            name: torch.tensor([_number(getattr(lane, name)) for lane in lanes], dtype=torch.float64)
+            for name in _NUMBERS
+        }
+        falls = torch.tensor([lane.learning_rate_schedule == "cosine" for lane in lanes])
+        self.values["cosine_from"] = self.values["warmup_steps"].masked_fill(~falls, torch.inf)
+        self.n_steps, self.dtype, self.device = n_steps, dtype, device
+        self._columns: State = {}
 
-    def select(self, lanes: Tensor) -> "Settings":
+    @classmethod
+    def plain(cls, learning_rate: Tensor, n_steps: int) -> Self:
+        """Those of lanes with these learning rates (L,), and the defaults of all else."""
+        lanes = [Hyperparameters(learning_rate=rate) for rate in learning_rate.tolist()]
+        return cls(lanes, n_steps, learning_rate.dtype, learning_rate.device)
+
+    def column(self, name: str) -> Tensor:
+        """(L, 1) the values of a number."""
+        if name not in self._columns:
+            # Kept, because copying them to a device makes the host wait for it.
+            self._columns[name] = self.values[name].to(self.device, self.dtype)[:, None]
+        return self._columns[name]
+
+    def select(self, lanes: Tensor) -> Self:
         """The settings of the lanes at these positions, (K,) int64."""
-        return replace(
-            self,
-            learning_rate=self.learning_rate[lanes],
-            momentum=self.momentum[lanes],
-            weight_decay=self.weight_decay[lanes],
-            warmup_steps=self.warmup_steps[lanes],
-            gradient_clip_norm=self.gradient_clip_norm[lanes],
-        )
+        selected, positions = copy(self), lanes.cpu()
+        selected.values = {name: values[positions] for name, values in self.values.items()}
+        selected._columns = {name: values[lanes] for name, values in self._columns.items()}
+        return selected
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
 
 
 class Optimizer(ABC):
@@ -74,7 +91,7 @@ class Optimizer(ABC):
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.steps = torch.zeros_like(settings.learning_rate, dtype=torch.int64)
+        self.steps = torch.zeros(len(settings.values["learning_rate"]), dtype=torch.int64, device=settings.device)
         self.is_finite = torch.ones_like(self.steps, dtype=torch.bool)
 
     @property

@@ -9,7 +9,8 @@ from attnsweep.workloads.formal_languages.encoder import ENCODER_SCALES
 from attnsweep.workloads.formal_languages.language import Language
 from attnsweep.workloads.formal_languages.languages import LANGUAGES
 from attnsweep.workloads.formal_languages.tokens import REPRESENTATIONS
-from attnsweep.workloads.parameters import OPTIMIZERS, TrainingParameters, Value, parameter
+from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
+from attnsweep.workloads.update_rules import optimizer_parameter
 
 _LADDER = (10, 30, 100, 300, 1000)
 _LONGEST = {"kinds": 1000, "positions": 30}
@@ -29,7 +30,7 @@ class FormalLanguagesParameters(TrainingParameters):
     init_sigma: float | None = parameter(
         None, "standard deviation of the Gaussian initialization; null = PyTorch's TransformerEncoder's", low=0.0
     )
-    optimizer: str = parameter("adam", "update rule", choices=OPTIMIZERS, static=True)
+    optimizer: str = optimizer_parameter("adam")
     learning_rate: float = parameter(3e-4, "step size of the optimizer", above=0.0)
     n_steps: int = parameter(
         10_000, "optimizer steps; follows from n_epochs where that is given", low=1, high=2**31 - 1, static=True

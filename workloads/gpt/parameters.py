@@ -14,8 +14,9 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.gpt.model import POSITIONS, GPTShape
 from attnsweep.workloads.gpt.tasks import TASKS
 from attnsweep.workloads.gpt.text import read_text
-from attnsweep.workloads.parameters import OPTIMIZERS, TrainingParameters, Value, parameter
+from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
 from attnsweep.workloads.prepared_files import pinned_file
+from attnsweep.workloads.update_rules import optimizer_parameter
 
 _N_WORDS = 4
 _OF_MODEL = (
@@ -50,7 +51,7 @@ class GPTParameters(TrainingParameters):
         "standard deviation of the Gaussian initialization of all matrices, gains 1, biases 0; null = PyTorch's",
         low=0.0,
     )
-    optimizer: str = parameter("adam", "update rule", choices=OPTIMIZERS, static=True)
+    optimizer: str = optimizer_parameter("adam")
     learning_rate: float = parameter(3e-3, "step size of the optimizer", above=0.0)
     n_steps: int = parameter(1000, "optimizer steps", low=1, high=2**31 - 1, static=True)
     dtype: str = parameter(

@@ -6,15 +6,15 @@ from torch import Tensor
 from attnsweep.workloads.engine import programs
 from attnsweep.workloads.engine.blocks import BlockProgram, TracedStep
 from attnsweep.workloads.engine.constants import digest_of
-from attnsweep.workloads.engine.first_order import FirstOrder, Sgd
+from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.gradients import GradientProgram, adding, gradient_graph
 from attnsweep.workloads.engine.lane_state import LaneState, Problem
 from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.optimizers import Settings, State
 from attnsweep.workloads.engine.traces import NoRuleError
-from attnsweep.workloads.engine.update_rules import UPDATE_RULES
 from attnsweep.workloads.gradients.subject import Subject
+from attnsweep.workloads.update_rules import UPDATE_RULES
 
 _RATE = 2.0**40
 """The learning rate of a step that is taken to read its gradient: a power of 2, so that division by it is exact, and so
@@ -42,7 +42,9 @@ def block_gradients(subject: Subject, *, compiled: bool) -> State:
     """
     layout = Layout(subject.weights)
     problem = Problem(subject.workload, subject.template, layout, subject.lanes.shared, digest_of(subject.template))
-    lanes = LaneState(problem, Sgd(_descent(subject)), layout.rows(subject.weights), subject.buffers)
+    rate_L = torch.full((len(subject.lanes.trainings),), _RATE, dtype=torch.float64)
+    sgd = FirstOrder(UPDATE_RULES["sgd"], Settings.plain(rate_L, n_steps=1))
+    lanes = LaneState(problem, sgd, layout.rows(subject.weights), subject.buffers)
     try:
         return layout.views(_of_step(subject, lanes, compiled=compiled))
     except NoRuleError as no_step:
@@ -54,7 +56,7 @@ def block_gradients(subject: Subject, *, compiled: bool) -> State:
 
 def _of_step(subject: Subject, lanes: LaneState, *, compiled: bool) -> Tensor:
     """(L, n) read from one step of gradient descent."""
-    if not issubclass(UPDATE_RULES[subject.lanes.shared.optimizer], FirstOrder):
+    if subject.lanes.shared.optimizer not in UPDATE_RULES:
         raise NoRuleError("its optimizer searches along lines")
     traced, before = TracedStep.of(lanes, subject.batch), lanes.rows.clone()
     given = traced.step, traced.examples
@@ -70,16 +72,3 @@ def _of_gradient(subject: Subject, lanes: LaneState, *, compiled: bool) -> Tenso
     examples = GradientProgram.examples(graph, lanes, subject.batch)
     run = programs.loaded(programs.compiled_gradient(graph, examples)) if compiled else lambda inputs: add(*inputs)
     return GradientProgram(graph.parts, run).descent(lanes.rows, lanes.buffers, subject.batch, None)[1]
-
-
-def _descent(subject: Subject) -> Settings:
-    nothing = torch.zeros(len(subject.lanes.trainings), dtype=torch.float64)
-    return Settings(
-        learning_rate=nothing + _RATE,
-        momentum=nothing,
-        weight_decay=nothing,
-        warmup_steps=nothing,
-        gradient_clip_norm=nothing + torch.nan,
-        learning_rate_schedule="constant",
-        n_steps=1,
-    )

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.engine.first_order import Sgd
+from attnsweep.workloads.engine.first_order import FirstOrder, take_step
 from attnsweep.workloads.engine.optimizers import Settings, State
 from attnsweep.workloads.gradients.engines import vmapped_gradients
 from attnsweep.workloads.gradients.finding import Finding, compared
 from attnsweep.workloads.gradients.subject import Subject
 from attnsweep.workloads.identities.identity import Conserved, Point, largest
+from attnsweep.workloads.update_rules import UPDATE_RULES
 
 _MOVED = (
     "a step of gradient descent moves it by something else: the gradient that the engine follows is not that of the "
@@ -46,18 +47,10 @@ def check_sgd_step(subject: Subject, points: Sequence[Point]) -> Iterator[Findin
 def _stepped(subject: Subject, rate: Sequence[float]) -> State:
     """(L, ...) the weights after one step of the engine's gradient descent."""
     rate_L = torch.tensor(rate, dtype=torch.float64)
-    nothing = torch.zeros_like(rate_L)
-    settings = Settings(
-        learning_rate=rate_L,
-        momentum=nothing,
-        weight_decay=nothing,
-        warmup_steps=nothing,
-        gradient_clip_norm=nothing + torch.nan,
-        learning_rate_schedule="constant",
-        n_steps=1,
-    )
+    sgd = FirstOrder(UPDATE_RULES["sgd"], Settings.plain(rate_L, n_steps=1))
     weights = {name: value.clone() for name, value in subject.weights.items()}
-    Sgd(settings).take_step(weights, nothing, vmapped_gradients(subject), rate_L, {})
+    found = torch.zeros_like(rate_L), vmapped_gradients(subject)
+    take_step(sgd.rule, weights, sgd.state_of(weights), found, sgd.constants | sgd.ahead(range(1))[0])
     return weights
 
 

@@ -8,11 +8,12 @@ from typing import ClassVar
 from attnsweep.workloads.attention.attention import QK_FORMS, check_heads
 from attnsweep.workloads.attention.logit_scale import ATTENTION_SCALES
 from attnsweep.workloads.errors import SpecError
-from attnsweep.workloads.parameters import OPTIMIZERS, TrainingParameters, Value, parameter
+from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
 from attnsweep.workloads.prepared_files import pinned_file
 from attnsweep.workloads.translation.corpus import TRAIN
 from attnsweep.workloads.translation.grammar import LexiconSizes
 from attnsweep.workloads.translation.prepared import read_corpus
+from attnsweep.workloads.update_rules import optimizer_parameter
 
 GRAMMAR = "grammar"
 """The value of `corpus` for which sentences are generated instead of read from a file."""
@@ -35,7 +36,7 @@ class TranslationParameters(TrainingParameters):
     init_sigma: float | None = parameter(
         None, "standard deviation of the Gaussian initialization; null = Xavier's uniform, as the thesis", low=0.0
     )
-    optimizer: str = parameter("adam", "update rule", choices=OPTIMIZERS, static=True)
+    optimizer: str = optimizer_parameter("adam")
     learning_rate: float = parameter(3e-3, "step size of the optimizer", above=0.0)
     n_steps: int = parameter(0, "optimizer steps; 0 = as many as n_epochs are", low=0, high=_LARGEST, static=True)
     dtype: str = parameter(

@@ -10,7 +10,6 @@ from attnsweep.workloads.diagnostics.kicks import kick, kick_and_train
 from attnsweep.workloads.diagnostics.negative_curvature import smallest_curvature
 from attnsweep.workloads.diagnostics.objective import Objective
 from attnsweep.workloads.diagnostics.valley import reset_valley, solves_after_reset
-from attnsweep.workloads.engine.first_order import Sgd
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
 from tests.workloads.diagnostics.lanes import Point, system_lanes
@@ -100,9 +99,9 @@ def test_the_reset_leads_out_of_the_valley_and_training_on_alone_does_not() -> N
     parameters["q_MK"] += ((N - 1) * shift + rho - rho**2 * s) / (N - 1)
     learning_rate = torch.full((3,), 0.02).double()
     solved = 0.05 * (1 - 1 / N) / M * (M - 1)
-    _, on = objective.train_on(parameters, Sgd, learning_rate, 500)
+    _, on = objective.train_on(parameters, "sgd", learning_rate, 500)
     assert (on > solved).all()
-    assert solves_after_reset(objective, parameters, Sgd, learning_rate, solved, n_steps=500).all()
+    assert solves_after_reset(objective, parameters, "sgd", learning_rate, solved, n_steps=500).all()
 
 
 def test_a_loss_that_falls_counts_whatever_the_other_lanes_do() -> None:
@@ -114,13 +113,13 @@ def test_a_loss_that_falls_counts_whatever_the_other_lanes_do() -> None:
 
     rate, starts = torch.full((3,), 0.5).double(), {"x": torch.tensor([[1.0], [1e50], [1.0]], dtype=torch.float64)}
     task = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).double()
-    together = Objective(Point(1), loss, {"task": task}, {}).falls_below(1e-20, starts, Sgd, rate, 230)
+    together = Objective(Point(1), loss, {"task": task}, {}).falls_below(1e-20, starts, "sgd", rate, 230)
     assert together.tolist() == [True, True, False]
     first, second = ({"x": starts["x"][[lane]]} for lane in (0, 1))
     alone = Objective(Point(1), loss, {"task": task[:1]}, {})
-    assert alone.falls_below(1e-20, first, Sgd, rate[:1], 230).tolist() == [True]
-    assert alone.falls_below(1e-20, second, Sgd, rate[:1], 99).tolist() == [False]
-    assert alone.falls_below(1e-20, second, Sgd, rate[:1], 250).tolist() == [True]
+    assert alone.falls_below(1e-20, first, "sgd", rate[:1], 230).tolist() == [True]
+    assert alone.falls_below(1e-20, second, "sgd", rate[:1], 99).tolist() == [False]
+    assert alone.falls_below(1e-20, second, "sgd", rate[:1], 250).tolist() == [True]
 
 
 def test_the_reset_is_the_one_of_the_source() -> None:

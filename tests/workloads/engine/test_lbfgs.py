@@ -32,17 +32,7 @@ class Fused:
         starts = torch.stack([problem.start for problem in problems])
         self.parameters = {"a": starts[:, :4].reshape(-1, 2, 2).clone(), "b": starts[:, 4:].clone()}
         learning_rate = torch.tensor([problem.learning_rate for problem in problems], dtype=starts.dtype)
-        zeros = torch.zeros_like(learning_rate)
-        settings = Settings(
-            learning_rate=learning_rate,
-            momentum=zeros,
-            weight_decay=zeros,
-            warmup_steps=zeros,
-            gradient_clip_norm=zeros * torch.nan,
-            learning_rate_schedule="constant",
-            n_steps=n_steps,
-        )
-        self.optimizer = Lbfgs(settings)
+        self.optimizer = Lbfgs(Settings.plain(learning_rate, n_steps))
         self._in_pack = list(range(len(problems)))
 
     def advance(self, *stops: int) -> "Fused":

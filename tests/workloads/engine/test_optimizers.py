@@ -7,33 +7,48 @@ import pytest
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.engine.first_order import Adam, AdamW, FirstOrder, Sgd
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.blocks import StepPrograms
+from attnsweep.workloads.engine.chosen_optimizer import optimizer_named
+from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.graphs import Graphs
 from attnsweep.workloads.engine.optimizers import Settings, State
-from attnsweep.workloads.engine.update_rules import UPDATE_RULES
-from attnsweep.workloads.parameters import OPTIMIZERS
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.shape_programs import Programs
+from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.testing import defaults
+from attnsweep.workloads.update_rules import UPDATE_RULES, Hyperparameters
+from tests.workloads.engine.recorded_graph import RecordedGraph
 
 N_STEPS = 60
 LEARNING_RATES = [1e-3, 1e-2, 3e-2]
-NONE = float("nan")
+REFERENCES: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+}
 
-CASES: dict[str, tuple[type[FirstOrder], type[torch.optim.Optimizer], dict[str, Any]]] = {
-    "sgd": (Sgd, torch.optim.SGD, {}),
-    "sgd with momentum": (Sgd, torch.optim.SGD, {"momentum": [0.9, 0.0, 0.5], "weight_decay": [0.0, 0.1, 0.3]}),
-    "adam": (Adam, torch.optim.Adam, {}),
-    "adam with decay": (Adam, torch.optim.Adam, {"weight_decay": [0.0, 0.1, 0.3]}),
-    "adamw": (AdamW, torch.optim.AdamW, {"weight_decay": [0.3, 0.0, 0.1]}),
-    "clipped sgd": (Sgd, torch.optim.SGD, {"gradient_clip_norm": [0.1, NONE, 0.5]}),
-    "clipped adam": (Adam, torch.optim.Adam, {"gradient_clip_norm": [0.1, 1e-3, NONE]}),
+CASES: dict[str, tuple[str, dict[str, list[Any]]]] = {
+    "sgd": ("sgd", {}),
+    "sgd with momentum": ("sgd", {"momentum": [0.9, 0.0, 0.5], "weight_decay": [0.0, 0.1, 0.3]}),
+    "adam": ("adam", {}),
+    "adam with decay": ("adam", {"weight_decay": [0.0, 0.1, 0.3]}),
+    "adam with averages of its own": (
+        "adam",
+        {"beta_1": [0.9, 0.0, 0.6], "beta_2": [0.98, 0.999, 0.98], "adam_eps": [1e-8, 1e-3, 1e-1]},
+    ),
+    "adamw": ("adamw", {"weight_decay": [0.3, 0.0, 0.1]}),
+    "adamw with averages of its own": ("adamw", {"beta_2": [0.0, 0.999, 0.9], "weight_decay": [0.3, 0.0, 0.1]}),
+    "clipped sgd": ("sgd", {"gradient_clip_norm": [0.1, None, 0.5]}),
+    "clipped adam": ("adam", {"gradient_clip_norm": [0.1, 1e-3, None]}),
 }
 
 
-def _settings(n_lanes: int, schedule: str = "constant", **values: list[float]) -> Settings:
-    plain = {"learning_rate": LEARNING_RATES, "gradient_clip_norm": [NONE] * n_lanes} | values
-    names = ("learning_rate", "momentum", "weight_decay", "warmup_steps", "gradient_clip_norm")
-    tensors: dict[str, Any] = {
-        name: torch.tensor(plain.get(name, [0.0] * n_lanes), dtype=torch.float64) for name in names
-    }
-    return Settings(learning_rate_schedule=schedule, n_steps=N_STEPS, **tensors)
+def _settings(**values: list[Any]) -> Settings:
+    """Three lanes with these hyperparameters, and the defaults of all else."""
+    of_lanes = {"learning_rate": LEARNING_RATES} | values
+    lanes = [dict(zip(of_lanes, each, strict=True)) for each in zip(*of_lanes.values(), strict=True)]
+    return Settings([Hyperparameters(**lane) for lane in lanes], N_STEPS, torch.float64)
 
 
 def _loss(x: Tensor, y: Tensor) -> Tensor:
@@ -53,75 +68,80 @@ def _start(n_lanes: int) -> State:
 
 
 def _alone(
-    rule: type[torch.optim.Optimizer],
+    rule: str,
     start: Mapping[str, Tensor],
-    settings: Mapping[str, float],
+    values: Mapping[str, Any],
     schedule: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler] | None = None,
 ) -> list[Tensor]:
     """The result of plain PyTorch for one lane."""
     parameters = [value.clone().requires_grad_() for value in start.values()]
-    others = {name: value for name, value in settings.items() if name != "gradient_clip_norm"}
-    make: Callable[..., torch.optim.Optimizer] = rule
-    optimizer = make(parameters, **others)
+    own = Hyperparameters(optimizer=rule, **values)
+    more = {"momentum": own.momentum} if rule == "sgd" else {"betas": (own.beta_1, own.beta_2), "eps": own.adam_eps}
+    optimizer = REFERENCES[rule](parameters, lr=own.learning_rate, weight_decay=own.weight_decay, **more)
     scheduler = schedule(optimizer) if schedule else None
-    largest_norm = settings.get("gradient_clip_norm", NONE)
     for _ in range(N_STEPS):
         optimizer.zero_grad()
         _loss(*parameters).backward()
-        if largest_norm == largest_norm:
-            torch.nn.utils.clip_grad_norm_(parameters, largest_norm)
+        if own.gradient_clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(parameters, own.gradient_clip_norm)
         optimizer.step()
         if scheduler:
             scheduler.step()
     return [value.detach() for value in parameters]
 
 
+def _trained(rule: str, **values: list[Any]) -> State:
+    found = _start(3)
+    optimizer_named(rule, _settings(**values)).advance(found, _evaluate, [N_STEPS], 1000)
+    return found
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_lane_follows_torch_run_alone(case: str) -> None:
-    rule, reference, values = CASES[case]
+    rule, values = CASES[case]
     start, fused = _start(3), _start(3)
-    optimizer = rule(_settings(3, **values))
+    optimizer = optimizer_named(rule, _settings(**values))
     optimizer.advance(fused, _evaluate, [30], 1000)
     kept = torch.tensor([2, 0])
     optimizer.select(kept)
     fused = {name: value[kept] for name, value in fused.items()}
     optimizer.advance(fused, _evaluate, [N_STEPS], 1000)
     for lane, origin in enumerate(kept.tolist()):
-        settings = {"lr": LEARNING_RATES[origin]} | {name: each[origin] for name, each in values.items()}
+        of_lane = {"learning_rate": LEARNING_RATES[origin]} | {name: each[origin] for name, each in values.items()}
         own = {name: value[origin] for name, value in start.items()}
-        expected = _alone(reference, own, settings)
+        expected = _alone(rule, own, of_lane)
         for ours, theirs in zip(fused.values(), expected, strict=True):
             torch.testing.assert_close(ours[lane], theirs, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("rule", [Sgd, Adam, AdamW])
-def test_what_only_neighbours_ask_for_changes_no_bit(rule: type[FirstOrder]) -> None:
-    plain, mixed = _start(3), _start(3)
-    rule(_settings(3)).advance(plain, _evaluate, [N_STEPS], 1000)
-    settings = _settings(
-        3,
+@pytest.mark.parametrize("rule", UPDATE_RULES)
+def test_what_only_neighbours_ask_for_changes_no_bit(rule: str) -> None:
+    plain = _trained(rule)
+    mixed = _trained(
+        rule,
         momentum=[0.0, 0.9, 0.0],
         weight_decay=[0.0, 0.1, 0.0],
-        warmup_steps=[0.0, 20.0, 0.0],
-        gradient_clip_norm=[NONE, 0.1, NONE],
+        warmup_steps=[0, 20, 0],
+        learning_rate_schedule=["constant", "cosine", "constant"],
+        gradient_clip_norm=[None, 0.1, None],
+        beta_1=[0.9, 0.8, 0.9],
+        beta_2=[0.999, 0.98, 0.999],
+        adam_eps=[1e-8, 1e-6, 1e-8],
     )
-    rule(settings).advance(mixed, _evaluate, [N_STEPS], 1000)
     for name, value in plain.items():
         assert torch.equal(value[[0, 2]], mixed[name][[0, 2]])
         assert not torch.equal(value[1], mixed[name][1])
 
 
-@pytest.mark.parametrize("rule", [(Sgd, torch.optim.SGD), (AdamW, torch.optim.AdamW)])
-def test_learning_rates_follow_their_schedule(rule: tuple[type[FirstOrder], type[torch.optim.Optimizer]]) -> None:
-    warmup, decay = [0.0, 10.0, 25.0], [0.1] * 3
-    for schedule in ("constant", "cosine"):
-        fused = _start(3)
-        settings = _settings(3, schedule, warmup_steps=warmup, weight_decay=decay)
-        rule[0](settings).advance(fused, _evaluate, [N_STEPS], 1000)
+@pytest.mark.parametrize("rule", ["sgd", "adamw"])
+def test_learning_rates_follow_their_schedule(rule: str) -> None:
+    warmup = [0, 10, 25]
+    for schedules in (["constant"] * 3, ["cosine"] * 3, ["constant", "cosine", "constant"]):
+        fused = _trained(rule, learning_rate_schedule=schedules, warmup_steps=warmup, weight_decay=[0.1] * 3)
         for lane in range(3):
 
             def torch_schedule(
-                optimizer: torch.optim.Optimizer, n_rising: int = int(warmup[lane]), schedule: str = schedule
+                optimizer: torch.optim.Optimizer, n_rising: int = warmup[lane], schedule: str = schedules[lane]
             ) -> torch.optim.lr_scheduler.LRScheduler:
                 schedulers = torch.optim.lr_scheduler
                 after: torch.optim.lr_scheduler.LRScheduler = schedulers.CosineAnnealingLR(
@@ -135,18 +155,40 @@ def test_learning_rates_follow_their_schedule(rule: tuple[type[FirstOrder], type
                 return schedulers.SequentialLR(optimizer, [rise, after], [n_rising])
 
             own = {name: value[lane] for name, value in _start(3).items()}
-            expected = _alone(rule[1], own, {"lr": LEARNING_RATES[lane], "weight_decay": 0.1}, torch_schedule)
-            for ours, theirs in zip(fused.values(), expected, strict=True):
+            values = {"learning_rate": LEARNING_RATES[lane], "weight_decay": 0.1}
+            for ours, theirs in zip(fused.values(), _alone(rule, own, values, torch_schedule), strict=True):
                 torch.testing.assert_close(ours[lane], theirs, rtol=1e-12, atol=1e-14)
 
 
-def test_each_name_has_its_rule() -> None:
-    assert {name: rule.__name__.lower() for name, rule in UPDATE_RULES.items()} == {name: name for name in OPTIMIZERS}
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("engine", ["vmapped", "blocks", "graphs"])
+def test_beta_2_may_differ_in_a_pack(engine: str, dtype: str) -> None:
+    """Each training is the same to the last bit as alone."""
+    values: dict[str, Value] = {"variant": "positions_only", "n_categories": 3, "n_positions": 4, "n_steps": 40}
+    values |= {"optimizer": "adam", "learning_rate": 0.03, "dtype": dtype}
+    betas = (0.98, 0.999, 0.9)
+    trainings = [Training(defaults(CategoryPairs(), **values, beta_2=beta), 5) for beta in betas]
+    programs: dict[str, Callable[[], StepPrograms | None]] = {
+        "vmapped": lambda: None,
+        "blocks": Programs,
+        "graphs": lambda: Graphs(RecordedGraph, 3),
+    }
+
+    def ends(some: list[Training[Any]]) -> Tensor:
+        pack = Pack(CategoryPairs(), some, programs=programs[engine]())
+        while not pack.advance(11):
+            pass
+        return pack._store._ended_rows
+
+    together = ends(trainings)
+    for lane, training in enumerate(trainings):
+        assert torch.equal(together[lane], ends([training])[0])
+    assert len(torch.unique(together, dim=0)) == len(betas)
 
 
 def test_steps_stop_where_a_lane_turns_non_finite() -> None:
     start = _start(3)
-    optimizer = Sgd(_settings(3, learning_rate=[1e-3, 10.0, 1e-3]))
+    optimizer = optimizer_named("sgd", _settings(learning_rate=[1e-3, 10.0, 1e-3]))
     optimizer.advance(start, _evaluate, [N_STEPS], 1000)
     assert optimizer.is_finite.tolist() == optimizer.is_running.tolist() == [True, False, True]
     assert 0 < optimizer.steps[1] < 20

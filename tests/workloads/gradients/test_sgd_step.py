@@ -5,13 +5,12 @@ from torch import Tensor
 
 from attnsweep import defaults
 from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.engine.first_order import Sgd
-from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.gradients import sgd_step
 from attnsweep.workloads.gradients.finding import Finding
 from attnsweep.workloads.gradients.sgd_step import check_sgd_step
 from attnsweep.workloads.gradients.subject import at_random_weights
 from attnsweep.workloads.identities import Group
+from attnsweep.workloads.update_rules import UPDATE_RULES, Tensors, UpdateRule
 from tests.workloads.gradients.small_workload import SmallWorkload
 
 QUANTITIES = {"null", "sum", "charge_qk", "charge_low_rank"}
@@ -49,12 +48,10 @@ def test_a_wrong_model_moves_what_should_be_conserved(
 
 
 def test_a_step_that_is_not_plain_descent_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Signs(Sgd):
-        def _update(self, parameters: State, gradients: State, learning_rate: Tensor, numbers: State) -> None:
-            signs = {name: value.sign() for name, value in gradients.items()}
-            super()._update(parameters, signs, learning_rate, numbers)
+    def along_signs(theta: Tensor, gradient: Tensor, slots: Tensors, rates: Tensors) -> None:
+        UPDATE_RULES["sgd"].update(theta, gradient.sign(), slots, rates)
 
-    monkeypatch.setattr(sgd_step, "Sgd", Signs)
+    monkeypatch.setattr(sgd_step, "UPDATE_RULES", {"sgd": UpdateRule(update=along_signs)})
     assert {"sum", "charge_qk", "charge_low_rank"} <= failed()
 
 
