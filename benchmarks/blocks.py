@@ -18,10 +18,10 @@ from harness import chosen, main, step_seconds, timed
 from shared.shapes import SHAPES, Shape
 from shared.step_limit import microseconds_at_limit
 
-from attnsweep.workloads.engine.block_step import StepGraph
+from attnsweep.workloads.engine.compiling.libraries import block_engine
+from attnsweep.workloads.engine.compiling.step_graph import StepGraph
+from attnsweep.workloads.engine.executors.programs import Programs
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.programs import block_engine
-from attnsweep.workloads.engine.shape_programs import Programs
 
 NAMES = (
     *("system P, float64", "system P, Adam, float32", "system C, float64", "solution 3, Adam, float64"),

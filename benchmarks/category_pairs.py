@@ -28,11 +28,11 @@ from torch.nn.functional import layer_norm, one_hot, pad
 from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.category_pairs.parameters import FULL_VARIANTS
 from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.executors.programs import Programs
 from attnsweep.workloads.engine.objective import Objective
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.engine.shape_programs import Programs
 
 N_CATEGORIES, N_POSITIONS = 10, 50
 PAPER: dict[str, Any] = {"n_categories": N_CATEGORIES, "n_positions": N_POSITIONS, "batch_size": 1000}

@@ -12,9 +12,9 @@ from typing import Any
 from harness import chosen, cpu_seconds, main, timed
 from shared.shapes import LANGUAGES, PAIRS, Shape
 
+from attnsweep.workloads.engine.executors.programs import Programs
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.engine.shape_programs import Programs
 from attnsweep.workloads.translation import Translation
 
 FULL: dict[str, Any] = {"expectation": "fixed_sample", "dtype": "float32", "optimizer": "lbfgs", "learning_rate": 1.0}

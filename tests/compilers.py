@@ -12,7 +12,7 @@ def no_compiler() -> Iterator[None]:
     # PyTorch's compiler reads the variable when it is imported: then other tests would have none either.
     import torch._inductor.config  # noqa: F401
 
-    from attnsweep.workloads.engine.programs import compiler
+    from attnsweep.workloads.engine.compiling.libraries import compiler
 
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("CXX", "/missing/compiler")

@@ -202,7 +202,7 @@ def _programs_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def compiled_blocks(_programs_home: Path) -> Iterator[None]:
     """Blocks are compiled into a folder of the tests' own; where they cannot be compiled, the test is skipped."""
-    from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
+    from attnsweep.workloads.engine.compiling.libraries import NoCompilerError, block_engine
 
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("XDG_CACHE_HOME", str(_programs_home))

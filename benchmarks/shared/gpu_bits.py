@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from attnsweep.workloads.engine.blocks import StepPrograms
 from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.executors.choice import executors_on
+from attnsweep.workloads.engine.executors.executor import Executors
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.step_programs import step_programs
 from attnsweep.workloads.engine.width import width_on
 from shared.shapes import GPU_SHAPES, LANGUAGES, PAIRS, SHAPES, Shape, unprobed
 
@@ -16,9 +16,9 @@ STRINGS = {"language": "first", "train_length": 30, "longest_test_length": 50, "
 STRINGS |= {"eval_batch_size": 4, "test_batch_size": 4}
 
 
-def programs_of(device: str, how: str) -> StepPrograms | None:
+def programs_of(device: str, how: str) -> Executors | None:
     """What takes a pack's steps: those of a trainer, launched as graphs or merged; `eager` launches from Python."""
-    return None if how == "eager" else step_programs(device.partition(":")[0], how)
+    return None if how == "eager" else executors_on(device.partition(":")[0], how)
 
 
 def outcomes_agree(device: str, size: int = 128) -> dict[str, object]:

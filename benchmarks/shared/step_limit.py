@@ -17,7 +17,7 @@ import torch
 from harness import timed
 from torch import Tensor, fx
 
-from attnsweep.workloads.engine.traces import multiplications_of, operations_of
+from attnsweep.workloads.engine.compiling.traces import multiplications_of, operations_of
 
 _ARITHMETIC = {"add", "sub", "mul", "pow", "exp", "log"}
 _SUMS = {"sum", "mean", "var"}

@@ -25,13 +25,13 @@ from attnsweep.orchestrator.training.error_text import STOPS, text_of
 from attnsweep.orchestrator.training.identity import Shape, Task
 from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, ended_rows, failed_rows, head_rows
-from attnsweep.workloads.engine.blocks import StepPrograms
+from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
 from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.executors.choice import executors_on
+from attnsweep.workloads.engine.executors.executor import Executors
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.engine.programs import NoCompilerError
-from attnsweep.workloads.engine.step_programs import step_programs
 from attnsweep.workloads.engine.width import width_on
 from attnsweep.workloads.errors import UserError
 
@@ -132,7 +132,7 @@ def retrain(
         alike[_setting(directory, row, task)].append(task)
     ended: dict[Place, _Ended] = {}
     for setting, of_setting in alike.items():
-        programs = step_programs(setting.device, setting.engine)
+        programs = executors_on(setting.device, setting.engine)
         again = _Again(workload, directory.sweep, setting, programs, extra_probes)
         size = setting.width or len(of_setting)
         for first in range(0, len(of_setting), size):
@@ -162,7 +162,7 @@ class _Again:
     workload: Workload[Any]
     sweep: str
     setting: _Setting
-    programs: StepPrograms | None
+    programs: Executors | None
     extra_probes: ExtraProbes
 
     def pack(self, tasks: Sequence[Task]) -> Mapping[Place, _Ended]:

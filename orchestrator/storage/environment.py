@@ -90,7 +90,7 @@ def versions(engine: Engine = "vmapped") -> dict[str, str]:
     found = {"python": platform.python_version()} | {name: _version_of(name) for name in _LIBRARIES}
     if engine == "vmapped":
         return found
-    from attnsweep.workloads.engine.programs import NoCompilerError, block_engine, merged_engine
+    from attnsweep.workloads.engine.compiling.libraries import NoCompilerError, block_engine, merged_engine
 
     try:
         return {**found, _ENGINE: merged_engine() if engine == "merged" else block_engine()}

@@ -35,7 +35,7 @@ from attnsweep.orchestrator.training.ray_internals import dead_process
 from attnsweep.orchestrator.training.trainer_actor import Settled, Shipment, TrainerActor
 from attnsweep.orchestrator.training.trainers_per_node import Amount, Wanted
 from attnsweep.workloads.engine.contract import Workload
-from attnsweep.workloads.engine.shape_programs import KnownPrograms
+from attnsweep.workloads.engine.executors.programs import KnownPrograms
 
 _LOOK_SECONDS = 1.0
 """Seconds between two queries for the nodes that are up, and for those that Ray is about to remove."""

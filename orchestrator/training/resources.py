@@ -16,7 +16,7 @@ from attnsweep.workloads.errors import UserError
 if TYPE_CHECKING:
     from attnsweep.orchestrator.storage.environment import Engine
     from attnsweep.workloads.engine.contract import Workload
-    from attnsweep.workloads.engine.shape_programs import KnownPrograms
+    from attnsweep.workloads.engine.executors.programs import KnownPrograms
 
 _TRAINER_MODULE = "attnsweep.orchestrator.training.trainer_actor"
 _FILES_OF_GPUS = "/dev/nvidiactl", "/dev/dxg", "/dev/kfd"

@@ -23,12 +23,12 @@ from attnsweep.orchestrator.training.messages import (
 )
 from attnsweep.orchestrator.training.rows import PackContext, ended_rows, standings
 from attnsweep.workloads.engine.checkpoint import CheckpointError, from_bytes, to_bytes
+from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.device_memory import PackMemory, memory_of
+from attnsweep.workloads.engine.executors.choice import executors_on
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.engine.programs import NoCompilerError
-from attnsweep.workloads.engine.step_programs import step_programs
 from attnsweep.workloads.engine.width import width_on
 from attnsweep.workloads.errors import UserError
 
@@ -76,7 +76,7 @@ class Trainer:
         self._run = run
         self._device = device
         self._checkpoint_seconds = checkpoint_seconds
-        self._programs = step_programs(device, run.engine)
+        self._programs = executors_on(device, run.engine)
         self._memory, self._free = memory_of(device), 0
         self._order: PackOrder | None = None
         self._pack: Pack[Any] | None = None

@@ -17,7 +17,7 @@ from attnsweep.orchestrator.storage.training_code import digests_here
 from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.engine.contract import Workload
-from attnsweep.workloads.engine.shape_programs import KnownPrograms, Programs
+from attnsweep.workloads.engine.executors.programs import KnownPrograms, Programs
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.files import given_file, take_over
 from attnsweep.workloads.user_code import UserCode, user_code_of

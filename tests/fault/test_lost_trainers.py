@@ -17,8 +17,8 @@ from attnsweep.orchestrator.training.messages import HandedBack, PackOrder, Repo
 from attnsweep.orchestrator.training.ray_internals import control_store
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
 from attnsweep.orchestrator.training.trainer_actor import TrainerActor
+from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.programs import NoCompilerError
 from tests.fault import sweeps
 from tests.fault.conftest import NODE
 from tests.fault.servers import wait_until

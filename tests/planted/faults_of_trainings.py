@@ -43,14 +43,14 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "a matrix product of a block that sums over the wrong axis",
-        "workloads/engine/lanes_last.py",
+        "workloads/engine/compiling/lanes_last.py",
         "(a.unsqueeze(2) * b.unsqueeze(0)).sum(1)",
         "(a.unsqueeze(2) * b.unsqueeze(0)).sum(0)",
         (f"{_ENGINE}/test_lanes_last.py",),
     ),
     Fault(
         "axes of a block counted from the lanes",
-        "workloads/engine/lookups.py",
+        "workloads/engine/compiling/lookups.py",
         "    return dim % rank if rank else 0\n",
         "    return dim\n",
         (f"{_ENGINE}/test_lanes_last.py",),
@@ -64,14 +64,14 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "merged steps of which the moments are not given back",
-        "workloads/engine/lane_steps.py",
+        "workloads/engine/executors/bucket_steps.py",
         "for name in self._programs.step.updated:",
         "for name in self._programs.step.updated[:1]:",
         (f"{_ENGINE}/test_graphs.py",),
     ),
     Fault(
         "a place in the last block that another training fills",
-        "workloads/engine/blocks.py",
+        "workloads/engine/executors/blocks.py",
         "clamp(max=self._n_lanes - 1)",
         "clamp(max=0)",
         (f"{_ENGINE}/test_blocks.py::test_bits_depend_neither_on_the_place_in_a_block_nor_on_the_neighbours",),
@@ -302,7 +302,7 @@ FAULTS_OF_TRAININGS = (
     ),
     Fault(
         "a damaged program run",
-        "workloads/engine/programs.py",
+        "workloads/engine/compiling/libraries.py",
         "if not library.exists() or lock.read() != _digest(library):",
         "if not library.exists():",
         ("tests/workloads/engine/test_blocks.py::test_a_program_of_other_rules_or_a_damaged_one_is_not_used",),

@@ -16,7 +16,7 @@ from attnsweep.workloads.category_pairs import CategoryPairs, certificates
 from attnsweep.workloads.diagnostics import kicks
 from attnsweep.workloads.diagnostics.kicks import kick_and_train
 from attnsweep.workloads.engine.contract import Batch, Training, Workload
-from attnsweep.workloads.engine.graphs import Graphs
+from attnsweep.workloads.engine.executors.graphs import Graphs
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.gpt import GPTWorkload

@@ -5,10 +5,10 @@ Axes: W lane, K lane evaluated, n place in a row.
 
 from torch import Tensor
 
-from attnsweep.workloads.engine.blocks import StepPrograms
+from attnsweep.workloads.engine.compiling.gradient import GradientProgram
 from attnsweep.workloads.engine.contract import Batch, P, Workload
+from attnsweep.workloads.engine.executors.executor import Executors
 from attnsweep.workloads.engine.functional import over_lanes
-from attnsweep.workloads.engine.gradients import GradientProgram
 from attnsweep.workloads.engine.lane_store import LaneStore
 from attnsweep.workloads.engine.layout import ROWS, selected
 from attnsweep.workloads.engine.optimizers import State
@@ -28,7 +28,7 @@ class Objective:
         n_evaluations: So far.
     """
 
-    def __init__(self, workload: Workload[P], store: LaneStore[P], programs: StepPrograms | None) -> None:
+    def __init__(self, workload: Workload[P], store: LaneStore[P], programs: Executors | None) -> None:
         self._store, self._programs = store, programs
         self._loss = over_lanes(store.problem.template, workload.loss)
         self.n_evaluations = 0

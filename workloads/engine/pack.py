@@ -11,13 +11,15 @@ from typing import Generic, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.workloads.engine.block_step import StepGraph, step_graph
-from attnsweep.workloads.engine.blocks import StepProgram, StepPrograms, compiled_graph
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
+from attnsweep.workloads.engine.compiling.gradient import GradientGraph
+from attnsweep.workloads.engine.compiling.step_graph import StepGraph, step_graph
+from attnsweep.workloads.engine.compiling.traces import NoRuleError, count_numbers
 from attnsweep.workloads.engine.contract import Lanes, P, Training, Workload
 from attnsweep.workloads.engine.even_rows import even_rows
+from attnsweep.workloads.engine.executors.blocks import compiled_graph
+from attnsweep.workloads.engine.executors.executor import Executor, Executors
 from attnsweep.workloads.engine.first_order import FirstOrder
-from attnsweep.workloads.engine.gradients import GradientGraph
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.lane_state import shapes_of
 from attnsweep.workloads.engine.lane_store import LaneStore
@@ -28,7 +30,6 @@ from attnsweep.workloads.engine.precision import is_rounded
 from attnsweep.workloads.engine.probing import Probing
 from attnsweep.workloads.engine.record import Record
 from attnsweep.workloads.engine.result import PackResult
-from attnsweep.workloads.engine.traces import NoRuleError, count_numbers
 
 _PROBES_AHEAD = 2
 """How many probes a lane may run ahead of the slowest one. For 50 steps of L-BFGS 64 lanes need 121 evaluations if they
@@ -62,7 +63,7 @@ class Pack(Generic[P]):
         trainings: Sequence[Training[P]],
         device: str = "cpu",
         extra_probe_steps: Sequence[int] = (),
-        programs: StepPrograms | None = None,
+        programs: Executors | None = None,
         start: State | None = None,
         width: int | None = None,
         prune_at: Sequence[int | None] | None = None,
@@ -70,7 +71,7 @@ class Pack(Generic[P]):
         self._workload = workload
         self._store = LaneStore(workload, trainings, device, start, width)
         self._programs = None if is_rounded(self._store.lanes) else programs
-        self._known: dict[Hashable, StepProgram | None] = {}
+        self._known: dict[Hashable, Executor | None] = {}
         self._objective = Objective(workload, self._store, self._programs)
         self._probing = Probing(workload, self._store, self._objective)
         own_steps = workload.probe_steps(self._shared)
@@ -86,7 +87,7 @@ class Pack(Generic[P]):
         trainings: Sequence[Training[P]],
         checkpoint: Checkpoint,
         device: str = "cpu",
-        programs: StepPrograms | None = None,
+        programs: Executors | None = None,
         width: int | None = None,
         prune_at: Sequence[int | None] | None = None,
     ) -> Self:
@@ -208,7 +209,7 @@ class Pack(Generic[P]):
         with even_rows(store.all.device):
             return store.optimizer.advance({ROWS: store.rows}, self._objective.evaluate, stops, most_evaluations)
 
-    def _program_of(self, programs: StepPrograms, optimizer: FirstOrder) -> StepProgram | None:
+    def _program_of(self, programs: Executors, optimizer: FirstOrder) -> Executor | None:
         """The program that takes the next step; `None` if the engine of this shape is the vmapped one."""
         batch = self._store.batch_at(optimizer.n_updates)
         shapes = shapes_of(batch)

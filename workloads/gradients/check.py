@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
+from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.programs import NoCompilerError
-from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.gradients.engines import block_gradients, vmapped_gradients
 from attnsweep.workloads.gradients.finding import ROUNDING, Finding, compared, worst
 from attnsweep.workloads.gradients.sgd_step import check_sgd_step

@@ -3,16 +3,16 @@
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.engine import programs
-from attnsweep.workloads.engine.blocks import BlockProgram, TracedStep
+from attnsweep.workloads.engine.compiling import libraries
+from attnsweep.workloads.engine.compiling.gradient import GradientProgram, adding, gradient_graph
+from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.constants import digest_of
+from attnsweep.workloads.engine.executors.blocks import BlockProgram, TracedStep
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.functional import over_lanes
-from attnsweep.workloads.engine.gradients import GradientProgram, adding, gradient_graph
 from attnsweep.workloads.engine.lane_state import LaneState, Problem
 from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.optimizers import Settings, State
-from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.gradients.subject import Subject
 from attnsweep.workloads.update_rules import UPDATE_RULES
 
@@ -60,7 +60,7 @@ def _of_step(subject: Subject, lanes: LaneState, *, compiled: bool) -> Tensor:
         raise NoRuleError("its optimizer searches along lines")
     traced, before = TracedStep.of(lanes, subject.batch), lanes.rows.clone()
     given = traced.step, traced.examples
-    run = programs.loaded(programs.compiled(*given)) if compiled else programs.interpreted(*given)
+    run = libraries.loaded(libraries.compiled(*given)) if compiled else libraries.interpreted(*given)
     BlockProgram(traced.blocking, run).advance(lanes, lambda _, __: [subject.batch], 1)
     return (before - lanes.rows) / _RATE
 
@@ -70,5 +70,5 @@ def _of_gradient(subject: Subject, lanes: LaneState, *, compiled: bool) -> Tenso
     graph = gradient_graph(lanes, subject.batch)
     add = adding(graph)
     examples = GradientProgram.examples(graph, lanes, subject.batch)
-    run = programs.loaded(programs.compiled_gradient(graph, examples)) if compiled else lambda inputs: add(*inputs)
+    run = libraries.loaded(libraries.compiled_gradient(graph, examples)) if compiled else lambda inputs: add(*inputs)
     return GradientProgram(graph.parts, run).descent(lanes.rows, lanes.buffers, subject.batch, None)[1]

@@ -10,9 +10,9 @@ from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from attnsweep.workloads.engine.compiling.traces import OneHotByComparison
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.functional import one_lane
-from attnsweep.workloads.engine.traces import OneHotByComparison
 
 aten = torch.ops.aten
 

@@ -16,13 +16,13 @@ from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.dimensions import Categorical, Int
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.engine.block_step import StepGraph
+from attnsweep.workloads.engine.compiling.gradient import GradientGraph
+from attnsweep.workloads.engine.compiling.libraries import NoCompilerError, block_engine
+from attnsweep.workloads.engine.compiling.step_graph import StepGraph
+from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.gradients import GradientGraph
+from attnsweep.workloads.engine.executors.programs import KnownPrograms, Programs
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.programs import NoCompilerError, block_engine
-from attnsweep.workloads.engine.shape_programs import KnownPrograms, Programs
-from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.user_code import users_code
 

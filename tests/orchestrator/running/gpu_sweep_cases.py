@@ -17,8 +17,8 @@ from attnsweep.orchestrator.storage.replays import read_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training import resources, trainer
 from attnsweep.search_spaces import Categorical, Float, Sweep
-from attnsweep.workloads.engine import programs
-from attnsweep.workloads.engine.graphs import Graphs
+from attnsweep.workloads.engine.compiling import libraries
+from attnsweep.workloads.engine.executors.graphs import Graphs
 from tests.fault.sweeps import after_slices, outcomes, resume, run, sliced
 from tests.workloads.engine.recorded_graph import RecordedGraph
 from tests.workloads.pretend_device import pretend_device
@@ -69,7 +69,7 @@ class Gpu:
         self.widths: list[int] = []
         self.widest = 10_000
 
-    def step_programs(self, device: str, engine: str) -> Graphs | None:
+    def executors_on(self, device: str, engine: str) -> Graphs | None:
         assert device == pretend_device()
         return Graphs(RecordedGraph, 4, self._compiled) if engine == "merged" else None
 
@@ -86,9 +86,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     pretend_device()
     found = Gpu()
     monkeypatch.setattr(resources, "_device_here", lambda device: pretend_device() if device == "cuda" else "cpu")
-    monkeypatch.setattr(trainer, "step_programs", found.step_programs)
+    monkeypatch.setattr(trainer, "executors_on", found.executors_on)
     monkeypatch.setattr(trainer, "memory_of", lambda _: Memory())
-    monkeypatch.setattr(programs, "merged_engine", lambda: "merged, pretended")
+    monkeypatch.setattr(libraries, "merged_engine", lambda: "merged, pretended")
     # Packs begin small, and each size seems to pay.
     monkeypatch.setattr(PackSizer, "smallest", 2)
     monkeypatch.setattr(PackSizer, "_worth_it", 0.0)
@@ -117,7 +117,7 @@ def test_packs_grow_and_all_trainings_end_as_vmapped(gpu: Gpu, tmp_path: Path) -
     assert gpu.widths == [64, 64]
     check_replays(tmp_path / "gpu")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "step_programs", lambda *_: None)
+        patch.setattr(trainer, "executors_on", lambda *_: None)
         patch.setattr(trainer, "memory_of", lambda _: None)
         assert run(SPEC, tmp_path / "cpu", engine="vmapped").finished
     for row, expected in zip(rows, rows_of(tmp_path / "cpu"), strict=True):

@@ -15,8 +15,8 @@ from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, RunContext, Trained
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.compiling.libraries import merged_engine
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.programs import merged_engine
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.registry import load_workload

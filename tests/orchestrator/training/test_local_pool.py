@@ -19,8 +19,8 @@ from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import PackOrder, Raised, RunContext
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
 from attnsweep.workloads.engine.contract import Batch, Training
-from attnsweep.workloads.engine.programs import NoCompilerError
 from attnsweep.workloads.testing import defaults
 from tests.fault.sweeps import small_sweep
 

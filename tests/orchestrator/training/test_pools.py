@@ -27,10 +27,10 @@ from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.orchestrator.training.trainer_actor import Settled, TrainerActor
 from attnsweep.orchestrator.training.trainers_per_node import Wanted
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.blocks import TracedStep
 from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.executors.blocks import TracedStep
+from attnsweep.workloads.engine.executors.programs import KnownPrograms, Programs
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.shape_programs import KnownPrograms, Programs
 from attnsweep.workloads.testing import defaults
 from tests.fault.sweeps import sliced
 

@@ -17,17 +17,17 @@ from torch._inductor.exc import InductorError
 
 from attnsweep.orchestrator.tools.new_workload.look_back import LookBack
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.block_step import has_lane_axis, step_inputs
-from attnsweep.workloads.engine.blocks import TracedStep
+from attnsweep.workloads.engine.compiling.lanes_last import OverLanes
+from attnsweep.workloads.engine.compiling.libraries import NoCompilerError, _key, block_engine, interpreted
+from attnsweep.workloads.engine.compiling.step_graph import has_lane_axis, step_inputs
+from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
+from attnsweep.workloads.engine.executors.blocks import TracedStep
+from attnsweep.workloads.engine.executors.programs import KnownPrograms, Programs
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.judging import judged
-from attnsweep.workloads.engine.lanes_last import OverLanes
 from attnsweep.workloads.engine.layout import prefixed
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.programs import NoCompilerError, _key, block_engine, interpreted
-from attnsweep.workloads.engine.shape_programs import KnownPrograms, Programs
-from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.registry import load_workload
@@ -265,7 +265,7 @@ def test_a_program_of_other_rules_or_a_damaged_one_is_not_used(
     compiled_blocks: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Whether the rules of `lanes_last` have changed, the graph of one training does not tell."""
-    from attnsweep.workloads.engine import programs
+    from attnsweep.workloads.engine.compiling import libraries
 
     def compiler(graph: Any, examples: Any, *, options: dict[str, Any]) -> str:
         n_compiled.append(1)
@@ -279,10 +279,10 @@ def test_a_program_of_other_rules_or_a_damaged_one_is_not_used(
         return len(n_compiled)
 
     n_compiled: list[int] = []
-    rules = shutil.copytree(programs._SOURCE, tmp_path / "source") / "lanes_last.py"
+    rules = shutil.copytree(libraries._SOURCE, tmp_path / "source") / "compiling" / "lanes_last.py"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(torch._inductor, "aot_compile", compiler)
-    monkeypatch.setattr(programs, "_SOURCE", rules.parent)
+    monkeypatch.setattr(libraries, "_SOURCE", rules.parent.parent)
     assert [compile_(), compile_()] == [1, 1]
     [program] = (tmp_path / "attnsweep" / "programs").glob("*.so")
     program.write_bytes(b"what a full disk left of it")

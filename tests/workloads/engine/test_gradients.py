@@ -9,12 +9,12 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.compiling.gradient import GradientProgram, adding, gradient_graph
+from attnsweep.workloads.engine.compiling.traces import NoRuleError, operations_of
 from attnsweep.workloads.engine.contract import Batch, Training
-from attnsweep.workloads.engine.gradients import GradientProgram, adding, gradient_graph
+from attnsweep.workloads.engine.executors.programs import Programs
 from attnsweep.workloads.engine.layout import ROWS
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.shape_programs import Programs
-from attnsweep.workloads.engine.traces import NoRuleError, operations_of
 from attnsweep.workloads.testing import defaults
 
 SEARCHING: dict[str, Any] = {

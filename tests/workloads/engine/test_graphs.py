@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine import graphs as graphs_module
+from attnsweep.workloads.engine.compiling.libraries import merged
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.graphs import Graphs
+from attnsweep.workloads.engine.executors import graphs as graphs_module
+from attnsweep.workloads.engine.executors.choice import executors_on
+from attnsweep.workloads.engine.executors.graphs import Graphs
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.programs import merged
-from attnsweep.workloads.engine.step_programs import step_programs
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
@@ -193,11 +193,11 @@ def test_memory_that_a_capture_lacks_is_not_taken_for_a_step_that_has_no_graph()
 
 
 def test_a_trainer_on_a_gpu_has_graphs_and_merges_steps_if_told() -> None:
-    found = {engine: step_programs("cuda", engine) for engine in ("vmapped", "blocks", "merged")}
+    found = {engine: executors_on("cuda", engine) for engine in ("vmapped", "blocks", "merged")}
     assert all(isinstance(each, Graphs) for each in found.values())
     assert {engine: each._compiler for engine, each in found.items() if isinstance(each, Graphs)} == {
         "vmapped": None,
         "blocks": None,
         "merged": merged,
     }
-    assert step_programs("cpu", "merged") is None
+    assert executors_on("cpu", "merged") is None

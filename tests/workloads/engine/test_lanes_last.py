@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnsweep.workloads.engine.lanes_last import OverLanes, check_rules
-from attnsweep.workloads.engine.repeated_reads import read_repeatedly
-from attnsweep.workloads.engine.traces import NoRuleError, traced
+from attnsweep.workloads.engine.compiling.lanes_last import OverLanes, check_rules
+from attnsweep.workloads.engine.compiling.repeated_reads import read_repeatedly
+from attnsweep.workloads.engine.compiling.traces import NoRuleError, traced
 
 W = 3
 ELSEWHERE = torch.ones(4)

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.blocks import StepPrograms
 from attnsweep.workloads.engine.chosen_optimizer import optimizer_named
 from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.engine.graphs import Graphs
+from attnsweep.workloads.engine.executors.executor import Executors
+from attnsweep.workloads.engine.executors.graphs import Graphs
+from attnsweep.workloads.engine.executors.programs import Programs
 from attnsweep.workloads.engine.optimizers import Settings, State
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.shape_programs import Programs
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.update_rules import UPDATE_RULES, Hyperparameters
@@ -168,7 +168,7 @@ def test_beta_2_may_differ_in_a_pack(engine: str, dtype: str) -> None:
     values |= {"optimizer": "adam", "learning_rate": 0.03, "dtype": dtype}
     betas = (0.98, 0.999, 0.9)
     trainings = [Training(defaults(CategoryPairs(), **values, beta_2=beta), 5) for beta in betas]
-    programs: dict[str, Callable[[], StepPrograms | None]] = {
+    programs: dict[str, Callable[[], Executors | None]] = {
         "vmapped": lambda: None,
         "blocks": Programs,
         "graphs": lambda: Graphs(RecordedGraph, 3),

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.engine.traces import operations_of, traced
+from attnsweep.workloads.engine.compiling.traces import operations_of, traced
 
 
 def _loss(x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.graphs import Graphs
+from attnsweep.workloads.engine.executors.graphs import Graphs
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.width import width_on
 from attnsweep.workloads.formal_languages import FormalLanguages

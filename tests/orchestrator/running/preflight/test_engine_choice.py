@@ -24,7 +24,7 @@ from attnsweep.search_spaces import Categorical, Float, Int
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
-from attnsweep.workloads.engine import programs
+from attnsweep.workloads.engine.compiling import libraries
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.errors import UserError
@@ -178,14 +178,14 @@ def test_a_worker_with_another_compiler_is_named(compiled_blocks: None) -> None:
     same = Settled("node", "host", "cpu", versions("blocks"), {})
     other = Settled("node", "host", "cpu", versions("blocks") | {"engine": "blocks, avx2, g++ 9.4"}, {})
     assert same.changes_from(driver) == []
-    assert other.changes_from(driver) == [f"engine {programs.block_engine()} -> blocks, avx2, g++ 9.4"]
+    assert other.changes_from(driver) == [f"engine {libraries.block_engine()} -> blocks, avx2, g++ 9.4"]
 
 
 @pytest.mark.slow
 def test_the_engine_of_a_shape_is_said_with_its_reason(compiled_blocks: None) -> None:
-    assert engine_of_shape(CategoryPairs(), {}) == programs.block_engine()
+    assert engine_of_shape(CategoryPairs(), {}) == libraries.block_engine()
     full: dict[str, Any] = {"variant": "solution_3", "expectation": "fixed_sample", "optimizer": "lbfgs"}
-    assert engine_of_shape(CategoryPairs(), full) == f"{programs.block_engine()}: the loss and its gradient"
+    assert engine_of_shape(CategoryPairs(), full) == f"{libraries.block_engine()}: the loss and its gradient"
     assert engine_of_shape(CategoryPairs(), {"optimizer": "lbfgs"}).startswith(
         "vmapped: its optimizer searches along lines"
     )

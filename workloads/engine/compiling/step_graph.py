@@ -10,14 +10,20 @@ import torch
 from torch import Tensor, fx
 from torch.func import grad_and_value
 
+from attnsweep.workloads.engine.compiling.lanes_last import check_rules
+from attnsweep.workloads.engine.compiling.traces import (
+    NoRuleError,
+    multiplications_of,
+    numbers_of,
+    operations_of,
+    traced,
+)
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.first_order import FirstOrder, take_step
 from attnsweep.workloads.engine.functional import one_lane
 from attnsweep.workloads.engine.lane_state import LaneState
-from attnsweep.workloads.engine.lanes_last import check_rules
 from attnsweep.workloads.engine.layout import ROWS, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.traces import NoRuleError, multiplications_of, numbers_of, operations_of, traced
 
 PARAMETER, OPTIMIZER, CONSTANT, BUFFER, RATE, BATCH = "parameter", "optimizer", "constant", "buffer", "rate", "batch"
 """The prefixes of a step's inputs. Rates and batches differ from step to step."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-_NOT_THE_USERS = (Path(torch.__file__).parent, Path(__file__).parent)
+_NOT_THE_USERS = (Path(torch.__file__).parent, Path(__file__).parent.parent)
 
 
 def reason_of(error: Exception) -> str:

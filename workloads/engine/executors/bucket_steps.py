@@ -9,15 +9,15 @@ from typing import Protocol
 import torch
 from torch import Tensor, fx
 
-from attnsweep.workloads.engine.block_step import BATCH, RATE, StepGraph, has_lane_axis, step_inputs
+from attnsweep.workloads.engine.compiling.libraries import over_block
+from attnsweep.workloads.engine.compiling.step_graph import BATCH, RATE, StepGraph, has_lane_axis, step_inputs
 from attnsweep.workloads.engine.even_rows import even_rows
+from attnsweep.workloads.engine.executors.bucket import Bucket
 from attnsweep.workloads.engine.first_order import take_step
 from attnsweep.workloads.engine.functional import over_lanes
-from attnsweep.workloads.engine.lane_memory import Bucket
 from attnsweep.workloads.engine.lane_state import Problem
 from attnsweep.workloads.engine.layout import ROWS, under
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.programs import over_block
 
 Compiler = Callable[[fx.GraphModule, Sequence[Tensor]], Callable[..., object]]
 """Makes a program of a graph, for inputs like these, which it updates in place."""
@@ -34,7 +34,7 @@ class LaneStep(Protocol):
 
         Args:
             bucket: The one last loaded.
-            read: What differs from step to step, by the names of `block_step`: rates (L, 1), and the batch (L, ...).
+            read: What differs from step to step, by the names of `step_graph`: rates (L, 1), and the batch (L, ...).
         """
 
     def store(self, bucket: Bucket) -> None:

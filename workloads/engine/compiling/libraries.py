@@ -1,8 +1,8 @@
-"""Compiles the step of a block of trainings to machine code, once per machine, and loads it.
+"""Compiles the step of a block of trainings to a library of machine code, once per machine, and loads it.
 
 All private names of PyTorch's compiler stand here; they were tested with PyTorch 2.13. The bits of a program depend on
 its graph, the width of vectors and the compiler. The width is fixed (256 bits, no contraction of multiply and add), the
-compiler is named by `block_engine`. A program is kept under a hash of all of them and of this folder's source, whose
+compiler is named by `block_engine`. A program is kept under a hash of all of them and of the engine's source, whose
 rules make it from the graph of one training.
 """
 
@@ -25,10 +25,10 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from attnsweep.workloads.engine.block_step import StepGraph
-from attnsweep.workloads.engine.gradients import GradientGraph, adding
-from attnsweep.workloads.engine.lanes_last import OverLanes
-from attnsweep.workloads.engine.traces import IN_ONE_THREAD, constants_of
+from attnsweep.workloads.engine.compiling.gradient import GradientGraph, adding
+from attnsweep.workloads.engine.compiling.lanes_last import OverLanes
+from attnsweep.workloads.engine.compiling.step_graph import StepGraph
+from attnsweep.workloads.engine.compiling.traces import IN_ONE_THREAD, constants_of
 
 Step = Callable[[list[Tensor]], object]
 """A compiled step: updates its inputs in place."""
@@ -55,7 +55,7 @@ _STACK_BYTES = 2 * 1024**2
 _NAME, _MERGED = "blocks", "merged"
 _VECTORS = "avx2"
 _COMPILER_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
-_SOURCE = Path(__file__).parent
+_SOURCE = Path(__file__).parent.parent
 _REFUSALS = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)]
 
 
@@ -271,7 +271,7 @@ def _key(graph: fx.GraphModule, inputs: Sequence[str], examples: Sequence[Tensor
 
 def _source() -> str:
     """A digest of the code that makes a program from a graph, and calls it."""
-    texts = (each.read_bytes() for each in sorted(_SOURCE.glob("*.py")))
+    texts = (each.read_bytes() for each in sorted(_SOURCE.rglob("*.py")))
     return hashlib.sha256(b"".join(texts)).hexdigest()
 
 

@@ -10,16 +10,22 @@ from typing import Protocol
 
 import torch
 
-from attnsweep.workloads.engine.block_step import BATCH, RATE, step_graph
-from attnsweep.workloads.engine.blocks import Batches
+from attnsweep.workloads.engine.compiling.step_graph import BATCH, RATE, step_graph
+from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.engine.executors.bucket import Bucket, bucket_of
+from attnsweep.workloads.engine.executors.bucket_steps import (
+    Compiler,
+    LaneStep,
+    MergedPrograms,
+    MergedStep,
+    VmappedStep,
+)
+from attnsweep.workloads.engine.executors.executor import Batches
 from attnsweep.workloads.engine.first_order import STEPS_AHEAD
-from attnsweep.workloads.engine.lane_memory import Bucket, bucket_of
 from attnsweep.workloads.engine.lane_state import LaneState, shapes_of
-from attnsweep.workloads.engine.lane_steps import Compiler, LaneStep, MergedPrograms, MergedStep, VmappedStep
 from attnsweep.workloads.engine.layout import prefixed
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.traces import NoRuleError
 from attnsweep.workloads.engine.width import filled_up
 
 _STEPS_A_REPLAY = 16

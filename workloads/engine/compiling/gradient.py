@@ -14,15 +14,15 @@ import torch
 from torch import Tensor, fx
 from torch.func import grad_and_value, vmap
 
+from attnsweep.workloads.engine.compiling.lanes_last import check_known
+from attnsweep.workloads.engine.compiling.lookups import check_no_places
+from attnsweep.workloads.engine.compiling.repeated_reads import Storing
+from attnsweep.workloads.engine.compiling.traces import NoRuleError, numbers_of, operations_of, traced
 from attnsweep.workloads.engine.contract import Batch, Split
 from attnsweep.workloads.engine.functional import one_lane
 from attnsweep.workloads.engine.lane_state import LaneState
-from attnsweep.workloads.engine.lanes_last import check_known
 from attnsweep.workloads.engine.layout import prefixed, under
-from attnsweep.workloads.engine.lookups import check_no_places
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.repeated_reads import Storing
-from attnsweep.workloads.engine.traces import NoRuleError, numbers_of, operations_of, traced
 
 _WIDTH = 8
 """Lanes of a group: the single-precision numbers of a vector. So a loop over the numbers of all lanes ends with a whole

@@ -3,23 +3,31 @@
 Axes: A active lane of the pack, N block, W lane of a block (last), S step.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Protocol, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.engine.block_step import BATCH, RATE, StepGraph, has_lane_axis, step_graph, step_inputs
+from attnsweep.workloads.engine.compiling.gradient import GradientGraph, gradient_graph
+from attnsweep.workloads.engine.compiling.libraries import Step
+from attnsweep.workloads.engine.compiling.step_graph import (
+    BATCH,
+    RATE,
+    StepGraph,
+    has_lane_axis,
+    step_graph,
+    step_inputs,
+)
+from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.engine.executors.executor import Batches
 from attnsweep.workloads.engine.first_order import FirstOrder
-from attnsweep.workloads.engine.gradients import GradientGraph, GradientProgram, gradient_graph
 from attnsweep.workloads.engine.lane_state import LaneState, shapes_of
 from attnsweep.workloads.engine.layout import prefixed
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.programs import Step
-from attnsweep.workloads.engine.traces import NoRuleError
 
 _WIDTH = 64
 """Lanes of a block, if what a step reads then stays in a core's second-level cache."""
@@ -29,9 +37,6 @@ matrix of 16 by 48 then fits the first-level cache."""
 _CACHE_BYTES = 512 * 1024
 _STEPS_AT_ONCE = 64
 """Steps that a block takes before the next block takes them."""
-
-Batches = Callable[[int, int], Sequence[Batch]]
-"""The batches of the steps from one number to before another, or of the first of them."""
 
 
 def compiled_graph(lanes: LaneState, batch: Batch) -> StepGraph | GradientGraph:
@@ -48,29 +53,6 @@ def compiled_graph(lanes: LaneState, batch: Batch) -> StepGraph | GradientGraph:
         except NoRuleError as no_gradient:
             reasons = dict.fromkeys((str(no_step), str(no_gradient)))
             raise NoRuleError("; ".join(reasons)) from no_gradient
-
-
-class StepProgram(Protocol):
-    """Something that takes the steps of one shape in the place of the vmapped engine."""
-
-    def advance(self, lanes: LaneState, batches: Batches, until: int) -> None:
-        """Takes all lanes on to step `until`, or to the first whose batch has other shapes than the program's.
-
-        Args:
-            lanes: A trainings, updated in place.
-            batches: The batches (A, ...) of the steps from one number to before another, or of the first of them.
-            until: A later step than the optimizer's.
-        """
-
-
-class StepPrograms(Protocol):
-    """The programs of a workload, by shape."""
-
-    def of(self, lanes: LaneState, batch: Batch) -> StepProgram | None:
-        """The program for trainings and a batch (L, ...) like these; `None` if their steps have none."""
-
-    def gradient_of(self, lanes: LaneState, batch: Batch) -> GradientProgram | None:
-        """The program of their loss and its gradient, where steps have none; `None` if it is vmapped."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +110,7 @@ class BlockProgram:
         self._blocking, self._run = blocking, run
 
     def advance(self, lanes: LaneState, batches: Batches, until: int) -> None:
-        """See `StepProgram`."""
+        """See `Executor`."""
         optimizer, inputs = lanes.stepping, step_inputs(lanes)
         blocks = _Blocks(inputs, self._blocking.width)
         while optimizer.n_updates < until:

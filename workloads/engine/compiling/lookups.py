@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, fx
 
-from attnsweep.workloads.engine.traces import LOOKUPS, NoRuleError, operations_of
+from attnsweep.workloads.engine.compiling.traces import LOOKUPS, NoRuleError, operations_of
 
 aten = torch.ops.aten
 Rule: TypeAlias = Callable[..., Any]

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, Self, TypeVar
 
-from attnsweep.workloads.engine.blocks import Blocking, BlockProgram, TracedStep
+from attnsweep.workloads.engine.compiling.gradient import GradientProgram, Parts, gradient_graph
+from attnsweep.workloads.engine.compiling.libraries import Step, compiled, compiled_gradient, loaded, loaded_bytes
+from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.engine.gradients import GradientProgram, Parts, gradient_graph
+from attnsweep.workloads.engine.executors.blocks import Blocking, BlockProgram, TracedStep
 from attnsweep.workloads.engine.lane_state import LaneState, shapes_of
-from attnsweep.workloads.engine.programs import Step, compiled, compiled_gradient, loaded, loaded_bytes
-from attnsweep.workloads.engine.traces import NoRuleError
 
 Reads = TypeVar("Reads", Blocking, Parts)
 

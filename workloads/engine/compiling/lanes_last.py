@@ -13,10 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from attnsweep.workloads.engine.lookups import LOOKUP_RULES, Rule, axis_of, check_lookup, equal_lanes, shape_of
-from attnsweep.workloads.engine.repeated_reads import origin, read_repeatedly, stored
-from attnsweep.workloads.engine.strided import slices_of
-from attnsweep.workloads.engine.traces import NoRuleError, constant, constants_of, operations_of
+from attnsweep.workloads.engine.compiling.lookups import (
+    LOOKUP_RULES,
+    Rule,
+    axis_of,
+    check_lookup,
+    equal_lanes,
+    shape_of,
+)
+from attnsweep.workloads.engine.compiling.repeated_reads import origin, read_repeatedly, stored
+from attnsweep.workloads.engine.compiling.strided import slices_of
+from attnsweep.workloads.engine.compiling.traces import NoRuleError, constant, constants_of, operations_of
 
 aten, prims = torch.ops.aten, torch.ops.prims
 _FEWEST_OF_A_GEMM = 48

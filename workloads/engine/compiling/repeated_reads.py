@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from attnsweep.workloads.engine.traces import constant
+from attnsweep.workloads.engine.compiling.traces import constant
 
 aten, prims = torch.ops.aten, torch.ops.prims
 

@@ -1,12 +1,12 @@
 """What takes a pack's steps in the place of the vmapped engine: graphs on a GPU, compiled blocks on a CPU."""
 
-from attnsweep.workloads.engine.blocks import StepPrograms
-from attnsweep.workloads.engine.graphs import Graphs
-from attnsweep.workloads.engine.programs import merged
-from attnsweep.workloads.engine.shape_programs import Programs
+from attnsweep.workloads.engine.compiling.libraries import merged
+from attnsweep.workloads.engine.executors.executor import Executors
+from attnsweep.workloads.engine.executors.graphs import Graphs
+from attnsweep.workloads.engine.executors.programs import Programs
 
 
-def step_programs(device: str, engine: str) -> StepPrograms | None:
+def executors_on(device: str, engine: str) -> Executors | None:
     """The programs of a trainer on this device; `None` if it launches each operation of a step from Python.
 
     Args:
