@@ -30,7 +30,7 @@ from scipy import special
 
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.identity import training_seed
+from attnsweep.orchestrator.training.tasks import training_seed
 from attnsweep.search_spaces import Float, Sweep
 from attnsweep.search_spaces.surface import Counts, StuckSurface
 from attnsweep.workloads.category_pairs import CategoryPairs

@@ -17,7 +17,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.storage.lease import LEASE_FILE
-from attnsweep.orchestrator.storage.location import locate
+from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.orchestrator.storage.sweep_directory import COURSE, SWEEP_FILE, SweepDirectory
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import load_workload
@@ -69,7 +69,7 @@ def publish(source: Path, target: Path, *, ends_only: bool, last_heads: bool = F
         tables["trainings"] = _with_value(tables["trainings"], column, value)
     files = {Path(path).name: digest for path, digest in sweep.files.items()}
     kept = sweep if spec == sweep.spec else sweep.but(spec=spec, spec_sha256=spec.sha256(), files=files)
-    with LedgerWriter(locate(target), schemas, kept.spec_sha256) as writer:
+    with LedgerWriter(place_of(target), schemas, kept.spec_sha256) as writer:
         writer.commit("published", *(table if table.num_rows else None for table in tables.values()))
     command = re.sub(r"(?<![^\s=])/\S*", lambda path: Path(path[0]).name, sweep.provenance["command"])
     (target / SWEEP_FILE).write_text(kept.but(provenance={**sweep.provenance, "command": command}).text())

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from attnsweep.orchestrator.analysis.comparison.comparison import SweepComparison
     from attnsweep.orchestrator.analysis.opened_sweep import SweepData
-    from attnsweep.orchestrator.storage.location import Location
+    from attnsweep.orchestrator.storage.place_names import PlaceName
 
 
-def open_sweep(directory: "Location | str", *more: "Location | str") -> "SweepData":
+def open_sweep(directory: "PlaceName | str", *more: "PlaceName | str") -> "SweepData":
     """Opens a sweep for analysis, or several of one workload as one; a sweep may still be running.
 
     Args:
@@ -32,8 +32,8 @@ def open_sweep(directory: "Location | str", *more: "Location | str") -> "SweepDa
 
 
 def compare(
-    a: "SweepData | Location | str",
-    b: "SweepData | Location | str",
+    a: "SweepData | PlaceName | str",
+    b: "SweepData | PlaceName | str",
     *,
     by: str | Sequence[str] | None = None,
     outcome: str = "stuck",

@@ -16,8 +16,8 @@ from attnsweep.orchestrator.ledger.fragments import TABLES, Snapshot, Stamp, cla
 from attnsweep.orchestrator.ledger.verification import refuse_doubles
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.location import Location, as_argument, locate
 from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, place_of
 from attnsweep.orchestrator.storage.sources import (
     TRIALS_APART,
     CutShortError,
@@ -35,7 +35,7 @@ _MUST_AGREE = ("replicates", "objective", "sampler", "pruner", "certified_share"
 """What answers depend on: sweeps that differ in it are not one sweep."""
 
 
-def merge_sweeps(out: Location, where: Sequence[Location]) -> SweepDirectory:
+def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
     """Makes a new directory with the rows of several finished sweeps. The sweeps are left as they are.
 
     Trials are numbered as `open_sweep` numbers them, so all answers are the same; the column `sweep` says where a row
@@ -60,7 +60,7 @@ def merge_sweeps(out: Location, where: Sequence[Location]) -> SweepDirectory:
     begun = _begun(out)
     data = SweepData.open(*where)
     _check(data.directories)
-    _check_outside(locate(out, "OUT"), data.directories)
+    _check_outside(place_of(out, "OUT"), data.directories)
     snapshots = [open_snapshot(each.place) for each in data.directories]
     _check_columns(data.directories, snapshots)
     for each, snapshot in zip(data.directories, snapshots, strict=True):
@@ -95,7 +95,7 @@ def merge_sweeps(out: Location, where: Sequence[Location]) -> SweepDirectory:
     return directory
 
 
-def _begun(out: Location) -> SweepDirectory | None:
+def _begun(out: PlaceName) -> SweepDirectory | None:
     """A merge into this directory that has not ended; `None` if the directory is new.
 
     Raises:

@@ -39,7 +39,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.orchestrator.ledger.verification import naming_damage
 from attnsweep.orchestrator.ledger.views import Tables, connect, connect_to_shared
-from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sources import TRIALS_APART, check_numbers
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import plain
@@ -61,7 +61,7 @@ class SweepData:
     _ledgers: tuple[Ledger, ...] = field(compare=False)
 
     @classmethod
-    def open(cls, *where: Location) -> "SweepData":
+    def open(cls, *where: PlaceName) -> "SweepData":
         """Opens the sweeps at these places, at least one: see `attnsweep.orchestrator.analysis.open_sweep`."""
         directories = tuple(SweepDirectory.open(each) for each in where)
         for index, each in enumerate(directories):

@@ -26,7 +26,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.signals import refuse_if_interrupted
 from attnsweep.orchestrator.running.study import read_trials
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.record import DamagedRecordError
 from attnsweep.orchestrator.storage.replays import REPLAYS, read_replays
 from attnsweep.orchestrator.storage.stored_code import check_trusted, code_of, load_workload_of
@@ -46,7 +46,7 @@ from trainings order by trial, replicate
 """
 
 
-def audit(where: Location, uri: str | None = None, say: Callable[[str], None] | None = None) -> Audit:
+def audit(where: PlaceName, uri: str | None = None, say: Callable[[str], None] | None = None) -> Audit:
     """Compares a sweep's study, ledger, files and MLflow runs with each other.
 
     Args:

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial
 from attnsweep.orchestrator.audit.check_trials import COPIED, RESTORE
 from attnsweep.orchestrator.audit.evidence import Books
 from attnsweep.orchestrator.audit.problems import Faults, Problem
-from attnsweep.orchestrator.training.identity import Task, tasks_of, training_id
+from attnsweep.orchestrator.training.tasks import Task, tasks_of, training_id
 from attnsweep.search_spaces.suggestion import undrawn, values_of
 from attnsweep.workloads.errors import SpecError
 

@@ -98,11 +98,11 @@ def doctor(
     ] = None,
 ) -> None:
     """Check what sweeps need: versions, token, GPUs, clocks, MLflow, storage; exit code 1 if something fails."""
-    from attnsweep.orchestrator.storage.location import locate
+    from attnsweep.orchestrator.storage.place_names import place_of
     from attnsweep.orchestrator.terminal import PlainConsole
     from attnsweep.orchestrator.tools.doctor.examination import examine
 
-    place = None if directory is None else locate(directory, "--dir")
+    place = None if directory is None else place_of(directory, "--dir")
     screen, n_failed = PlainConsole(soft_wrap=True), 0
     for finding in examine(address, place):
         screen.print(str(finding))

@@ -18,7 +18,7 @@ from attnsweep.orchestrator.cli.answers import (
 )
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import SweepError
-from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import typer
 from attnsweep.orchestrator.cli.answers import answer, console, say
 from attnsweep.orchestrator.cli.arguments import AsJson
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.location import local_path
+from attnsweep.orchestrator.storage.place_names import local_path
 from attnsweep.orchestrator.storage.ray_session import new_directory
 
 

@@ -18,7 +18,7 @@ from attnsweep.orchestrator.cli.arguments import check_texts
 from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError, is_machines_fault
-from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.user_state import name_unknown_user
 from attnsweep.workloads.errors import UserError
 

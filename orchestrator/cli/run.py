@@ -14,7 +14,7 @@ from attnsweep.orchestrator.cli.ending import conclude
 from attnsweep.orchestrator.cli.trusting import Trust, code_for, opened
 from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags
-from attnsweep.orchestrator.storage.location import locate
+from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.tracking import processes
 from attnsweep.orchestrator.training.resources import Resources, starting_meanwhile
@@ -109,7 +109,7 @@ def run(
                 fix="choose another, or raise --trials",
             )
     annotation = Annotation(note, parse_tags(tags or []), tuple(sorted({*(keep_weights or ())})))
-    place = locate(new_directory(sweep.name, directory), "--dir")
+    place = place_of(new_directory(sweep.name, directory), "--dir")
 
     resources = Resources(
         address=address,

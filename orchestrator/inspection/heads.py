@@ -12,7 +12,7 @@ from attnsweep.orchestrator.inspection.head import Head, heads_of_layer
 from attnsweep.orchestrator.inspection.heads_figure import heads_figure
 from attnsweep.orchestrator.inspection.kept_weights import ends_of
 from attnsweep.orchestrator.inspection.recorded import ended_training
-from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.engine.contract import Training, Workload
@@ -111,7 +111,7 @@ class Heads(DrawnAnswer):
         )
 
 
-def trained_heads(directory: Location, training: str, sentence: int | None = None) -> Heads:
+def trained_heads(directory: PlaceName, training: str, sentence: int | None = None) -> Heads:
     """What the attention heads of a training look at where it ended: maps, roles, scores, nearest structures.
 
     The training is trained again, unless its weights were kept.

@@ -22,8 +22,8 @@ from attnsweep.orchestrator.inspection.recorded import find_training, recorded_t
 from attnsweep.orchestrator.inspection.retraining import retrain
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.errors import SweepError
-from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.place import Place, digest
+from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.engine.contract import Lanes, Training
@@ -56,7 +56,7 @@ class End:
     difference: str = ""
 
 
-def trained_weights(directory: Location, training: str) -> State:
+def trained_weights(directory: PlaceName, training: str) -> State:
     """The parameters and buffers with which a training ended, by name; trained again unless they were kept.
 
     A warning is logged if it then ends otherwise than recorded.

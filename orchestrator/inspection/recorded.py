@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import Rows
+from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.errors import UserError
 

@@ -11,7 +11,7 @@ from torch import nn
 from attnsweep.orchestrator.analysis.answer import json_line
 from attnsweep.orchestrator.inspection.kept_weights import ends_of
 from attnsweep.orchestrator.inspection.recorded import ended_training
-from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.engine.contract import Training, Workload

@@ -30,8 +30,8 @@ from attnsweep.orchestrator.ledger.fragments import (
 )
 from attnsweep.orchestrator.ledger.schema import SORT_KEYS, in_order
 from attnsweep.orchestrator.ledger.verification import naming_damage, refuse_doubles
-from attnsweep.orchestrator.storage.location import Location, locate
 from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.workloads.errors import UserError
 
 MAX_FRAGMENTS = 12
@@ -54,13 +54,13 @@ class Recovery:
     n_files: int
 
 
-def compact(where: Location) -> None:
+def compact(where: PlaceName) -> None:
     """Merges a sweep's ledger into one file per table; curves that were thinned and others stay apart.
 
     Raises:
         UserError: If another process writes it, or it cannot be read or written.
     """
-    place = locate(where)
+    place = place_of(where)
     require_ledger(place)
     with closing(place.lock("compact")):
         recover(place)

@@ -11,8 +11,8 @@ from pathlib import PurePosixPath
 
 from attnsweep.orchestrator.ledger.compaction import merge, merge_alike, n_staying
 from attnsweep.orchestrator.ledger.fragments import TABLES, counting_names, fragment_names, open_files, open_snapshot
-from attnsweep.orchestrator.storage.location import Location, as_argument, locate
 from attnsweep.orchestrator.storage.place import ASIDE, CHECKPOINTS, Place
+from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, place_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
 
@@ -36,7 +36,7 @@ class Garbage:
     kind: str
 
 
-def collect(where: Location, *, delete: bool, thin: int | None = None) -> list[Garbage]:
+def collect(where: PlaceName, *, delete: bool, thin: int | None = None) -> list[Garbage]:
     """Finds what can go, and removes it if asked to. It holds the sweep's lock, so nothing is being written meanwhile.
 
     Args:
@@ -48,7 +48,7 @@ def collect(where: Location, *, delete: bool, thin: int | None = None) -> list[G
     Raises:
         UserError: If there is no sweep, it is running, its ledger cannot be read, or its curves cannot be thinned so.
     """
-    place = locate(where)
+    place = place_of(where)
     directory = SweepDirectory.open(place)
     with closing(place.lock("gc")):
         found = sorted(_garbage(place, finished=directory.finished), key=lambda each: each.file)

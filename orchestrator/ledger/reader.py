@@ -18,7 +18,7 @@ from attnsweep.orchestrator.ledger.fragments import (
 )
 from attnsweep.orchestrator.ledger.verification import naming_damage
 from attnsweep.orchestrator.ledger.views import Tables, connect, connect_to_shared
-from attnsweep.orchestrator.storage.location import Location, locate
+from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -36,14 +36,14 @@ class Ledger:
         where: The sweep directory, or `s3://BUCKET/PREFIX`.
 
     Attributes:
-        place: The same, located.
+        place: The place that it names.
 
     Raises:
         UserError: If there is no ledger in it. Every method raises it for a file that cannot be read.
     """
 
-    def __init__(self, where: Location) -> None:
-        self.place = locate(where)
+    def __init__(self, where: PlaceName) -> None:
+        self.place = place_of(where)
         require_ledger(self.place)
         self._fetched: tuple[list[str], Tables] | None = None
 

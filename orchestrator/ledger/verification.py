@@ -25,8 +25,8 @@ from attnsweep.orchestrator.ledger.fragments import (
     reason,
     require_ledger,
 )
-from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.place import ASIDE, Place, digest
+from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.reading import unreadable
 from attnsweep.workloads.errors import UserError
 

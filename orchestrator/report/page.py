@@ -27,9 +27,9 @@ from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_r
 from attnsweep.orchestrator.report.why_page import RULE as STUCK_RULE
 from attnsweep.orchestrator.report.why_page import WhyPage
 from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link
-from attnsweep.orchestrator.storage.location import Location, locate
 from attnsweep.orchestrator.storage.output_file import make_folder, refuse_special, writing_file
 from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.orchestrator.storage.reading import reading
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
 from attnsweep.workloads.errors import UserError
@@ -61,7 +61,7 @@ class Shown:
 
 
 def write_report(
-    directories: Sequence[Location], out: Path | None, asks: Asks | None = None, maps: Maps | None = None
+    directories: Sequence[PlaceName], out: Path | None, asks: Asks | None = None, maps: Maps | None = None
 ) -> Path:
     """Writes the report on one or several sweeps, with PNG and SVG of each figure in `<name>_figures` beside it.
 
@@ -83,7 +83,7 @@ def write_report(
             raise UserError(
                 "--out", given=None, expected="a file, for a report on several sweeps", fix="add --out FILE.html"
             )
-        place = locate(directories[0])
+        place = place_of(directories[0])
         if not isinstance(place, LocalFolder):
             raise UserError(
                 "--out", given=None, expected="a file, for a sweep in an object store", fix="add --out FILE.html"
@@ -125,7 +125,7 @@ class VectorReport:
 
 
 def make_report(
-    directories: Sequence[Location], asks: Asks | None = None, maps: Maps | None = None, renewal: int | None = None
+    directories: Sequence[PlaceName], asks: Asks | None = None, maps: Maps | None = None, renewal: int | None = None
 ) -> tuple[str, list[Picture]]:
     """The page and its pictures; nothing is written. Other arguments and errors as for `write_report`.
 

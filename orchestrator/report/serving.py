@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.report.watching import changes
-from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.workloads.errors import UserError
 
 LOOPBACK = "127.0.0.1"
@@ -100,7 +100,7 @@ class ServedReport:
         return HTTPStatus.OK, "" if parts.path == _CHANGES else self.first_page(), {}
 
 
-def serve_report(directories: Sequence[Location], port: int, told: Callable[[str], None]) -> None:
+def serve_report(directories: Sequence[PlaceName], port: int, told: Callable[[str], None]) -> None:
     """Serves the report on the loopback interface until interrupted, and makes it again whenever a ledger has changed.
 
     Args:

@@ -18,7 +18,7 @@ from attnsweep.orchestrator.report.regions import Plane, Regions, read_plane, re
 from attnsweep.orchestrator.report.roles import RoleHazards, RoleShare, read_role_hazards, role_composition
 from attnsweep.orchestrator.report.why_page import StuckRow, stuck_rows
 from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.replays import earlier_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.replication import most_wanted

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from attnsweep.orchestrator.ledger.fragments import fragment_names
 from attnsweep.orchestrator.report.page import write_report
-from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.place_names import PlaceName
+from attnsweep.orchestrator.storage.progress import PROGRESS
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.whereabouts import PROGRESS
 
 _LOOK_SECONDS = 2.0
 
 
-def watch_report(directories: Sequence[Location], out: Path | None, told: Callable[[Path], None]) -> None:
+def watch_report(directories: Sequence[PlaceName], out: Path | None, told: Callable[[Path], None]) -> None:
     """Writes the report, and again whenever a ledger has changed, until no run of these sweeps is under way.
 
     Args:
@@ -32,7 +32,7 @@ def watch_report(directories: Sequence[Location], out: Path | None, told: Callab
             return
 
 
-def changes(directories: Sequence[Location], ended: threading.Event) -> Iterator[bool]:
+def changes(directories: Sequence[PlaceName], ended: threading.Event) -> Iterator[bool]:
     """Yields at once, and then after each change of a ledger or of what runs: whether a run is under way.
 
     Changes are looked for every two seconds, or as seldom as what is done about one takes: making a report of a large

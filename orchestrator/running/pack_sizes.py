@@ -21,7 +21,7 @@ from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.record import Record, RecordFile
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.user_state import state_folder
-from attnsweep.orchestrator.training.identity import Shape
+from attnsweep.orchestrator.training.tasks import Shape
 from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.workloads.engine.device_memory import MemoryOfPacks, PackMemory
 

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from attnsweep.orchestrator.running.checkpoints import Saved
 from attnsweep.orchestrator.running.pack_sizes import PackSizer
-from attnsweep.orchestrator.training.identity import Shape, Task
 from attnsweep.orchestrator.training.messages import PackOrder, Raised, TrainerLost
+from attnsweep.orchestrator.training.tasks import Shape, Task
 
 MAX_LOSSES = 2
 """How often a pack may lose its trainer without progress. Then the pack is split: one lane may be the cause."""

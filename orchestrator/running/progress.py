@@ -15,7 +15,7 @@ from rich.text import Text
 
 from attnsweep.orchestrator.analysis.rates.intervals import pooling
 from attnsweep.orchestrator.ledger.trial import complete_among
-from attnsweep.orchestrator.storage.whereabouts import PackUnderWay, packs_in_words
+from attnsweep.orchestrator.storage.progress import PackUnderWay, packs_in_words
 from attnsweep.orchestrator.terminal import plain
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep

@@ -17,8 +17,8 @@ from attnsweep.orchestrator.inspection.recorded import by_training, recorded_row
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.replays import REPLAYS, Replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.identity import Shape, Task
 from attnsweep.orchestrator.training.messages import PackOrder, Pool, Raised, Trained
+from attnsweep.orchestrator.training.tasks import Shape, Task
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.width import width_on
 

@@ -30,16 +30,16 @@ from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
 from attnsweep.orchestrator.storage.extension import Extension
 from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
-from attnsweep.orchestrator.storage.location import Location, as_argument
 from attnsweep.orchestrator.storage.named_files import check_unchanged, named_files, sha256_of_files
 from attnsweep.orchestrator.storage.owner import TakenError
+from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
+from attnsweep.orchestrator.storage.progress import Beacon
 from attnsweep.orchestrator.storage.promise import take_promise
 from attnsweep.orchestrator.storage.replays import Replays, earlier_replays
 from attnsweep.orchestrator.storage.stored_bases import offer_bases
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.trust import trust
-from attnsweep.orchestrator.storage.whereabouts import Beacon
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.orchestrator.tracking import processes
 from attnsweep.orchestrator.tracking.projection import Projection
@@ -62,7 +62,7 @@ _SHOW_SECONDS_PER_TRAINER = 2.5e-4
 
 def run_sweep(
     spec: Sweep,
-    where: Location,
+    where: PlaceName,
     resources: Resources = _THIS_MACHINE,
     console: Console | None = None,
     code: UserCode | None = None,
@@ -120,7 +120,7 @@ def run_sweep(
 
 def run_or_resume(
     spec: Sweep,
-    where: Location,
+    where: PlaceName,
     resources: Resources,
     console: Console,
     code: UserCode | None = None,
@@ -156,7 +156,7 @@ def run_or_resume(
 
 
 def resume_sweep(
-    where: Location,
+    where: PlaceName,
     resources: Resources = _THIS_MACHINE,
     console: Console | None = None,
     *,

@@ -16,7 +16,7 @@ from attnsweep.orchestrator.running.journal import StudyLog, TrialEntries
 from attnsweep.orchestrator.running.journal_pieces import read_pieces
 from attnsweep.orchestrator.running.study_storage import check_database, name_of, open_storage, readable
 from attnsweep.orchestrator.storage.local import LocalFolder, regular_file
-from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces.batched_tpe import BatchedTPESampler

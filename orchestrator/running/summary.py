@@ -16,7 +16,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import rate_label
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.analysis.roles.results import RoleResults, step_label
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.promise import Promise, promise_of
 from attnsweep.orchestrator.storage.replays import LIKELY_CAUSES, Replays
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory

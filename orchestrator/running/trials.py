@@ -10,7 +10,7 @@ from attnsweep.orchestrator.ledger.trial import EndedTrainings, complete_among, 
 from attnsweep.orchestrator.running.plan import Backlog
 from attnsweep.orchestrator.running.study import Configuration, Study
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.identity import tasks_of
+from attnsweep.orchestrator.training.tasks import tasks_of
 from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import SpecError

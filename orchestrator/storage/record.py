@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.search_spaces.sweep import sha256_of
 from attnsweep.workloads.errors import UserError
 

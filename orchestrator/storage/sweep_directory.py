@@ -10,9 +10,9 @@ from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, SkipValidatio
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.environment import Engine, Environment
 from attnsweep.orchestrator.storage.extension import Extension
-from attnsweep.orchestrator.storage.location import Location, as_argument, locate, nearest
 from attnsweep.orchestrator.storage.output_file import refused
 from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, nearest, place_of
 from attnsweep.orchestrator.storage.provenance import current_provenance, new_identity
 from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile, reason_of
 from attnsweep.orchestrator.storage.sources import Source, refuse_cut_short
@@ -117,18 +117,18 @@ class SweepDirectory(SweepRecord):
     place: SkipValidation[Place] = Field(exclude=True)
 
     @staticmethod
-    def is_there(where: Location) -> bool:
+    def is_there(where: PlaceName) -> bool:
         """Whether a directory holds a sweep, damaged or not."""
-        return locate(where, "--dir").has_text(SWEEP_FILE)
+        return place_of(where, "--dir").has_text(SWEEP_FILE)
 
     @staticmethod
-    def check_new(where: Location, subject: str = "--dir") -> None:
+    def check_new(where: PlaceName, subject: str = "--dir") -> None:
         """Checks that a new sweep can be created in a directory, given for some argument. Touches nothing.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written.
         """
-        place = locate(where, subject)
+        place = place_of(where, subject)
         if SweepDirectory.is_there(place):
             resume = f"continue that sweep with: attnsweep resume {as_argument(place)}; or choose another --dir"
             raise UserError(
@@ -147,7 +147,7 @@ class SweepDirectory(SweepRecord):
     @classmethod
     def create(
         cls,
-        where: Location,
+        where: PlaceName,
         spec: Sweep,
         defaults: Mapping[str, Scalar],
         environment: Environment | None = None,
@@ -177,7 +177,7 @@ class SweepDirectory(SweepRecord):
                 exactly one creates its sweep.
             SpecError: If the spec holds what a file cannot.
         """
-        place = locate(where, "--dir")
+        place = place_of(where, "--dir")
         cls.check_new(place)
         environments = {environment.id: environment} if environment else {}
         stored = dict(code.sha256) if code else {}
@@ -215,7 +215,7 @@ class SweepDirectory(SweepRecord):
         return directory
 
     @classmethod
-    def open(cls, where: Location) -> "SweepDirectory":
+    def open(cls, where: PlaceName) -> "SweepDirectory":
         """Reads a sweep's record.
 
         Raises:
@@ -227,9 +227,9 @@ class SweepDirectory(SweepRecord):
         return found
 
     @classmethod
-    def open_begun(cls, where: Location) -> "SweepDirectory":
+    def open_begun(cls, where: PlaceName) -> "SweepDirectory":
         """As `open`, and also where a merge has not ended."""
-        place = locate(where)
+        place = place_of(where)
         try:
             stored = _RECORD.read(place)
         except OSError as error:

@@ -15,12 +15,12 @@ from attnsweep.orchestrator.ledger.fragments import fragment_names
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.location import as_argument
 from attnsweep.orchestrator.storage.owner import TakenError
 from attnsweep.orchestrator.storage.place import Lock, Place
+from attnsweep.orchestrator.storage.place_names import as_argument
+from attnsweep.orchestrator.storage.progress import PROGRESS
 from attnsweep.orchestrator.storage.sources import refuse_merged
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.whereabouts import PROGRESS
 from attnsweep.orchestrator.terminal import plain
 from attnsweep.orchestrator.tracking.content import trial_contents
 from attnsweep.orchestrator.tracking.database_uri import database_of

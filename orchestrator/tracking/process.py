@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TextIO
 
 from attnsweep.orchestrator.importing import importing
-from attnsweep.orchestrator.storage.location import locate
+from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import Follower
 from attnsweep.orchestrator.tracking.processes import Ended, State
@@ -82,7 +82,7 @@ def follow_until_told(
     directory: str, uri: str, retry_seconds: float, endings: "SimpleQueue[bool]", say: Callable[[State], None]
 ) -> None:
     """Follows a sweep until the driver says that its run has ended; then logs what is missing."""
-    with closing(Follower(locate(directory), uri, say, retry_seconds)) as follower:
+    with closing(Follower(place_of(directory), uri, say, retry_seconds)) as follower:
         while True:
             pause = follower.look(lambda: not endings.empty())
             with suppress(Empty):
@@ -93,6 +93,6 @@ def follow_until_told(
 def draw_report(directory: str, uri: str | None, keep: bool) -> str | None:
     """Draws the report of a sweep; why it could not, in one line. The arguments are as in `problem_drawing`."""
     try:
-        return problem_drawing(SweepDirectory.open(locate(directory)), uri, keep=keep)
+        return problem_drawing(SweepDirectory.open(place_of(directory)), uri, keep=keep)
     except UserError as error:
         return f"no report: {in_one_line(error)}"

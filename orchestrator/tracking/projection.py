@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
-from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import processes
 from attnsweep.orchestrator.tracking.follow import OnProgress, SyncResult, warn_of_problem

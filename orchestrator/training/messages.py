@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from attnsweep.orchestrator.storage.environment import Engine
-    from attnsweep.orchestrator.training.identity import Shape, Task
+    from attnsweep.orchestrator.training.tasks import Shape, Task
     from attnsweep.workloads.engine.device_memory import PackMemory
 
 CHECKPOINT_SECONDS = 120.0

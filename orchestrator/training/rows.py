@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.training.bleu import score_written
-from attnsweep.orchestrator.training.identity import Task, training_id
 from attnsweep.orchestrator.training.messages import Rows, Standing
+from attnsweep.orchestrator.training.tasks import Task, training_id
 from attnsweep.workloads.diagnostics.certification import certify_stuck
 from attnsweep.workloads.diagnostics.outcomes import onset_probe
 from attnsweep.workloads.engine.contract import Certificate, Verdicts, Workload

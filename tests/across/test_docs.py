@@ -23,8 +23,8 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, head_rows, trained_rows
+from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.search_spaces.loading import assignments, load_sweep
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.category_pairs import CategoryPairs

@@ -21,7 +21,7 @@ from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.running.study import Asked, Study
 from attnsweep.orchestrator.storage import lease
 from attnsweep.orchestrator.storage.lease import LEASE_FILE
-from attnsweep.orchestrator.storage.location import Location, locate
+from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
@@ -72,7 +72,7 @@ def in_store(s3: str, no_mlflow: None) -> ObjectPrefix:
     return prefix
 
 
-def _rows(place: Location) -> list[dict[str, Any]]:
+def _rows(place: PlaceName) -> list[dict[str, Any]]:
     """Columns that describe a training and its result, not where, when and in which pack it was trained."""
     rows = (
         Ledger(place)
@@ -118,7 +118,7 @@ def test_an_interrupted_sweep_is_resumed_to_the_ledger_of_an_undisturbed_one(und
     assert not first.finished
     assert 0 < first.n_trainings < 24
     assert json.loads(first.to_json())["directory"] == str(prefix)
-    assert resume_sweep(locate(str(prefix)), Resources(local=True), QUIET).finished
+    assert resume_sweep(place_of(str(prefix)), Resources(local=True), QUIET).finished
     assert _rows(prefix) == _rows(undisturbed)
     assert Study(SweepDirectory.open(prefix)).asked() == [Asked(trial, is_told=True) for trial in range(6)]
     assert prefix.read_text(LEASE_FILE) == ""

@@ -13,7 +13,7 @@ from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
 
 from attnsweep.orchestrator.report.page import write_report
-from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical, Float
 from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
@@ -37,7 +37,7 @@ def _table(schema: pa.Schema, columns: dict[str, Any], n: int) -> pa.Table:
     return pa.table(arrays, schema=schema)
 
 
-def _large_sweep(path: Location, replicates: int) -> SweepDirectory:
+def _large_sweep(path: PlaceName, replicates: int) -> SweepDirectory:
     """A sweep of 100,000 trainings over four parameters, with a boundary."""
     rng = np.random.default_rng(0)
     n_trials = TRAININGS_IN_ALL // replicates

@@ -11,7 +11,7 @@ from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.summary import Summary
-from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import HandedBack, PackOrder, Progress, Report, TrainerLost
 from attnsweep.orchestrator.training.resources import Resources
@@ -67,7 +67,7 @@ def sliced(base: type[Trainer] = Trainer) -> type[Trainer]:
     return Sliced
 
 
-def run(spec: Sweep, path: Location, **resources: Any) -> Summary:
+def run(spec: Sweep, path: PlaceName, **resources: Any) -> Summary:
     """Runs a new sweep in this process, unless resources say otherwise."""
     return run_sweep(spec, path, Resources(**{"local": True, **resources}), Console(stderr=True))
 

@@ -17,7 +17,7 @@ from attnsweep.orchestrator.running.checkpoints import Checkpoints
 from attnsweep.orchestrator.running.journal import JournalFile, TrialEntries
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.study import Study, read_trials
-from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training import trainer
 from attnsweep.orchestrator.training.local_pool import LocalPool
@@ -40,7 +40,7 @@ def _short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "SLICE_SECONDS", 0.0)
 
 
-def _create(path: Location, spec: Sweep = SPEC) -> SweepDirectory:
+def _create(path: PlaceName, spec: Sweep = SPEC) -> SweepDirectory:
     declared = load_workload(spec.workload).parameters.declared()
     return SweepDirectory.create(
         path, spec, {name: each.default for name, each in declared.items() if name not in spec.space}
@@ -137,7 +137,7 @@ def test_a_sweep_killed_there_ends_as_if_undisturbed(
 
 
 @pytest.fixture(params=["directory", "object store"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Location]:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PlaceName]:
     if request.param == "directory":
         yield tmp_path / "s"
         return
@@ -145,7 +145,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Location]:
         yield new_prefix()
 
 
-def test_a_checkpoint_is_used_because_the_study_knows_its_trials(place: Location) -> None:
+def test_a_checkpoint_is_used_because_the_study_knows_its_trials(place: PlaceName) -> None:
     directory = _create(place)
     with pytest.MonkeyPatch.context() as patch:
         _kill_at(Checkpoints, "put", 0, "after", patch)

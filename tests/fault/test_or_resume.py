@@ -23,8 +23,8 @@ from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.lease import LEASE_FILE
 from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.location import Location
 from attnsweep.orchestrator.storage.owner import Owner
+from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.orchestrator.training.resources import Resources
@@ -37,7 +37,7 @@ from tests.orchestrator.storage.object_store import new_prefix
 pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 
-def _repeat(spec: Sweep, path: Location, console: Console | None = None) -> Summary:
+def _repeat(spec: Sweep, path: PlaceName, console: Console | None = None) -> Summary:
     return run_or_resume(spec, path, Resources(local=True, pack_size=4), console or Console(stderr=True))
 
 
@@ -99,7 +99,7 @@ def test_a_command_that_is_killed_at_random_moments_and_repeated_ends_as_if_undi
     assert audit(path, mlflow_uri).problems == []
 
 
-def _interrupted(path: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+def _interrupted(path: PlaceName, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(SweepLoop, "_commit", sweeps.after_commit(2, lambda: os.kill(os.getpid(), signal.SIGINT)))
         assert not sweeps.run(sweeps.small_sweep(), path, pack_size=4).finished

@@ -11,7 +11,7 @@ import pyarrow as pa
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Float, Sequential, Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -96,7 +96,7 @@ def commit(writer: LedgerWriter, rows: Rows, losses: Mapping[int, Sequence[float
     writer.commit(rows[0]["pack"], trainings, pa.Table.from_pylist(curve_rows(rows, losses), SCHEMAS["curves"]), None)
 
 
-def sweep_on_disk(path: Location, spec: Sweep, *trials: Rows) -> SweepDirectory:
+def sweep_on_disk(path: PlaceName, spec: Sweep, *trials: Rows) -> SweepDirectory:
     """A sweep directory whose ledger holds these trials, in one fragment."""
     directory = SweepDirectory.create(path, spec, {})
     with open_writer(directory) as writer:

@@ -16,7 +16,7 @@ from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.study import Study
-from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.stored_code import code_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.trust import trust
@@ -38,7 +38,7 @@ class _CommitCounter:
         del trial
 
 
-def trained_sweep(path: Location, spec: Sweep, pack_size: int = 8, n_commits: int | None = None) -> SweepDirectory:
+def trained_sweep(path: PlaceName, spec: Sweep, pack_size: int = 8, n_commits: int | None = None) -> SweepDirectory:
     """A sweep as `attnsweep run` leaves it; with `n_commits`, one that was stopped after this many packs."""
     workload = load_workload(spec.workload)
     declared = workload.parameters.declared()

@@ -103,7 +103,7 @@ FAULTS_OF_STORAGE = (
         "orchestrator/storage/reading.py",
         "return error.errno in MACHINE_ERRORS",
         "return False",
-        (f"{_STORAGE}/test_location.py",),
+        (f"{_STORAGE}/test_place_names.py",),
     ),
     Fault(
         "a store that does not answer is the user's mistake",

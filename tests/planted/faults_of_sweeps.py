@@ -202,10 +202,10 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "seeds that two sweeps share",
-        "orchestrator/training/identity.py",
+        "orchestrator/training/tasks.py",
         'f"{sweep_seed}/{trial}/{replicate}"',
         'f"{trial}/{replicate}"',
-        ("tests/orchestrator/training/test_identity.py",),
+        ("tests/orchestrator/training/test_tasks.py",),
     ),
     Fault(
         "a training that overflowed counted as stuck",

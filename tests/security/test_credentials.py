@@ -20,9 +20,9 @@ from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.orchestrator.tracking.projection import Projection
 from attnsweep.orchestrator.tracking.store import as_shell_word
 from attnsweep.orchestrator.training.cluster import connection
-from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import PackOrder, Raised, RunContext
 from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.search_spaces import Categorical
 from attnsweep.workloads.category_pairs import CategoryPairs

@@ -8,7 +8,7 @@ from rich.filesize import decimal
 from rich.table import Column, Table
 
 from attnsweep.orchestrator.ledger.garbage import collect
-from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.terminal import PlainConsole
 
 

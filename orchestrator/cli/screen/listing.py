@@ -16,10 +16,10 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import solved_rate, stuc
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, share_label
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.location import Location, as_argument, locate
 from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, place_of
+from attnsweep.orchestrator.storage.progress import PROGRESS
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
-from attnsweep.orchestrator.storage.whereabouts import PROGRESS
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.workloads.errors import UserError
 
@@ -52,7 +52,7 @@ class Listed:
     tags: Mapping[str, str] | None = None
 
 
-def print_list(places: Sequence[Location], *, as_json: bool) -> None:
+def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
     """Prints all sweeps below these places on stdout. A sweep that cannot be read is listed with the reason.
 
     Folders that cannot be read, such as those of other users, are passed over, and one is named on stderr.
@@ -64,7 +64,7 @@ def print_list(places: Sequence[Location], *, as_json: bool) -> None:
     passed_over: list[OSError] = []
     with stderr.status(f"looking for sweeps below {below}; Ctrl-C stops it"):
         found = sorted(
-            (one for place in places for one in _sweeps_below(locate(place), passed_over.append)),
+            (one for place in places for one in _sweeps_below(place_of(place), passed_over.append)),
             key=_newest_first,
             reverse=True,
         )
@@ -107,7 +107,7 @@ def _sweeps_below(place: Place, pass_over: Callable[[OSError], object]) -> Itera
         if not folders.isdisjoint(folder.parents) or _is_in_mlflow(folder):
             continue  # A part of another sweep, or a copy of its record.
         n_bytes = sum(size for path, size in sizes.items() if PurePosixPath(path).is_relative_to(folder))
-        yield _listed(place if folder == PurePosixPath() else locate(f"{place}/{folder}"), n_bytes)
+        yield _listed(place if folder == PurePosixPath() else place_of(f"{place}/{folder}"), n_bytes)
 
 
 def _is_in_mlflow(folder: PurePosixPath) -> bool:

@@ -15,10 +15,10 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import stuck_rate
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 from attnsweep.orchestrator.analysis.results import StuckOrSlow, read_stuck_or_slow
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.location import Location, as_argument
+from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
+from attnsweep.orchestrator.storage.progress import PROGRESS, PackUnderWay, span
 from attnsweep.orchestrator.storage.replays import earlier_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.whereabouts import PROGRESS, PackUnderWay, span
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
@@ -69,7 +69,7 @@ class _Counts:
     failure: str | None
 
 
-def print_status(where: Location) -> None:
+def print_status(where: PlaceName) -> None:
     """Prints on stdout whether the sweep runs, its trials, unfinished packs, trainings, outcomes and stuck rate.
 
     Raises:
@@ -80,7 +80,7 @@ def print_status(where: Location) -> None:
         console.print(line)
 
 
-def follow_status(where: Location) -> None:
+def follow_status(where: PlaceName) -> None:
     """Prints the status anew every two seconds, until the sweep is finished or its driver has ended.
 
     Raises:

@@ -8,7 +8,7 @@ import torch
 
 from attnsweep.orchestrator.running.preflight.sample import Sample
 from attnsweep.orchestrator.training.error_text import STOPS
-from attnsweep.orchestrator.training.identity import training_seed
+from attnsweep.orchestrator.training.tasks import training_seed
 from attnsweep.workloads.diagnostics.verdicts import check_near_levels
 from attnsweep.workloads.engine.construction import built_alone
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload

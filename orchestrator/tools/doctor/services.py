@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.location import as_argument
+from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.tools.doctor.checks import Finding
 from attnsweep.orchestrator.tracking.database_uri import database_of
 from attnsweep.orchestrator.tracking.store import in_one_line, open_client, tracking_uri

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from attnsweep.orchestrator.running.pack_sizes import PackSizer
 from attnsweep.orchestrator.storage.environment import Engine
 from attnsweep.orchestrator.storage.errors import PoolError
-from attnsweep.orchestrator.training.identity import Task, training_seed
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, Raised, RunContext, Trained
+from attnsweep.orchestrator.training.tasks import Task, training_seed
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.search_spaces.random_draws import drawn_parameters
 from attnsweep.search_spaces.replication import most_wanted

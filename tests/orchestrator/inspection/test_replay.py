@@ -20,7 +20,7 @@ from attnsweep.orchestrator.inspection.recorded import find_training, recorded_r
 from attnsweep.orchestrator.inspection.replay import replay
 from attnsweep.orchestrator.ledger.garbage import collect
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Sweep
 from attnsweep.search_spaces.loading import load_sweep
@@ -363,7 +363,7 @@ def test_a_mistake_is_one_line(
 
 @pytest.mark.scale
 def test_a_replay_from_an_object_store(spec: Sweep, s3: str) -> None:
-    prefix: Location = new_prefix()
+    prefix: PlaceName = new_prefix()
     directory = trained_sweep(prefix, spec.but(trials=2))
     found = replay(directory, "1/0").deviation
     assert found.agrees

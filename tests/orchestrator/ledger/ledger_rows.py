@@ -10,7 +10,7 @@ import pyarrow as pa
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.storage.location import Location, locate
+from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 
 TRAININGS = trainings_schema(CategoryPairsParameters, ("zero", "mean"))
@@ -63,8 +63,8 @@ def pack_rows(pack: str, keys: list[Key], n_steps: int = 3) -> tuple[pa.Table, p
     )
 
 
-def open_writer(root: Location, schemas: Mapping[str, pa.Schema] = SCHEMAS, spec_sha256: str = SPEC) -> LedgerWriter:
-    return LedgerWriter(locate(root), schemas, spec_sha256)
+def open_writer(root: PlaceName, schemas: Mapping[str, pa.Schema] = SCHEMAS, spec_sha256: str = SPEC) -> LedgerWriter:
+    return LedgerWriter(place_of(root), schemas, spec_sha256)
 
 
 def file_of(root: Path, table: str, pack: str) -> Path:
@@ -73,13 +73,13 @@ def file_of(root: Path, table: str, pack: str) -> Path:
     return path
 
 
-def committed_keys(root: Location) -> set[Key]:
+def committed_keys(root: PlaceName) -> set[Key]:
     """(trial, replicate) of every training in the ledger."""
     rows = Ledger(root).trainings(columns=["trial", "replicate"])
     return set(zip(rows["trial"].to_pylist(), rows["replicate"].to_pylist(), strict=True))
 
 
-def assert_holds(root: Location, keys: set[Key], n_steps: int = 3) -> None:
+def assert_holds(root: PlaceName, keys: set[Key], n_steps: int = 3) -> None:
     """Asserts that each table has each training of `keys` once, and nothing else."""
     ledger = Ledger(root)
     for table, times in ((ledger.trainings(), 1), (ledger.curves(), 2 * n_steps), (ledger.heads(), 1)):

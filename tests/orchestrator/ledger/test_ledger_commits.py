@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from attnsweep.orchestrator.ledger.compaction import MAX_FRAGMENTS, compact, due, merge
 from attnsweep.orchestrator.ledger.fragments import fragment_names
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.location import locate
+from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import (
     CURVES,
@@ -309,7 +309,7 @@ def test_another_sweeps_rows_are_refused(tmp_path: Path) -> None:
     for path in copied.glob("*/*.parquet"):
         path.rename(tmp_path / path.parent.name / path.name)
     with pytest.raises(UserError, match=r"got 'rows of 2 sweeps .*expected the rows of one; remove the files that"):
-        merge(locate(tmp_path), fragment_names(locate(tmp_path)))
+        merge(place_of(tmp_path), fragment_names(place_of(tmp_path)))
     open_writer_error = f"{file_of(tmp_path, 'trainings', 'p1')}: got 'rows of the spec ffffffffffff'"
     with pytest.raises(UserError, match=open_writer_error):
         open_writer(tmp_path)

@@ -14,7 +14,7 @@ from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.verification import set_aside, verify
-from attnsweep.orchestrator.storage.location import locate
+from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import (
     SPEC,
@@ -45,7 +45,7 @@ def _keys(*trials: int) -> set[Key]:
 
 
 def _words(root: Path) -> list[str]:
-    return [str(problem).replace(f"{root}/", "") for problem in verify(locate(root), SPEC)]
+    return [str(problem).replace(f"{root}/", "") for problem in verify(place_of(root), SPEC)]
 
 
 def _flip(path: Path, position: int) -> None:
@@ -63,9 +63,9 @@ def _page(path: Path, column: int = 0) -> int:
 
 
 def test_a_ledger_as_it_was_written_has_no_problem(root: Path) -> None:
-    assert verify(locate(root), SPEC) == []
+    assert verify(place_of(root), SPEC) == []
     compact(root)
-    assert verify(locate(root), SPEC) == []
+    assert verify(place_of(root), SPEC) == []
 
 
 def test_a_name_attests_each_byte_of_its_fragment(root: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_single_wrong_bit_anywhere_is_found(root: Path, table: str) -> None:
         _flip(path, position)
         assert _words(root) == [f"{table}/{path.name}: a file that does not match its checksum"]
         path.write_bytes(whole)
-    assert verify(locate(root), SPEC) == []
+    assert verify(place_of(root), SPEC) == []
 
 
 DAMAGES: list[Callable[[Path], object]] = [
@@ -123,7 +123,7 @@ def test_a_writer_sets_a_damaged_fragment_aside_and_the_rest_goes_on(
         assert_holds(root, _keys(0, 2))
         writer.commit("p1", *pack_rows("p1", [(1, 0), (1, 1)]))
     assert_holds(root, _keys(0, 1, 2))
-    assert verify(locate(root), SPEC) == []
+    assert verify(place_of(root), SPEC) == []
     with open_writer(root) as writer:
         assert writer.set_aside == {}
 
@@ -231,12 +231,12 @@ def test_what_does_not_count_is_left_over(root: Path) -> None:
         "heads/.p9.tmp: left over by a write that was cut short",
     ]
     with open_writer(root):
-        assert verify(locate(root), SPEC) == []
+        assert verify(place_of(root), SPEC) == []
 
 
 def test_files_of_another_sweep_and_of_other_columns_are_found(root: Path) -> None:
-    assert len(verify(locate(root), "f" * 64)) == 9
-    assert str(verify(locate(root), "f" * 64)[0]).endswith("rows of another sweep, of the spec 5ec5ec5ec5ec")
+    assert len(verify(place_of(root), "f" * 64)) == 9
+    assert str(verify(place_of(root), "f" * 64)[0]).endswith("rows of another sweep, of the spec 5ec5ec5ec5ec")
     for table in TABLES:
         path = file_of(root, table, "p1")
         rows = pq.read_table(path)
@@ -257,7 +257,7 @@ def test_a_ledger_of_before_digests_were_kept_is_read_and_goes_on(root: Path) ->
         old = {key: value for key, value in rows.schema.metadata.items() if key != b"digests"}
         pq.write_table(rows.replace_schema_metadata(old), path.with_name(f"{path.stem[:2]}-0123abcd.parquet"))
         path.unlink()
-    assert verify(locate(root), SPEC) == []
+    assert verify(place_of(root), SPEC) == []
     with open_writer(root) as writer:
         assert writer.set_aside == {}
         writer.commit("p3", *pack_rows("p3", [(3, 0), (3, 1)]))
@@ -269,7 +269,7 @@ def test_a_ledger_of_before_digests_were_kept_is_read_and_goes_on(root: Path) ->
 
 
 def test_a_fragment_can_be_set_aside_by_name(root: Path) -> None:
-    set_aside(locate(root), file_of(root, "trainings", "p0").stem)
+    set_aside(place_of(root), file_of(root, "trainings", "p0").stem)
     assert_holds(root, _keys(1, 2))
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from attnsweep.orchestrator.report.serving import LOOPBACK, ServedReport, serve_report
 from attnsweep.orchestrator.report.watching import changes, watch_report
+from attnsweep.orchestrator.storage.progress import Beacon
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.whereabouts import Beacon
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.report.served import served
 from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small_sweep, trial_rows

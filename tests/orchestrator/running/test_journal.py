@@ -8,7 +8,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from attnsweep.orchestrator.running import journal_pieces
 from attnsweep.orchestrator.running.study import Asked, Configuration, Study
-from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces import Float, Sweep
@@ -19,7 +19,7 @@ from tests.orchestrator.storage.object_store import new_prefix, object_names
 pytestmark = pytest.mark.usefixtures("s3")
 
 
-def _directory(path: Location, sampler: Sampler = "random") -> SweepDirectory:
+def _directory(path: PlaceName, sampler: Sampler = "random") -> SweepDirectory:
     space: dict[str, Dimension] = {"init_sigma": Float(low=1e-4, high=1.0, log=True), "n_steps": 10}
     spec = Sweep(name="s", workload="category_pairs", space=space, sampler=sampler, trials=16, seed=5)
     return SweepDirectory.create(path, spec, {})

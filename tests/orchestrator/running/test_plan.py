@@ -14,8 +14,8 @@ from attnsweep.orchestrator.running.pack_sizes import PackSizer
 from attnsweep.orchestrator.running.plan import Backlog, Fail, Forget, Shrink, Stop, SweepPlan, is_commit_due
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.identity import Shape, Task, tasks_of
 from attnsweep.orchestrator.training.messages import PackOrder, Raised, TrainerLost
+from attnsweep.orchestrator.training.tasks import Shape, Task, tasks_of
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
 from attnsweep.workloads.engine.contract import Training

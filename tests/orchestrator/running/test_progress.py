@@ -16,7 +16,7 @@ from attnsweep.orchestrator.cli.screen.status import follow_status, print_status
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import Place
-from attnsweep.orchestrator.storage.whereabouts import Beacon, PackUnderWay, Whereabouts, span
+from attnsweep.orchestrator.storage.progress import Beacon, PackUnderWay, Progress, span
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.search_spaces import Sequential
 from tests.orchestrator.small_sweep import FINISHED, folder_of, small_sweep, sweep_on_disk, trial_rows
@@ -123,7 +123,7 @@ def _status(place: Place, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def _said(place: Place, ago: timedelta, doing: str = "training") -> None:
-    said = Whereabouts(at=datetime.now(UTC) - ago, doing=doing, n_asked=3, packs=tuple(PACKS))
+    said = Progress(at=datetime.now(UTC) - ago, doing=doing, n_asked=3, packs=tuple(PACKS))
     place.put_text("progress.json", said.model_dump_json())
 
 

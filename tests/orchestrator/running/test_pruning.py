@@ -21,9 +21,9 @@ from attnsweep.orchestrator.running.pack_sizes import PackSizer
 from attnsweep.orchestrator.running.pruning import Pruning
 from attnsweep.orchestrator.running.study import Study, read_trials
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.identity import tasks_of
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import PackOrder, Probed, Rows, RunContext, Trained
+from attnsweep.orchestrator.training.tasks import tasks_of
 from attnsweep.search_spaces import LossQuantile, Sweep, ThresholdPruner
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.errors import SpecError

@@ -11,9 +11,9 @@ from attnsweep.orchestrator.running import self_check
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.storage.replays import Replays, read_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import PackOrder, RunContext
+from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.search_spaces import Sweep
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.category_pairs import CategoryPairs

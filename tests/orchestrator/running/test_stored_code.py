@@ -19,7 +19,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_or_resume, run_sweep
 from attnsweep.orchestrator.storage import trust
-from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.stored_code import code_of, trust_code
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import sync
@@ -57,7 +57,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     sys.modules.pop("my_names", None)
 
 
-def _interrupted(folder: Path, where: Location) -> SweepDirectory:
+def _interrupted(folder: Path, where: PlaceName) -> SweepDirectory:
     """A sweep that was stopped after its first commit, and whose folder is gone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SweepLoop, "_commit", sweeps.after_commit(1, lambda: os.kill(os.getpid(), signal.SIGINT)))

@@ -17,7 +17,7 @@ from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 
 from attnsweep.orchestrator.storage.lease import LEASE_FILE
-from attnsweep.orchestrator.storage.location import locate
+from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 
 BUCKET = "attnsweep-test"
@@ -54,7 +54,7 @@ def object_store() -> Iterator[str]:
 
 
 def new_prefix() -> ObjectPrefix:
-    prefix = locate(f"s3://{BUCKET}/sweeps/{uuid.uuid4().hex[:8]}")
+    prefix = place_of(f"s3://{BUCKET}/sweeps/{uuid.uuid4().hex[:8]}")
     assert isinstance(prefix, ObjectPrefix)
     return prefix
 

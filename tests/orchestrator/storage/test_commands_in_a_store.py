@@ -12,9 +12,9 @@ from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis import compare, open_sweep
 from attnsweep.orchestrator.report.page import VectorReport
 from attnsweep.orchestrator.storage.lease import LEASE_FILE
+from attnsweep.orchestrator.storage.progress import Beacon, PackUnderWay
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.whereabouts import Beacon, PackUnderWay
 from attnsweep.orchestrator.tracking.follow import Follower
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from attnsweep.orchestrator.storage.environment import Environment, versions
-from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, RunContext, Trained
+from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.compiling.libraries import merged_engine
@@ -94,7 +94,7 @@ def test_of_ours_it_names_what_trains_and_what_makes_rows(workload: Workload[Any
         "orchestrator.training.trainer",
         "orchestrator.training.rows",
         "orchestrator.training.bleu",
-        "orchestrator.training.identity",
+        "orchestrator.training.tasks",
         "orchestrator.ledger.schema",
         "workloads",
         "workloads.engine.pack",

@@ -23,7 +23,7 @@ from attnsweep.orchestrator.storage import owner
 from attnsweep.orchestrator.storage import s3 as object_prefix
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.lease import LEASE_FILE
-from attnsweep.orchestrator.storage.location import Location
+from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sources import CutShortError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -47,7 +47,7 @@ def prefix() -> ObjectPrefix:
     return new_prefix()
 
 
-def commit(root: Location, *trials: int) -> None:
+def commit(root: PlaceName, *trials: int) -> None:
     with open_writer(root) as writer:
         for trial in trials:
             writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0), (trial, 1)]))
@@ -193,10 +193,10 @@ def test_a_crash_at_any_request_leaves_each_pack_whole_or_not_at_all(act: Callab
 WRITER = """
 import sys
 from attnsweep.orchestrator.ledger import compaction
-from attnsweep.orchestrator.storage.location import locate
+from attnsweep.orchestrator.storage.place_names import place_of
 from tests.orchestrator.ledger.ledger_rows import open_writer, pack_rows
 compaction.MAX_FRAGMENTS = 4
-with open_writer(locate(sys.argv[1])) as writer:
+with open_writer(place_of(sys.argv[1])) as writer:
     for trial in range(100_000):
         writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)], n_steps=1))
         print(trial, flush=True)

@@ -12,7 +12,7 @@ import torch
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.storage.environment import Environment
-from attnsweep.orchestrator.storage.location import locate
+from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.orchestrator.tools.doctor import services
 from attnsweep.orchestrator.tools.doctor.checks import check_nodes
 from attnsweep.orchestrator.tools.doctor.facts import NodeFacts, _trained, _with_slices
@@ -242,10 +242,11 @@ def test_a_database_that_cannot_be_made() -> None:
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     assert (
-        str(services.check_directory(locate(tmp_path / "a" / "b"))) == f"ok    directory  {tmp_path}/a/b can be written"
+        str(services.check_directory(place_of(tmp_path / "a" / "b")))
+        == f"ok    directory  {tmp_path}/a/b can be written"
     )
     assert list(tmp_path.iterdir()) == []
-    assert str(services.check_directory(locate("/proc/s"))).startswith("FAIL  directory  /proc/s cannot be written (")
+    assert str(services.check_directory(place_of("/proc/s"))).startswith("FAIL  directory  /proc/s cannot be written (")
 
 
 def test_an_object_store_is_tried(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,8 @@ import pytest
 from mlflow import MlflowClient
 
 from attnsweep.orchestrator.storage.extension import Extension
+from attnsweep.orchestrator.storage.progress import Beacon
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.whereabouts import Beacon
 from attnsweep.orchestrator.tracking import process, processes
 from attnsweep.orchestrator.tracking.follow import Follower, Mirror, SyncResult, sync
 from attnsweep.orchestrator.tracking.projection import Projection

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from attnsweep.orchestrator.training.bleu import bleu, score_written
-from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, RunContext, Trained
+from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload, Written

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnsweep.orchestrator.storage.errors import PoolError
-from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import (
     HandedBack,
     PackOrder,
@@ -19,6 +18,7 @@ from attnsweep.orchestrator.training.messages import (
     TrainerLost,
 )
 from attnsweep.orchestrator.training.pool_plan import Action, PoolPlan
+from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.orchestrator.training.trainers_per_node import Amount, Node, TrainerShare, Wanted
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
 from attnsweep.workloads.engine.contract import Training

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from attnsweep.orchestrator.ledger.schema import curves_schema, schemas_of
-from attnsweep.orchestrator.training.identity import Task, training_id
 from attnsweep.orchestrator.training.rows import (
     PackContext,
     curve_rows,
@@ -16,6 +15,7 @@ from attnsweep.orchestrator.training.rows import (
     head_rows,
     trained_rows,
 )
+from attnsweep.orchestrator.training.tasks import Task, training_id
 from attnsweep.orchestrator.training.trainer import _model_of
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Certificate, Training

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from attnsweep.orchestrator.training import trainer
-from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, Raised, RunContext, Trained
 from attnsweep.orchestrator.training.rows import PackContext, failed_rows
+from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Evidence, Lanes, Training, Verdicts

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from ray import cloudpickle
 
-from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import PackOrder, RunContext, Trained
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
+from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.orchestrator.training.trainer_actor import Shipment
 from attnsweep.orchestrator.training.trainers_per_node import Wanted
 from attnsweep.workloads.engine.contract import Training

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from attnsweep.orchestrator.training import trainer
-from attnsweep.orchestrator.training.identity import Task
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, RunContext, Trained
+from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training

@@ -41,7 +41,7 @@ class PackUnderWay(Record):
         return f"{self.n_trainings} trainings{alive}, step {self.step} of {self.n_steps}{on}"
 
 
-class Whereabouts(Record):
+class Progress(Record):
     """What the driver last wrote.
 
     Attributes:
@@ -72,7 +72,7 @@ class Whereabouts(Record):
         return bool(self.doing) and now - self.at <= _ALIVE
 
 
-PROGRESS = RecordFile("progress.json", Whereabouts, "remove it: no result depends on it")
+PROGRESS = RecordFile("progress.json", Progress, "remove it: no result depends on it")
 
 
 class Beacon:
@@ -89,7 +89,7 @@ class Beacon:
         self._n_asked = 0
 
     def show(self, doing: str, n_asked: int, packs: Sequence[PackUnderWay], mlflow: str = "") -> None:
-        """Writes the progress, unless it was written a moment ago. The arguments are as in `Whereabouts`."""
+        """Writes the progress, unless it was written a moment ago. The arguments are as in `Progress`."""
         self._n_asked = n_asked
         if time.monotonic() >= self._next:
             self._write(doing, packs, mlflow)
@@ -102,7 +102,7 @@ class Beacon:
 
     def _write(self, doing: str, packs: Sequence[PackUnderWay], mlflow: str = "") -> None:
         at = datetime.now(UTC)
-        now = Whereabouts(at=at, doing=doing, n_asked=self._n_asked, packs=tuple(packs), mlflow=mlflow)
+        now = Progress(at=at, doing=doing, n_asked=self._n_asked, packs=tuple(packs), mlflow=mlflow)
         PROGRESS.write_passing(self._place, now)
 
 

@@ -1,4 +1,5 @@
-"""From what the user typed to the sweep's place. Light to import: only an `s3://` loads the store's client."""
+"""The names of places: from what the user typed to the sweep's place, and back. Light to import: only an `s3://` loads the
+store's client."""
 
 import os
 import re
@@ -14,14 +15,14 @@ if TYPE_CHECKING:
     from attnsweep.orchestrator.storage.place import Place
 
 
-Location: TypeAlias = "str | os.PathLike[str] | Place"
-"""A sweep directory or a prefix of an object store: a path or URI, or the place that `locate` has made of it."""
+PlaceName: TypeAlias = "str | os.PathLike[str] | Place"
+"""A sweep directory or a prefix of an object store: a path or URI, or the place that `place_of` has made of it."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _URI = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9._-]{2,62})/(?P<prefix>[^?#]+)")
 
 
-def locate(where: Location, subject: str = "DIR") -> "Place":
+def place_of(where: PlaceName, subject: str = "DIR") -> "Place":
     """The place that a user named: a directory, which need not exist, or for `s3://BUCKET/PREFIX` the prefix.
 
     Nothing is looked up in an object store yet. A place is returned as it is.
@@ -73,7 +74,7 @@ def local_path(text: str, subject: str) -> Path:
     """
     from attnsweep.orchestrator.storage.local import LocalFolder
 
-    place = locate(text, subject)
+    place = place_of(text, subject)
     if not isinstance(place, LocalFolder) or (place.path.exists() and not place.path.is_dir()):
         raise UserError(
             subject, given=text, expected="a directory of this machine", fix="choose one: figures are written there"

@@ -10,7 +10,7 @@ import pytest
 
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.location import local_path, locate
+from attnsweep.orchestrator.storage.place_names import local_path, place_of
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
@@ -19,18 +19,18 @@ from tests.orchestrator.small_sweep import small_sweep
 
 @pytest.mark.parametrize("text", ["sweeps/first", "/tmp/x", ".", "a:b", "s3"])
 def test_a_path_stays_a_path(text: str) -> None:
-    assert locate(text) == locate(Path(text)) == LocalFolder(Path(text))
-    assert str(locate(text)) == text
-    assert locate(place := locate(text)) is place
+    assert place_of(text) == place_of(Path(text)) == LocalFolder(Path(text))
+    assert str(place_of(text)) == text
+    assert place_of(place := place_of(text)) is place
 
 
 @pytest.mark.parametrize("text", ["s3://my-bucket/sweeps/first", "s3://my-bucket/sweeps/first/"])
 def test_a_uri_is_a_prefix_and_as_text_itself(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    found = locate(text)
+    found = place_of(text)
     assert isinstance(found, ObjectPrefix)
     assert str(found) == "s3://my-bucket/sweeps/first"
-    assert found == locate(text)
+    assert found == place_of(text)
     assert "127.0.0.1" not in repr(found)
 
 
@@ -44,7 +44,7 @@ def test_a_uri_is_a_prefix_and_as_text_itself(text: str, monkeypatch: pytest.Mon
 )
 def test_credentials_in_a_uri_are_refused_and_not_repeated(text: str, shown: str) -> None:
     with pytest.raises(UserError) as refused:
-        locate(text, "--dir")
+        place_of(text, "--dir")
     assert str(refused.value) == (
         f"--dir: got '{shown}', expected s3://BUCKET/PREFIX, without credentials or options; "
         "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, AWS_REGION in the environment"
@@ -56,7 +56,7 @@ def test_credentials_in_a_uri_are_refused_and_not_repeated(text: str, shown: str
 )
 def test_another_uri_is_refused(text: str) -> None:
     with pytest.raises(UserError, match=r"expected a directory, or s3://BUCKET/PREFIX; write it like s3://my-bucket/"):
-        locate(text)
+        place_of(text)
 
 
 def test_what_draws_figures_needs_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_what_draws_figures_needs_a_directory(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_directory_does_not_load_the_stores_client() -> None:
     code = (
-        "import sys; from attnsweep.orchestrator.storage.location import locate; locate('sweeps/x'); "
+        "import sys; from attnsweep.orchestrator.storage.place_names import place_of; place_of('sweeps/x'); "
         "sys.exit('attnsweep.orchestrator.storage.s3' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -88,7 +88,7 @@ def test_a_disk_that_does_not_answer_is_no_mistake(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "stat", fail)
         with pytest.raises(UserError) as refused:
-            locate(tmp_path)
+            place_of(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(Path, "mkdir", lambda path, **_: fail(path))
         with pytest.raises(UserError) as unmade:

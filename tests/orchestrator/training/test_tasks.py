@@ -6,7 +6,7 @@ import pytest
 
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.identity import tasks_of, training_id, training_seed
+from attnsweep.orchestrator.training.tasks import tasks_of, training_id, training_seed
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
 from attnsweep.workloads.parameters import Value

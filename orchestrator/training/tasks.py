@@ -1,4 +1,4 @@
-"""The identity of a training: its place in the sweep, its parameters, its seed, and the id that follows from them."""
+"""The tasks of a sweep: each training with its place in the sweep, its seed, and the id that follows from them."""
 
 import hashlib
 import json
