@@ -8,12 +8,12 @@ from optuna import Study
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
+from scipy.stats import qmc
 
+from attnsweep.search_spaces.objective import N_JUDGED
 from attnsweep.search_spaces.optuna_internals import SearchSpaceTransform
 from attnsweep.search_spaces.surface import Array, Counts, StuckSurface
 
-N_JUDGED = "n_judged"
-"""The trial attribute with the number of trainings behind its value, for sweeps whose trials differ in it."""
 _STRADDLE = 1.96
 _N_CANDIDATES = 1024
 
@@ -109,8 +109,6 @@ class _Cube:
 
     def quasi_random(self, n: int, seed: int) -> Array:
         """The first points of a scrambled Sobol' sequence; a categorical coordinate is divided among the choices."""
-        from scipy.stats import qmc
-
         exponent = max(n - 1, 1).bit_length()
         uniform = qmc.Sobol(len(self._space), scramble=True, rng=seed).random_base2(exponent)[:n]
         points = np.zeros((n, len(self._transform.bounds)))

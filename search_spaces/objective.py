@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 from attnsweep.search_spaces.sweep import LossQuantile, StuckRate
 
+N_JUDGED = "n_judged"
+"""The trial attribute with the number of trainings behind its value, for sweeps whose trials differ in it."""
 WORST_LOSS = 1e12
 """The largest loss that a sampler is told. NaN would become the state FAIL, from which samplers learn nothing."""
 

@@ -17,6 +17,9 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -97,10 +100,6 @@ class StuckSurface:
 @functools.lru_cache(maxsize=4)
 def _fitted_kernel(shape: tuple[int, int], points: bytes, n_stuck: bytes, n: bytes) -> Any:
     """The kernel with the likeliest hyperparameters; cached, because all asks of a batch see the same counts."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import ConstantKernel, Matern
-
     points_ND, n_stuck_N, n_N = (np.frombuffer(each) for each in (points, n_stuck, n))
     counts = Counts(points_ND.reshape(shape), n_stuck_N, n_N)
     kernel = ConstantKernel(4.0, (_LEAST_VARIANCE, _MOST_VARIANCE)) * Matern(
@@ -114,6 +113,4 @@ def _fitted_kernel(shape: tuple[int, int], points: bytes, n_stuck: bytes, n: byt
 
 
 def _conditioned(kernel: Any, points_ND: Array, logits_N: Array, variances_N: Array) -> Any:
-    from sklearn.gaussian_process import GaussianProcessRegressor
-
     return GaussianProcessRegressor(kernel, alpha=variances_N, optimizer=None).fit(points_ND, logits_N)

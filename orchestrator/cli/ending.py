@@ -18,7 +18,6 @@ from attnsweep.orchestrator.cli.answers import (
 )
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import SweepError
-from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -68,6 +67,7 @@ def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | Non
     if not trials:
         return None
     from attnsweep.orchestrator.inspection.kept_weights import keep_weights
+    from attnsweep.orchestrator.storage.place_names import as_argument
     from attnsweep.orchestrator.terminal import plain
 
     try:

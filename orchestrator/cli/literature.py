@@ -7,8 +7,8 @@ import typer
 
 from attnsweep.orchestrator.cli.answers import answer, console, say
 from attnsweep.orchestrator.cli.arguments import AsJson
+from attnsweep.orchestrator.cli.reproductions import find_reproduction, load_reproductions, with_options
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.place_names import local_path
 from attnsweep.orchestrator.storage.ray_session import new_directory
 
 
@@ -29,7 +29,7 @@ def reproduce(
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a figure or table of the literature, or of the documentation."""
-    from attnsweep.orchestrator.cli.reproductions import find_reproduction, load_reproductions, with_options
+    from attnsweep.orchestrator.storage.place_names import local_path
 
     reproductions, errors = load_reproductions()
     for error in errors:

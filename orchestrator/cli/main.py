@@ -18,7 +18,6 @@ from attnsweep.orchestrator.cli.arguments import check_texts
 from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError, is_machines_fault
-from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.user_state import name_unknown_user
 from attnsweep.workloads.errors import UserError
 
@@ -49,6 +48,8 @@ def main() -> None:
         _complain(str(error))
         sys.exit(EXIT_FAULT if is_machines_fault(error) else EXIT_MISTAKE)
     except SweepError as fault:
+        from attnsweep.orchestrator.storage.place_names import as_argument
+
         _complain(f"{fault}\nonce the cause is fixed, continue with: attnsweep resume {as_argument(fault.path)}")
         sys.exit(EXIT_FAULT)
     except PoolError as fault:

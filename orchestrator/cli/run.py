@@ -14,7 +14,6 @@ from attnsweep.orchestrator.cli.ending import conclude
 from attnsweep.orchestrator.cli.trusting import Trust, code_for, opened
 from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags
-from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.tracking import processes
 from attnsweep.orchestrator.training.resources import Resources, starting_meanwhile
@@ -94,6 +93,8 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a sweep."""
+    from attnsweep.orchestrator.storage.place_names import place_of
+
     processes.start_ahead()
     sweep = _sweep(spec, fixed, trials=trials, replicates=replicates, seed=seed, prune_anyway=prune_anyway or None)
     if or_resume and directory is None:

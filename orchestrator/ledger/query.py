@@ -16,10 +16,14 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 from duckdb.sqltypes import DuckDBPyType
+from rich import box
+from rich.table import Table
+from rich.text import Text
 
 from attnsweep.orchestrator.ledger.reader import Ledger, ask_all
 from attnsweep.orchestrator.ledger.sql import identifier
 from attnsweep.orchestrator.storage.output_file import writing_file
+from attnsweep.orchestrator.terminal import PlainConsole, plain
 from attnsweep.workloads.errors import UserError
 
 TABLE_ROWS = 200
@@ -125,12 +129,6 @@ def _twice(names: Sequence[str]) -> str:
 
 
 def _write_table(table: pa.Table, file: TextIO) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from attnsweep.orchestrator.terminal import PlainConsole, plain
-
     grid = Table(box=box.SIMPLE_HEAD)
     for field in table.schema:
         grid.add_column(Text(plain(field.name)), justify="right" if _is_number(field.type) else "left", no_wrap=True)

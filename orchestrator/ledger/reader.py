@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -19,9 +20,6 @@ from attnsweep.orchestrator.ledger.fragments import (
 from attnsweep.orchestrator.ledger.verification import naming_damage
 from attnsweep.orchestrator.ledger.views import Tables, connect, connect_to_shared
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
-
-if TYPE_CHECKING:
-    import duckdb
 
 T = TypeVar("T")
 
@@ -63,7 +61,7 @@ class Ledger:
         """1 if curves hold every probe; else the largest k of which a curve has every k-th, the first and the last."""
         return max(open_snapshot(self.place).by_thinning(), default=1)
 
-    def connect(self) -> "duckdb.DuckDBPyConnection":
+    def connect(self) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, as of now.
 
         Compactions do not disturb it: the views are opened files, or tables in memory if the sweep is in an object
@@ -71,12 +69,12 @@ class Ledger:
         """
         return connect([self.tables()])
 
-    def ask(self, question: Callable[["duckdb.DuckDBPyConnection"], T]) -> T:
+    def ask(self, question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         """Returns `question(connection)`, with a connection as from `connect`. It may be called repeatedly."""
         return ask_all([self], question)
 
     @contextmanager
-    def reading(self) -> Iterator["duckdb.DuckDBPyConnection"]:
+    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """`connect` for one block. An error caused by a damaged file becomes a UserError that names the file."""
         with naming_damage([self.place]), connect_to_shared([self.tables()]) as connection:
             yield connection
@@ -109,7 +107,7 @@ class Ledger:
         return _steadily([self], rows)
 
 
-def ask_all(ledgers: Sequence[Ledger], question: Callable[["duckdb.DuckDBPyConnection"], T]) -> T:
+def ask_all(ledgers: Sequence[Ledger], question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
     """`Ledger.ask` for several sweeps, whose rows are united as in `views.connect`."""
 
     def answer(snapshots: list[Snapshot]) -> T:

@@ -6,8 +6,9 @@ The sweep loop, the audit, the projection to MLflow and the analyses use them.
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,9 +16,6 @@ from attnsweep.search_spaces.objective import objective_value
 from attnsweep.search_spaces.replication import Ended, Sequential, is_complete
 from attnsweep.search_spaces.sweep import LossQuantile, StuckRate
 from attnsweep.workloads.vocabulary import PRUNED, UNJUDGED_OUTCOMES
-
-if TYPE_CHECKING:
-    import duckdb
 
 
 class Ending(NamedTuple):
@@ -83,12 +81,12 @@ def objective_values(trials: Mapping[int, EndedTrainings], objective: StuckRate 
     return {trial: value for trial, value in values.items() if value is not None}
 
 
-def judging_columns(connection: "duckdb.DuckDBPyConnection") -> pa.Table:
+def judging_columns(connection: duckdb.DuckDBPyConnection) -> pa.Table:
     """The columns of `trainings` that the other functions need. The connection is from `Ledger.connect`."""
     return connection.sql(f"select {', '.join(JUDGING_COLUMNS)} from trainings").to_arrow_table()
 
 
-def complete_trials(connection: "duckdb.DuckDBPyConnection", rule: int | Sequential) -> list[int]:
+def complete_trials(connection: duckdb.DuckDBPyConnection, rule: int | Sequential) -> list[int]:
     """The trials of a ledger that have all the trainings they want, in order.
 
     Args:

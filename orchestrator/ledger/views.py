@@ -2,16 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+import duckdb
 import pyarrow.dataset as ds
 
 from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, identifier, literal
 from attnsweep.workloads.errors import UserError
-
-if TYPE_CHECKING:
-    import duckdb
 
 Tables: TypeAlias = Mapping[str, ds.Dataset]
 """One sweep's tables by name."""
@@ -60,7 +58,7 @@ _CONSTANT = """
         CASE WHEN count({name}) = count(*) AND min({name}) = max({name}) THEN min({name}) END AS {name},"""
 
 
-def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> "duckdb.DuckDBPyConnection":
+def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyConnection:
     """A DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`.
 
     SQL can read these views and nothing else: no file, no network, no extension, no Python variable.
@@ -77,7 +75,7 @@ def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> "duckdb.DuckDBPy
     return _with_views(_database(), sweeps, trials_apart)
 
 
-def connect_to_shared(sweeps: Sequence[Tables], trials_apart: int = 0) -> "duckdb.DuckDBPyConnection":
+def connect_to_shared(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyConnection:
     """`connect`, to a database that this process makes once: it takes a third of the time.
 
     The views are the connection's own. Not for users, who may define what others would find there.
@@ -86,14 +84,12 @@ def connect_to_shared(sweeps: Sequence[Tables], trials_apart: int = 0) -> "duckd
 
 
 @cache
-def _shared_database() -> "duckdb.DuckDBPyConnection":
+def _shared_database() -> duckdb.DuckDBPyConnection:
     return _database()
 
 
-def _database() -> "duckdb.DuckDBPyConnection":
+def _database() -> duckdb.DuckDBPyConnection:
     """An empty database without access to anything outside, before any SQL that contains column names from files."""
-    import duckdb
-
     database = duckdb.connect(config=_LIMITS)
     database.execute("SET enable_external_access = false")
     database.execute("SET GLOBAL TimeZone = 'UTC'")
@@ -106,8 +102,8 @@ def _database() -> "duckdb.DuckDBPyConnection":
 
 
 def _with_views(
-    connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables], trials_apart: int
-) -> "duckdb.DuckDBPyConnection":
+    connection: duckdb.DuckDBPyConnection, sweeps: Sequence[Tables], trials_apart: int
+) -> duckdb.DuckDBPyConnection:
     try:
         if len(sweeps) == 1:
             for table in BASE_COLUMNS:
@@ -122,7 +118,7 @@ def _with_views(
     return connection
 
 
-def _unite(connection: "duckdb.DuckDBPyConnection", sweeps: Sequence[Tables], trials_apart: int) -> None:
+def _unite(connection: duckdb.DuckDBPyConnection, sweeps: Sequence[Tables], trials_apart: int) -> None:
     names = [_name_of(tables) for tables in sweeps]
     known = [name for name in names if name is not None]
     if twice := sorted({name for name in known if known.count(name) > 1}):

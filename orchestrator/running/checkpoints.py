@@ -10,15 +10,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attnsweep.orchestrator.storage.place import CHECKPOINTS, Place, digest
-
-if TYPE_CHECKING:
-    from attnsweep.orchestrator.training.messages import PackOrder
+from attnsweep.orchestrator.training.messages import PackOrder
 
 _SCHEMA = pa.schema(
     [
@@ -62,7 +60,7 @@ class Checkpoints:
         self._environment = environment
         self._files: dict[str, str] = {}
 
-    def put(self, order: "PackOrder", state: bytes) -> None:
+    def put(self, order: PackOrder, state: bytes) -> None:
         """Writes a pack's state, and removes its earlier one."""
         table = pa.table(
             {

@@ -20,8 +20,8 @@ from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
-from attnsweep.search_spaces.boundary import N_JUDGED
 from attnsweep.search_spaces.dimensions import Scalar
+from attnsweep.search_spaces.objective import N_JUDGED
 from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.random_draws import RandomDraws
 from attnsweep.search_spaces.suggestion import draw, make_sampler, suggest, trial_seed, undrawn, values_of

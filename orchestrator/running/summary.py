@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
+import duckdb
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
@@ -20,10 +20,6 @@ from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.promise import Promise, promise_of
 from attnsweep.orchestrator.storage.replays import LIKELY_CAUSES, Replays
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
-
-if TYPE_CHECKING:
-    import duckdb
-
 
 _TABLES = ("trainings", "curves", "heads")
 
@@ -238,7 +234,7 @@ def summarize(
         replays: The results of the self-check.
     """
 
-    def read(connection: "duckdb.DuckDBPyConnection") -> tuple[SweepResults, int, Promised | None]:
+    def read(connection: duckdb.DuckDBPyConnection) -> tuple[SweepResults, int, Promised | None]:
         ((n_trials,),) = connection.execute("select count(distinct trial) from trainings").fetchall()
         promised = _read_promised(connection, directory) if finished else None
         return read_results(connection, directory.spec), n_trials, promised
@@ -257,7 +253,7 @@ def summarize(
     )
 
 
-def _read_promised(connection: "duckdb.DuckDBPyConnection", directory: SweepDirectory) -> Promised | None:
+def _read_promised(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> Promised | None:
     """The promise for a sweep and what it took; `None` if nothing was promised.
 
     Args:

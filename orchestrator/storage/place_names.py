@@ -1,28 +1,25 @@
-"""The names of places: from what the user typed to the sweep's place, and back. Light to import: only an `s3://` loads the
-store's client."""
+"""The names of places: from what the user typed to the place, and back. Only an `s3://` loads the store's client."""
 
 import os
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.reading import is_fault, unreadable
 from attnsweep.workloads.errors import UserError, did_you_mean
 
-if TYPE_CHECKING:
-    from attnsweep.orchestrator.storage.place import Place
-
-
-PlaceName: TypeAlias = "str | os.PathLike[str] | Place"
+PlaceName: TypeAlias = str | os.PathLike[str] | Place
 """A sweep directory or a prefix of an object store: a path or URI, or the place that `place_of` has made of it."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _URI = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9._-]{2,62})/(?P<prefix>[^?#]+)")
 
 
-def place_of(where: PlaceName, subject: str = "DIR") -> "Place":
+def place_of(where: PlaceName, subject: str = "DIR") -> Place:
     """The place that a user named: a directory, which need not exist, or for `s3://BUCKET/PREFIX` the prefix.
 
     Nothing is looked up in an object store yet. A place is returned as it is.
@@ -43,8 +40,6 @@ def place_of(where: PlaceName, subject: str = "DIR") -> "Place":
             subject, given=text, expected="a directory, or s3://BUCKET/PREFIX", fix="name one: . is the present folder"
         )
     if not _SCHEME.match(text):
-        from attnsweep.orchestrator.storage.local import LocalFolder
-
         return LocalFolder(_reachable(Path(text), subject))
     if "@" in text.partition("//")[2].partition("/")[0] or "?" in text:
         raise UserError(
@@ -72,8 +67,6 @@ def local_path(text: str, subject: str) -> Path:
     Raises:
         UserError: For an object store, or a file.
     """
-    from attnsweep.orchestrator.storage.local import LocalFolder
-
     place = place_of(text, subject)
     if not isinstance(place, LocalFolder) or (place.path.exists() and not place.path.is_dir()):
         raise UserError(
@@ -82,10 +75,8 @@ def local_path(text: str, subject: str) -> Path:
     return place.path
 
 
-def nearest(place: "Place", file: str, otherwise: str) -> str:
+def nearest(place: Place, file: str, otherwise: str) -> str:
     """Which directory with this file may be meant, beside one without it."""
-    from attnsweep.orchestrator.storage.local import LocalFolder
-
     if not isinstance(place, LocalFolder):
         return otherwise
     beside = [each.parent.name for each in place.path.absolute().parent.glob(f"*/{file}")]

@@ -9,6 +9,7 @@ from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+import pyarrow.fs as pafs
 from obstore.store import S3Store
 
 from attnsweep.orchestrator.storage.errors import StoreError, StoreMistakeError
@@ -131,7 +132,5 @@ def _profile() -> dict[str, str]:
 
 
 def _region_of(bucket: str) -> str:
-    import pyarrow.fs as pafs
-
     region: str = pafs.resolve_s3_region(bucket)
     return region

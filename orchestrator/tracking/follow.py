@@ -8,7 +8,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+
+import duckdb
 
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.ledger.fragments import fragment_names
@@ -28,9 +29,6 @@ from attnsweep.orchestrator.tracking.processes import State
 from attnsweep.orchestrator.tracking.runs import SweepRuns
 from attnsweep.orchestrator.tracking.store import in_one_line, set_environment, tracking_uri
 from attnsweep.workloads.errors import UserError
-
-if TYPE_CHECKING:
-    import duckdb
 
 _BATCH = 256
 """Trials read from the ledger at once, and written to a database in one transaction: less than a second's work."""
@@ -100,7 +98,7 @@ class Mirror:
         found, ended = self._ledger.ask(self._found)
         self.runs.finish(found, ended)
 
-    def _found(self, connection: "duckdb.DuckDBPyConnection") -> tuple[SweepResults, int | None]:
+    def _found(self, connection: duckdb.DuckDBPyConnection) -> tuple[SweepResults, int | None]:
         row = connection.execute("select epoch_ms(max(finished_at)) from trainings").fetchone()
         return read_results(connection, self.directory.spec), row[0] if row else None
 

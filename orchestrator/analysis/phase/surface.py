@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from contourpy import contour_generator
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.logistic import clustered_covariance, fit_logistic
@@ -122,8 +123,6 @@ class Surface:
 
     def contour(self) -> list[Floats]:
         """The lines of probability 1/2, each (n, 2): x and y; only within the range tried."""
-        from contourpy import contour_generator
-
         axis = np.linspace(-1, 1, _GRID)
         _, _, probability, _, _ = self.grid()
         lines = contour_generator(axis, axis, probability).lines(0.5)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
 
+import duckdb
 from rich.live import Live
 
 from attnsweep.orchestrator.analysis.rates.answers import outcome_counts, pruned_note
@@ -22,9 +22,6 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
-
-if TYPE_CHECKING:
-    import duckdb
 
 _SHOWN_PACKS = 16
 _LOOK_SECONDS = 2.0
@@ -155,7 +152,7 @@ def _utc(time: datetime | None) -> str:
     return "-" if time is None else f"{time:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _read(connection: "duckdb.DuckDBPyConnection", spec: Sweep) -> _Counts:
+def _read(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> _Counts:
     ((n_trials, last),) = connection.execute(
         "select count(distinct trial), max(finished_at)::timestamp from trainings"
     ).fetchall()
@@ -170,7 +167,7 @@ def _read(connection: "duckdb.DuckDBPyConnection", spec: Sweep) -> _Counts:
     )
 
 
-def _speed(connection: "duckdb.DuckDBPyConnection") -> _Speed | None:
+def _speed(connection: duckdb.DuckDBPyConnection) -> _Speed | None:
     """The speed between the first and the last pack of late; the trainings of the first one took longer."""
     packs = connection.execute(
         """
@@ -186,7 +183,7 @@ def _speed(connection: "duckdb.DuckDBPyConnection") -> _Speed | None:
     return _Speed(sum(sizes) / (packs[-1][1] - packs[0][1]), spread)
 
 
-def _last_failure(connection: "duckdb.DuckDBPyConnection") -> str | None:
+def _last_failure(connection: duckdb.DuckDBPyConnection) -> str | None:
     found = connection.execute(
         "select trial, replicate, error from trainings where outcome = 'failed' order by finished_at desc limit 1"
     ).fetchone()

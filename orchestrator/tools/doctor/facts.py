@@ -10,7 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from attnsweep.orchestrator.storage.environment import Environment
+from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.process import check_rounding
 from attnsweep.workloads.errors import in_words
 from attnsweep.workloads.registry import load_workload
 
@@ -44,8 +49,6 @@ class NodeFacts:
     @classmethod
     def here(cls) -> "NodeFacts":
         """Of this process's node. Takes seconds: PyTorch is imported, and trains."""
-        import torch
-
         n_seen = torch.cuda.device_count()
         return cls(
             host=platform.node(),
@@ -73,12 +76,6 @@ def _with_slices(n_seen: int) -> int:
 
 def _trained(device: str, index: int = -1) -> str:
     """Trains a tiny pack, on a GPU by its index as on a trainer's only one; returns what was wrong with that."""
-    import torch
-
-    from attnsweep.workloads.engine.contract import Training
-    from attnsweep.workloads.engine.pack import Pack
-    from attnsweep.workloads.engine.process import check_rounding
-
     workload = load_workload(_WORKLOAD)
     try:
         check_rounding()

@@ -9,20 +9,17 @@ import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.tools.doctor.checks import Finding
 from attnsweep.orchestrator.tracking.database_uri import database_of
 from attnsweep.orchestrator.tracking.store import in_one_line, open_client, tracking_uri
 from attnsweep.workloads.errors import UserError
-
-if TYPE_CHECKING:
-    from attnsweep.orchestrator.storage.place import Place
 
 _SECONDS = 30.0
 _FOLDER = ".doctor"
@@ -100,7 +97,7 @@ def check_mlflow(uri: str | None = None) -> Finding:
     return Finding("MLflow", f"{shown} answers")
 
 
-def check_directory(place: "Place") -> Finding:
+def check_directory(place: Place) -> Finding:
     """Whether a sweep directory can be written, in an object store by writing an object and removing it.
 
     Args:
