@@ -23,8 +23,8 @@ from attnsweep.search_spaces.sweep import Sweep
 
 
 class _BudgetedGridSampler(GridSampler):
-    """Optuna's grid sampler without its `study.stop`, which works only in `study.optimize`; the budget ends the
-    sweep."""
+    """Optuna's, which does not stop the study when the grid is used up: the number of trials ends a sweep, and outside
+    `study.optimize` Optuna's way to stop is an error."""
 
     def after_trial(self, *_: object) -> None: ...
 

@@ -17,6 +17,8 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import CERTIFIED_SHARE
 
 Sampler: TypeAlias = Literal["tpe", "random", "qmc", "grid", "cmaes", "boundary"]
+LEARN_NOTHING: frozenset[Sampler] = frozenset({"random", "qmc", "grid"})
+"""The samplers whose draws do not depend on how earlier trials ended."""
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
 

@@ -1,4 +1,4 @@
-"""The update rules of trainings and their hyperparameters. Whoever adds either changes this file alone.
+"""The update rules of trainings and their hyperparameters. The engine needs no change for a further one of either.
 
 An update is a function of rows: it changes the parameters `theta` (L, ...) of L trainings and their running averages in
 place, and reads nothing besides its arguments. Every engine takes it: with PyTorch's kernels, compiled for blocks, or
@@ -29,22 +29,22 @@ class UpdateRule:
             name. `rates` are the learning rate of the step, what `reads` names, `constants` and `corrections`; each has
             one value for each training, in a shape that broadcasts over `theta`.
         slots: The averages that it keeps, each of the shape of `theta` and zero before the first step, with the
-            hyperparameter that each serves: it is not kept if no training has one.
+            hyperparameter that each serves. If that is in `optional` and 0 in all trainings, the average is not kept.
         reads: The hyperparameters that it reads besides the learning rate.
         optional: Those of them that are left out of `rates` if they are 0 in all trainings: 0 must mean that the update
             is the same, to the last bit, as without.
         constants: Numbers that follow from the hyperparameters of `computed_from`, in double precision.
         corrections: Numbers that follow from them and from the number t = 1, 2, ... of the step. They are computed by
             Python for each step and each value of `computed_from` in a pack, so keep them short.
-        computed_from: See there.
+        computed_from: The hyperparameters that both are called with, by keyword.
     """
 
     update: "Callable[[Tensor, Tensor, Tensors, Tensors], None]"
     slots: Mapping[str, str] = field(default_factory=dict)
     reads: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
-    constants: Callable[..., Mapping[str, float]] = lambda: {}
-    corrections: Callable[..., Mapping[str, float]] = lambda t: {}  # noqa: ARG005
+    constants: Callable[..., Mapping[str, float]] = lambda **_: {}
+    corrections: Callable[..., Mapping[str, float]] = lambda t, **_: {}  # noqa: ARG005
     computed_from: tuple[str, ...] = ()
 
 
@@ -131,7 +131,8 @@ def optimizer_parameter(default: str) -> Any:
 class Hyperparameters:
     """The optimizer of a training and what it is set to. All but its name may differ between the lanes of a pack.
 
-    All rules of `UPDATE_RULES` have the learning rate, its schedule and warm-up, and clipping: the engine's part.
+    Schedule, warm-up and clipping are the engine's (`engine/first_order.py`): a rule gets the rate and the gradient
+    that they leave. What a rule reads is a float or an int.
     """
 
     optimizer: str = optimizer_parameter("sgd")

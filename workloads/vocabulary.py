@@ -14,7 +14,8 @@ class Outcome:
 
     Attributes:
         sentence: What it means.
-        colour: Its colour in every figure: those of Okabe & Ito 2008 without yellow, which is hard to see on white.
+        colour: Its colour in every figure: those of Okabe & Ito 2008, all taken but yellow, which is hard to see on
+            white. A further outcome takes one that can be told from these.
         is_stuck: Whether it counts as stuck.
         is_judged: Whether a workload gives it. The others say nothing about how a training would have ended, and count
             in no rate: only a pruner makes a training `pruned`, only an exception `failed`.

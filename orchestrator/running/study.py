@@ -25,6 +25,7 @@ from attnsweep.search_spaces.objective import N_JUDGED
 from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.random_draws import RandomDraws
 from attnsweep.search_spaces.suggestion import draw, make_sampler, suggest, trial_seed, undrawn, values_of
+from attnsweep.search_spaces.sweep import LEARN_NOTHING
 from attnsweep.workloads.errors import UserError
 
 _REFUSED, _PRUNED = "refused", "pruned_step"
@@ -114,7 +115,7 @@ class Study:
     @property
     def learns(self) -> bool:
         """Whether what is drawn depends on how earlier trials ended."""
-        return self._spec.sampler not in ("random", "qmc", "grid")
+        return self._spec.sampler not in LEARN_NOTHING
 
     @property
     def n_left(self) -> int:

@@ -57,9 +57,9 @@ class Place(Protocol):
     def full_name(self) -> str: ...
 
     def answering(self, file: str | None = None) -> AbstractContextManager[None]:
-        """Around reading an opened file, by its `file_name`: turns the place's own errors into those above.
+        """A context for reading an opened file, by its `file_name`: errors of the disk or store become those above.
 
-        What leaves it as an OSError is damage: see `storage.reading`.
+        An OSError that still leaves it means that the file is damaged: see `storage.reading`.
         """
 
     def is_vacant(self) -> bool:

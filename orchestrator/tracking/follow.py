@@ -27,7 +27,7 @@ from attnsweep.orchestrator.tracking.content import trial_contents
 from attnsweep.orchestrator.tracking.database_uri import database_of
 from attnsweep.orchestrator.tracking.processes import State
 from attnsweep.orchestrator.tracking.runs import SweepRuns
-from attnsweep.orchestrator.tracking.store import in_one_line, set_environment, tracking_uri
+from attnsweep.orchestrator.tracking.store import in_one_line, open_client, set_environment, tracking_uri
 from attnsweep.workloads.errors import UserError
 
 _BATCH = 256
@@ -190,6 +190,9 @@ class Follower:
         return max(self._pause, _LOOK_SHARE * seconds)
 
     def _opened(self) -> Mirror:
+        if self._mirror is None:
+            # What is no store is refused before the lock leaves its file in the directory.
+            open_client(self._uri)
         self.claim()
         directory = SweepDirectory.open(self._place)
         # Replicates may have been added, which makes other trials complete.

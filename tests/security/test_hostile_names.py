@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from mlflow import MlflowClient
+from typer.main import get_group
 
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis import compare, open_sweep
@@ -91,6 +92,15 @@ LOADING: dict[str, list[str]] = {
 """Commands that run the code of a sweep directory, if it is trusted."""
 OF_RECORD = ("run", "forecast")
 """Those that are given its `sweep.json`."""
+
+
+def test_each_command_on_a_sweep_directory_is_known_to_run_its_code_or_not() -> None:
+    taking = {
+        name
+        for name, command in get_group(cli.app).commands.items()
+        if any("DIR" in (each.metavar or "") for each in command.params if each.param_type_name == "argument")
+    }
+    assert taking <= {*LOOKING, *ALSO_LOOKING, *LOADING}
 
 
 @pytest.fixture(scope="module")

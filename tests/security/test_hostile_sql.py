@@ -177,7 +177,7 @@ def test_access_is_off_before_any_name_is_in_sql(tmp_path: Path, monkeypatch: py
     target = tmp_path / "planted.csv"
     directory = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
     monkeypatch.setattr(
-        "attnsweep.orchestrator.ledger.views.trials_view", lambda _: f"SELECT 1; COPY (SELECT 1) TO '{target}'"
+        "attnsweep.orchestrator.ledger.views._trials_view", lambda _: f"SELECT 1; COPY (SELECT 1) TO '{target}'"
     )
     with pytest.raises(Exception, match="disabled by configuration"):
         Ledger(directory.place).connect()

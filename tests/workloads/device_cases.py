@@ -66,7 +66,10 @@ CASES: list[tuple[Workload[Any], dict[str, Value]]] = [
     (FormalLanguages(), LANGUAGE | {"language": "parity", "n_heads": 2, "attention_scale": "log_n_inv_sqrt_d"}),
     (FormalLanguages(), LANGUAGE | {"language": "first", "layer_norm": False, "tokens": "positions"}),
     (GPTWorkload(), TABLE | {"activation": "gelu", "tied": True}),
-    (GPTWorkload(), TABLE | {"task": "order_2_chain", "lora_rank": 2, "positions": "sinusoidal"}),
+    (
+        GPTWorkload(),
+        TABLE | {"task": "order_2_chain", "chain_contrast": 3.0, "lora_rank": 2, "positions": "sinusoidal"},
+    ),
     (GPTWorkload(), INDUCTION | {"qk": "merged"}),
     (Translation(), TRANSLATOR),
     (Translation(), TRANSLATOR | {"window": 1, "num_pos": 2, "attention_scale": "log_n_inv_sqrt_d"}),

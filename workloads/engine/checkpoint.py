@@ -52,19 +52,17 @@ def from_bytes(content: bytes) -> Checkpoint:
         raise CheckpointError(f"a checkpoint holds what is no plain array: {error}") from error
 
 
-def fingerprint(
-    workload: str, trainings: Sequence[Training[Any]], probe_steps: Sequence[int], n_parameters: int
-) -> str:
+def fingerprint(workload: str, trainings: Sequence[Training[Any]], probe_steps: Sequence[int], row_width: int) -> str:
     """Equal for two packs if and only if one can be resumed from the other's checkpoint.
 
     Args:
         workload: Its name.
         trainings: One per lane.
         probe_steps: The steps of the pack's probes.
-        n_parameters: The number of trained parameters of each lane.
+        row_width: The numbers of a lane's row: its parameters, with the padding between them.
     """
     seeded = [(training.parameters.values(), training.seed) for training in trainings]
-    content = [FORMAT, workload, seeded, list(probe_steps), n_parameters]
+    content = [FORMAT, workload, seeded, list(probe_steps), row_width]
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
 
 

@@ -255,8 +255,9 @@ class Workload(ABC, Generic[P]):
     head_layer_names: ClassVar[tuple[str, ...]] = ()
     """Display names of the ledger's layers 0, 1, ...; a layer without a name is shown by its number."""
     lenses: ClassVar[object] = None
-    """The `attnsweep.Lenses` through which `heads` and `why` look at a training, where they cannot find all by
-    themselves. Or the name of a module that has them as `LENSES`: its code does not count as that of the trainings."""
+    """The `attnsweep.Lenses` through which `heads` and `why` look at a training, where they cannot find attention or
+    tokens without help. Or the name of a module that has them as `LENSES`: then a change of them is no change of the
+    code that trains."""
 
     @abstractmethod
     def build(self, parameters: P) -> nn.Module:

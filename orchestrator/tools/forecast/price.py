@@ -6,7 +6,6 @@ import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -14,12 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from attnsweep.orchestrator.running.pack_sizes import PackSizer
+from attnsweep.orchestrator.running.preflight.sample import Sample
 from attnsweep.orchestrator.storage.environment import Engine
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, Raised, RunContext, Trained
 from attnsweep.orchestrator.training.tasks import Task, training_seed
 from attnsweep.orchestrator.training.trainer import Trainer
-from attnsweep.search_spaces.random_draws import drawn_parameters
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.engine.contract import Training, Workload
@@ -28,7 +27,6 @@ from attnsweep.workloads.parameters import TrainingParameters
 
 _SMALL, _LARGE = PackSizer.smallest, 512
 """Sizes of packs that are measured; the large one is at most half of a shape's trainings."""
-_TRIALS = 64
 _MOST_SHAPES = 4
 _SECONDS_A_PACK = 4.0
 """Of CPU: on a busy machine a pilot takes longer, and is no shorter."""
@@ -100,9 +98,9 @@ def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: floa
     Raises:
         UserError: If no trial can be trained, or the workload's code fails.
     """
-    drawn = sorted(drawn_parameters(spec, workload.parameters, _TRIALS), key=lambda each: repr(each.static_key()))
-    shapes = [list(group) for _, group in groupby(drawn, key=lambda each: each.static_key())]
+    shapes = [[training.parameters for training in shape] for shape in Sample.of(spec, workload).shapes]
     shapes.sort(key=len, reverse=True)
+    n_drawn = sum(map(len, shapes))
     n_trainings = spec.trials * most_wanted(spec.replicates)
     # One for all packs, as a sweep has it: it loads each program once.
     trainer = Trainer(workload, RunContext(spec.name, engine=engine), "cpu")
@@ -110,7 +108,7 @@ def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: floa
     until = time.process_time() + seconds
     for shape in shapes[:_MOST_SHAPES]:
         if not measured or time.process_time() < until:
-            measured.append(_measured(shape, n_trainings * len(shape) / len(drawn), spec, workload, trainer))
+            measured.append(_measured(shape, n_trainings * len(shape) / n_drawn, spec, workload, trainer))
     scale = n_trainings / sum(each.n_trainings for each in measured)
     per_training = [each.seconds[0] / each.n_trainings for each in measured]
     tables = sorted({table for each in measured for table in each.rows})

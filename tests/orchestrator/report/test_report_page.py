@@ -4,7 +4,9 @@ import resource
 import shlex
 import shutil
 import sys
+from importlib import resources
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.main import get_group
@@ -14,7 +16,7 @@ from attnsweep.orchestrator.analysis.figures.style import OUTCOME_COLOURS
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report, write_report
-from attnsweep.orchestrator.report.pictures import draw_sweep
+from attnsweep.orchestrator.report.pictures import Section, draw_sweep
 from attnsweep.orchestrator.report.sweep_report import read_sweep_report
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical, Sequential
@@ -33,6 +35,13 @@ def _small(path: Path, name: str = "small") -> SweepDirectory:
 def test_every_outcome_has_its_meaning_and_colour() -> None:
     assert set(OUTCOME_COLOURS) == set(OUTCOMES)
     assert len(set(OUTCOME_COLOURS.values())) == len(OUTCOMES)
+
+
+def test_each_section_of_pictures_has_a_place_on_the_page() -> None:
+    templates = resources.files("attnsweep.orchestrator.report") / "templates"
+    page = "".join(each.read_text() for each in templates.iterdir() if each.name.endswith(".j2"))
+    of_one_sweep = [each for each in get_args(Section) if each != "sweeps"]
+    assert [each for each in of_one_sweep if f'of("{each}")' not in page] == []
 
 
 @pytest.mark.slow

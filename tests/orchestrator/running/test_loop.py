@@ -151,6 +151,7 @@ def test_trainers_have_their_next_packs_while_rows_are_written_unless_trials_dep
     sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop_module, "_ASK_SECONDS", float("inf"))
+    monkeypatch.setattr(plan_module, "_COMMIT_SECONDS", float("inf"))
     directory = _directory(tmp_path / "s", trials=24, sampler=sampler)
     pool = _Several(directory)
     commit, n_under_way = LedgerWriter.commit, []

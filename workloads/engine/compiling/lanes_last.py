@@ -35,7 +35,7 @@ _FEWEST_OF_A_LOOP = 8
 
 
 def check_known(graph: fx.GraphModule) -> None:
-    """Checks that a graph has only operations that have been seen to compile.
+    """Checks that a graph has only operations with a rule. Whether they compile, only compiling shows.
 
     Raises:
         NoRuleError: If it has another one.
@@ -249,10 +249,11 @@ def _all(rule: Rule, *targets: Any) -> dict[Any, Rule]:
     return dict.fromkeys(targets, rule)
 
 
-_ELEMENTWISE = (
+_PRIMS = (
     *(torch.add, torch.sub, torch.mul, torch.div, torch.neg, torch.abs, torch.exp, torch.log),
     *(torch.sqrt, torch.rsqrt, torch.reciprocal, torch.erf, torch.tanh),
 )
+"""Operations whose twins in `prims` do not broadcast what all lanes share, as these do."""
 _RULES: dict[Any, Rule] = {
     operator.getitem: lambda _, values, index: values[index],
     aten.div.Tensor: _div,
@@ -293,7 +294,6 @@ _RULES: dict[Any, Rule] = {
     **_all(_same, aten.clone.default, aten.alias.default, aten.detach.default, aten.lift_fresh_copy.default),
     **_all(_same, aten._to_copy.default, prims.convert_element_type.default),
     **_all(_same, aten.full_like.default, aten.zeros_like.default, aten.ones_like.default, aten.empty_like.default),
-    # Unlike the operations of `prims`, torch's own functions broadcast what all lanes share.
-    **{getattr(prims, each.__name__).default: _elementwise(each) for each in _ELEMENTWISE},
+    **{getattr(prims, each.__name__).default: _elementwise(each) for each in _PRIMS},
 }
-"""The rules by operation. Those of pointwise operations follow from `Tag.pointwise`."""
+"""The rules by operation. Operations that PyTorch tags as pointwise need none."""
