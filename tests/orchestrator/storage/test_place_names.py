@@ -1,4 +1,4 @@
-"""The location of a sweep: accepted forms, and that messages never repeat a secret."""
+"""The names of places: accepted forms, and that messages never repeat a secret."""
 
 import errno
 import os
