@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_PROGRAM = """import signal
+_PROGRAM = """import gc, signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
+# As the console script does: MLflow's modules hold no garbage.
+gc.set_threshold(50_000)
 from attnsweep.orchestrator.importing import importing
 with importing(without=("pandas", "polars")):
     from attnsweep.orchestrator.tracking.process import main
