@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training, Verdicts
@@ -47,6 +48,23 @@ def test_who_is_solved_is_judged_by_the_own_probes_alone() -> None:
     own_steps = workload.probe_steps(trainings[0].parameters)
     assert undisturbed.result().n_steps.max() == own_steps[12]
     _assert_same_end(dense, undisturbed, own_steps)
+
+
+def test_a_loss_below_the_least_ends_no_training_between_its_own_probes() -> None:
+    class Dips(CategoryPairs):
+        """A workload whose losses are negative at step 37 alone."""
+
+        def fresh_eval_batch(self, lanes, step):  # type: ignore[no-untyped-def]
+            return {"dip": torch.full((len(lanes.trainings),), 1e3 if step == 37 else 0.0, dtype=lanes.dtype)}
+
+        def eval_loss(self, module, batch):  # type: ignore[no-untyped-def]
+            return super().eval_loss(module, {}) - batch.get("dip", 0.0)
+
+    workload, (_, trainings) = Dips(), _case("pairs, adam")
+    dense = _ended(Pack(workload, trainings, extra_probe_steps=[37])).result()
+    at_dip = dense.evidence.metrics["eval_loss"][:, dense.evidence.steps.tolist().index(37)]
+    assert np.nanmax(at_dip) < -900
+    assert 37 not in dense.diverged_step
 
 
 @pytest.mark.slow
