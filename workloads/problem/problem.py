@@ -14,8 +14,10 @@ from torch.func import vmap
 from attnsweep.workloads.conditions import holds, terms_of
 from attnsweep.workloads.declaration import parameter
 from attnsweep.workloads.diagnostics.outcomes import DIVERGED_FACTOR, has_diverged
+from attnsweep.workloads.diagnostics.roles.token_heads import ROLE_SHARE
 from attnsweep.workloads.diagnostics.verdicts import AtLevel, Rule, VerdictTable, below_solved
-from attnsweep.workloads.engine.contract import Batch, Condition, Lanes, Workload
+from attnsweep.workloads.engine.contract import Batch, Condition, HeadScores, Lanes, Workload
+from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.errors import SpecError
@@ -23,7 +25,7 @@ from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.problem.arguments import Call, parameters_class, read_call
 from attnsweep.workloads.problem.draw import Draw
 from attnsweep.workloads.problem.losses import Loss, output_of, read_loss
-from attnsweep.workloads.vocabulary import Outcome
+from attnsweep.workloads.vocabulary import NO_ROLE, Outcome
 
 When: TypeAlias = str | Condition
 """A condition as a text, such as `accuracy >= 0.99`, or as a function of parameters and evidence."""
@@ -31,7 +33,7 @@ Data: TypeAlias = tuple[tuple[Tensor, ...], Tensor]
 """Inputs and target, the examples along the first axis of each."""
 
 _DRAWN = frozenset({"draw", "step"})
-_SEEN = frozenset({"module", "inputs", "target", "output"})
+_SEEN = frozenset({"module", "inputs", "target", "output", "weights"})
 _ROWS = "rows_of_split"
 """The buffer with the numbers of a table's rows in the order of the training's split: those trained on come first."""
 _PARAMETER = "parameter/"
@@ -47,6 +49,8 @@ class Problem(Workload[Any]):
     training_loss: ClassVar[Loss]
     metrics: ClassVar[Mapping[str, Call]]
     own_levels: ClassVar[Mapping[str, Call]]
+    heads: ClassVar[Mapping[str, Call]]
+    weights_of_heads: ClassVar[Call]
     solved_below: ClassVar[float | None]
     table_of_verdicts: ClassVar[VerdictTable]
     eval_batch_size: ClassVar[int]
@@ -128,6 +132,26 @@ class Problem(Workload[Any]):
         del parameters
         return self.table_of_verdicts
 
+    def score_heads(self, lanes: Lanes[Any], state: State) -> HeadScores | None:
+        """The user's scores of attention heads; the role of a head is that of its highest one, if it is high."""
+        if not self.heads:
+            return None
+        template = self.build(lanes.shared).to(lanes.device, lanes.dtype)
+        batch = self.eval_batch(lanes)
+
+        def scored(module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+            data = self._held_out(module, batch)
+            seen = self._known(module, batch) | {"inputs": _as_given(data[0]), "target": data[1]}
+            seen["weights"] = self.weights_of_heads(seen)
+            return {role: call(seen) for role, call in self.heads.items()}
+
+        with torch.no_grad():
+            found = over_lanes(template, scored)(*parted(template, state), batch)
+        scores = {role: score_LNH.double().cpu().numpy() for role, score_LNH in found.items()}
+        highest = np.maximum.reduce([*scores.values()])
+        role = np.select([(score >= ROLE_SHARE) & (score == highest) for score in scores.values()], [*scores], NO_ROLE)
+        return HeadScores(scores=scores, role=role)
+
     @property
     def _has_table(self) -> bool:
         return "draw" not in self.data.names
@@ -188,7 +212,7 @@ class Problem(Workload[Any]):
         return {name: _in_type(value, lanes.dtype) for name, value in batch.items()}
 
     def _lane_parameters(self, lanes: Lanes[Any]) -> Batch:
-        calls = [*self.metrics.values(), *self.own_levels.values()]
+        calls = [*self.metrics.values(), *self.own_levels.values(), *self.heads.values()]
         calls += [self.training_loss.call] if self.training_loss.call else []
         return {f"{_PARAMETER}{name}": value for name, value in _differing(lanes, calls).items()}
 
@@ -284,6 +308,8 @@ def problem(
     solved: float | When,
     metrics: Mapping[str, Callable[..., Tensor]] = MappingProxyType({}),
     levels: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+    heads: Mapping[str, Callable[..., Tensor]] = MappingProxyType({}),
+    weights: Callable[..., Tensor] | None = None,
     outcomes: Mapping[str, Outcome] = MappingProxyType({}),
     events: Mapping[str, When] = MappingProxyType({}),
     defaults: Mapping[str, object] = MappingProxyType({}),
@@ -310,6 +336,10 @@ def problem(
         metrics: Further scalars measured at each probe: functions of the same arguments as the loss's.
         levels: Further losses to compare with, functions of the same arguments; a training that stands at one is
             `marginal`.
+        heads: Scores of attention heads by role: functions of `weights` (layer, example, head, query, key) and of what
+            a loss may name, to (layer, head). The role of a head is that of its highest score, if that is at least
+            0.5.
+        weights: From what a loss may name to these weights; by default `module.attention(inputs)`.
         outcomes: Outcomes of its own, each with `when` it holds. They are tried in their order, after `solved`.
         events: What may happen to a training, and when it holds.
         defaults: Other defaults of the parameters of every training.
@@ -325,6 +355,8 @@ def problem(
     calls = named | ({"loss": chosen.call} if chosen.call else {})
     calls |= {f"metric {each}": call for each, call in own_metrics.items()}
     calls |= {f"level {each}": call for each, call in own_levels.items()}
+    roles, watched = _calls("head", heads), read_call("weights", weights or _weights)
+    calls |= {f"head {each}": call for each, call in roles.items()} | {"weights": watched}
     given = dict.fromkeys(calls, _SEEN) | {"model": frozenset(), "data": _DRAWN}
     has_table = "draw" not in named["data"].names
     declared = parameters_class(
@@ -349,6 +381,9 @@ def problem(
         "training_loss": chosen,
         "metrics": own_metrics,
         "own_levels": own_levels,
+        "heads": roles,
+        "weights_of_heads": watched,
+        "head_score_names": tuple(roles),
         "solved_below": float(solved) if isinstance(solved, int | float) else None,
         "table_of_verdicts": VerdictTable((_diverged(has_table), *_rules(solved, outcomes, level_names))),
         "eval_batch_size": eval_batch_size,
@@ -366,6 +401,11 @@ _OF_TABLES: Mapping[str, tuple[Any, Any]] = MappingProxyType(
         "batch_size": (int | None, parameter(None, "rows of one step; null = all", low=1, static=True)),
     }
 )
+
+
+def _weights(module: Any, inputs: Any) -> Tensor:
+    weights: Tensor = module.attention(*(inputs if isinstance(inputs, tuple) else (inputs,)))
+    return weights
 
 
 def _calls(role: str, functions: Mapping[str, object]) -> dict[str, Call]:

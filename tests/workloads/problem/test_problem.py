@@ -192,6 +192,40 @@ def test_a_loss_of_ones_own_may_name_what_it_is_computed_from() -> None:
     assert evidence.metrics["norm"].shape == evidence.metrics["loss"].shape
 
 
+class OneHead(nn.Module):
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.zeros(n, n))
+
+    def attention(self, x: Tensor) -> Tensor:
+        return self.logits.softmax(-1).expand(1, len(x), 1, -1, -1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.logits.softmax(-1)
+
+
+def test_the_role_of_a_head_is_that_of_its_highest_score() -> None:
+    kind = at.problem(
+        "heads",
+        model=lambda n: OneHead(n),
+        data=echo,
+        loss="mse",
+        solved=0.1,
+        heads={
+            "first": lambda weights: weights[..., 0].mean((1, 3)),
+            "own": lambda weights: weights.diagonal(dim1=-2, dim2=-1).mean((1, 3)),
+        },
+    )
+    lanes = _lanes(kind, n_lanes=3)
+    logits = torch.zeros(3, 3, 3)
+    logits[1] += 9 * torch.eye(3)
+    logits[2, :, 0] = 9
+    heads = kind().score_heads(lanes, {"logits": logits})
+    assert heads is not None
+    assert heads.role[:, 0, 0].tolist() == ["none", "own", "first"]
+    assert heads.scores["own"][:, 0, 0].tolist() == pytest.approx([1 / 3, 1, 1 / 3], abs=1e-3)
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
