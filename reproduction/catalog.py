@@ -358,4 +358,21 @@ REPRODUCTIONS = (
         function="attnsweep.reproduction.studies.translators:compare_structure",
         sweep="attention_structure",
     ),
+    Reproduction(
+        name="zhang-regression",
+        title="in-context linear regression with linear attention: one drop, or a staircase",
+        source="Zhang, Singh, Latham & Saxe 2025",
+        cost="3 min",
+        function="attnsweep.reproduction.field.in_context_regression:compare",
+        sweep="in_context_regression",
+    ),
+    Reproduction(
+        name="edelman-markov",
+        title="in-context Markov chains: uniform, unigram and bigram stages, by the kind of chain and the context",
+        source="Edelman, Edelman, Goel, Malach & Tsilivis 2024",
+        cost="5 min",
+        function="attnsweep.reproduction.field.markov_chains:compare",
+        sweep="markov_chains",
+        full="attnsweep.reproduction.field.markov_chains:reproduce_full",
+    ),
 )

@@ -7,13 +7,37 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
-from attnsweep.workloads.attention.attention import Attention, by_head
+from attnsweep.workloads.attention.attention import Attention, attended, by_head
 from attnsweep.workloads.attention.layers import Embedding, FeedForward, LayerNorm, Linear
 from attnsweep.workloads.attention.sight import Sight
 
-Positions = Literal["learned", "none"]
+Positions = Literal["learned", "relative", "none"]
 Kind = Literal["softmax", "linear"]
+
+
+class RelativeAttention(Attention):
+    """Attention with the logits s Q (K + R)^t, where R is a learned key of each distance between query and key.
+
+    Attributes:
+        distance: (C, H * channels), of the distances C - 1 to 0.
+
+    Source: Shaw, Uszkoreit & Vaswani 2018.
+    """
+
+    def __init__(self, d_model: int, n_heads: int, n_context: int) -> None:
+        super().__init__(d_model, n_heads)
+        self.distance = Embedding(n_context, d_model)
+
+    def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
+        """As `Attention.attend`, for as many queries as keys, none of which sees a later one."""
+        n_tokens, query_BHQC = asking_BQD.shape[1], by_head(self.query(asking_BQD) * self.factor(sight), self._n_heads)
+        logit_BHQK = query_BHQC @ by_head(self.distance.weight[None, -n_tokens:], self._n_heads).mT
+        # By distance, turned to by key: row q moves to the left by n_tokens - 1 - q.
+        logit_BHQK = pad(logit_BHQK, (1, 0)).flatten(2).unflatten(2, (n_tokens + 1, n_tokens))[:, :, 1:]
+        mixed_BQD, weight_BHQK = attended(query_BHQC, key_BHKC, value_BHKE, sight.bias_BQK.unsqueeze(1) + logit_BHQK)
+        return self.out(mixed_BQD), weight_BHQK
 
 
 class LinearAttention(Attention):
@@ -35,6 +59,7 @@ class Block(nn.Module):
         d_model, n_heads: D and H.
         d_ffn: Width of the feed-forward part; 0 for none.
         attention: `softmax` or `linear`.
+        n_distances: The number of distances with a key of their own, for softmax; 0 for none.
         attention_scale: The logits' factor, in units of 1 / sqrt(D / H).
         layer_norm_eps: Added to the variance, inside the root; `None` for no LayerNorm.
         activation: Of the feed-forward part.
@@ -47,12 +72,16 @@ class Block(nn.Module):
         *,
         d_ffn: int,
         attention: Kind,
+        n_distances: int,
         attention_scale: float,
         layer_norm_eps: float | None,
         activation: str,
     ) -> None:
         super().__init__()
-        self.attention = (Attention if attention == "softmax" else LinearAttention)(d_model, n_heads)
+        if n_distances:
+            self.attention: Attention = RelativeAttention(d_model, n_heads, n_distances)
+        else:
+            self.attention = (Attention if attention == "softmax" else LinearAttention)(d_model, n_heads)
         # A buffer: trainings of one program may differ in it.
         self.attention.scale *= attention_scale
         self.attention_norm = _norm(d_model, layer_norm_eps)
@@ -76,7 +105,7 @@ class Transformer(nn.Module):
         n_context: C, the most tokens of a sequence.
         d_model, n_heads, d_ffn, attention, attention_scale, layer_norm_eps, activation: As `Block` takes them.
         n_blocks: The number of blocks.
-        positions: `learned`, or `none`.
+        positions: `learned`, `relative` (in every block, with softmax and causal), or `none`.
         is_causal: Whether tokens see no later ones.
 
     Under `init_sigma` null all layers start as PyTorch's do.
@@ -108,6 +137,7 @@ class Transformer(nn.Module):
                 n_heads,
                 d_ffn=d_ffn,
                 attention=attention,
+                n_distances=n_context if positions == "relative" else 0,
                 attention_scale=attention_scale,
                 layer_norm_eps=layer_norm_eps,
                 activation=activation,

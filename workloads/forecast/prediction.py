@@ -133,7 +133,7 @@ class _NearStart:
         growth = 1 - self._rate[:, None] * (nodes + self._decay[:, None])
         steps = steps_until(self._zero - self._level, nodes, growth, weights * size.numpy() ** 2)
         # Under steps too large for the curvature, the law is not that of the flow.
-        is_stable = np.where(nodes > 0, np.abs(growth), 0.0).max(1) < 1
+        is_stable = np.where(nodes > 0, np.abs(growth), 0.0).max(1) <= 1
         return np.asarray(np.where(is_stable, steps, np.nan))
 
     def _flow(self) -> NDArray[np.float64]:

@@ -1,0 +1,1 @@
+"""The problems that the field studies, ours beside the published."""

@@ -1,0 +1,219 @@
+"""docs/problems/in_context_regression.md: one drop or a staircase, their time courses and the laws of their starts.
+
+Axes: L lane (a seed), P probe, D dimension of x, H head.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, framed, save_figure
+from attnsweep.reproduction.rows import median_row, share_row
+from attnsweep.reproduction.trained import Trained, one_thread, queried, trained
+from attnsweep.workloads.diagnostics.outcomes import at_level
+from attnsweep.workloads.engine.contract import Evidence, Lanes, Training
+from attnsweep.workloads.engine.judging import first_held
+from attnsweep.workloads.field.in_context_regression import IN_CONTEXT_REGRESSION, data, loss, second_moment
+from attnsweep.workloads.forecast.escapes import escape_times
+from attnsweep.workloads.forecast.prediction import predicted_escapes
+from attnsweep.workloads.parameters import Value
+
+Floats = NDArray[np.float64]
+
+_SEEDS = range(64)
+_DIMENSION, _N_CONTEXT, _RATE = 4, 31, 0.2
+_SPACING = 1.03
+"""Ratio of two probes, where they are more than a step apart."""
+_MERGED_SIGMAS, _SEPARATE_SIGMAS = (1e-2, 1e-4, 1e-6), (1e-2, 1e-3)
+_STAIRS_STEPS = 40_000
+_WHITE: Mapping[str, Value] = {
+    **{"kq": "merged", "covariance": "white", "n_heads": 8, "init_sigma": 1e-4},
+    **{"learning_rate": 0.02, "n_steps": 3_500, "stop_when_solved": False},
+}
+_OUTCOMES = """
+select param_kq, param_n_heads, param_init_sigma, count(*) filter (outcome = 'solved'),
+    count(*) filter (outcome = 'degenerate_zero'), count(*) filter (outcome = 'marginal'), count(*)
+from trainings group by all order by all
+"""
+
+
+def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
+    """Trains 64 seeds of each parametrization, and reads the finished sweep."""
+    with one_thread():
+        white, stairs = _trained(_WHITE), _trained({"n_steps": _STAIRS_STEPS})
+        published = _trained({"init_sigma": None, "n_steps": 10_001})
+        rows = [
+            *_time_course_rows(white),
+            *_merged_rows(),
+            *_stairs_rows(stairs),
+            *_separate_rows(),
+            *_published_rows(published),
+        ]
+    return Comparison(
+        title="zhang-regression: in-context linear regression with linear attention, one drop or a staircase",
+        source="Zhang, Singh, Latham & Saxe 2025, arXiv 2501.16265",
+        rows=rows,
+        tables=[("The sweep, 8 seeds and three attention scales a row", _table(sweep))],
+        figures=save_figure(_figure(white, stairs), directory, "in_context_regression"),
+        notes=[
+            "The loss is the exact expectation; the paper trains on 5,000 sequences. Learning rates and starts are in "
+            "units of the formula with 1/N: docs/problems/in_context_regression.md converts them.",
+        ],
+    )
+
+
+def closed_form(result: Trained[Any], steps: NDArray[np.int64]) -> Floats:
+    """(L, P) the loss of merged attention under a white covariance, from the start of each training.
+
+    With Lambda = l I, the part s^2 = sum_h p_h^2 of the start that grows, p_h = (v_h + tr(W_h) / sqrt(D)) / 2, makes
+    M = m I with m = s^2 / sqrt(D), and gradient flow is dm/dt = 4 sqrt(D) l^2 m (1 - m / m*): a logistic curve.
+    """
+    parameters = result.parameters
+    lanes = Lanes([Training(parameters, seed) for seed in _SEEDS], torch.device("cpu"))
+    workload = IN_CONTEXT_REGRESSION()
+    start = workload.initial(workload.build(parameters), lanes)
+    trace_LH = start["key_query"].diagonal(dim1=-2, dim2=-1).sum(-1)
+    grows_LH = (start["value"].flatten(1) + trace_LH / math.sqrt(_DIMENSION)) / 2
+    first_L = (grows_LH.square().sum(1) / math.sqrt(_DIMENSION)).numpy()
+    variance_D = data(None, _DIMENSION, "white")[0].double()
+    optimum = float(variance_D[0] / second_moment(variance_D, _N_CONTEXT)[0])
+    times_P = steps * parameters.learning_rate
+    decay_P = np.exp(-4 * math.sqrt(_DIMENSION) * float(variance_D[0]) ** 2 * times_P)
+    m_LP = torch.from_numpy(optimum / (1 + (optimum / first_L[:, None] - 1) * decay_P))
+    return np.array([[float(loss(m * torch.eye(_DIMENSION), variance_D, _N_CONTEXT)) for m in m_P] for m_P in m_LP])
+
+
+def _trained(values: Mapping[str, Value]) -> Trained[Any]:
+    """64 seeds, probed every 3% of their steps."""
+    values = {"learning_rate": _RATE, **values}
+    n_steps = int(str(values["n_steps"]))
+    probes = np.unique(np.geomspace(1, n_steps, int(math.log(n_steps, _SPACING))).round().astype(np.int64)).tolist()
+    return trained(IN_CONTEXT_REGRESSION(), _SEEDS, values, probes=probes)
+
+
+def _learned(result: Trained[Any]) -> Floats:
+    """(L, D) the steps at which each training has learned one, two, ... eigen-directions; infinite where it has not."""
+    first = first_held(IN_CONTEXT_REGRESSION(), result.parameters, result.evidence, result.result.last_probe)
+    places = np.stack([first[f"direction_{n + 1}"] for n in range(_DIMENSION)], 1)
+    steps = result.evidence.steps.astype(np.float64)
+    return np.where(places >= 0, steps[np.maximum(places, 0)], np.inf)
+
+
+def _stands(evidence: Evidence) -> NDArray[np.bool_]:
+    """(L, D - 1) whether a training's loss comes within 1% of the level of one, two, ... learned directions."""
+    loss_LP = evidence.metrics["eval_loss"]
+    levels = [evidence.levels[f"directions_{n}"] for n in range(1, _DIMENSION)]
+    return np.stack([at_level(loss_LP, level).any(1) for level in levels], 1)
+
+
+def _time_course_rows(white: Trained[Any]) -> Iterator[ComparedValue]:
+    evidence = white.evidence
+    off_L = np.abs(evidence.metrics["eval_loss"] - closed_form(white, evidence.steps)).max(1)
+    yield median_row(
+        "merged, white: largest distance of the loss from its closed form, of 1", off_L.tolist(), published="0"
+    )
+
+
+def _merged_rows() -> Iterator[ComparedValue]:
+    values: dict[str, Value] = {"kq": "merged", "learning_rate": _RATE}
+    left = _escapes(values, _MERGED_SIGMAS, 4_000)
+    variance_D = data(None, _DIMENSION, "linear")[0].double().numpy()
+    growth = 2 * float(np.linalg.norm(variance_D**2))
+    per_decade = math.log(10) / math.log1p(_RATE * growth)
+    for at, (high, low) in enumerate(pairwise(_MERGED_SIGMAS)):
+        decades = math.log10(high / low)
+        yield median_row(
+            f"merged: steps more to leave the zero for a tenth of init_sigma, {low:g} to {high:g}",
+            ((left[at + 1] - left[at]) / decades).tolist(),
+            published=f"{per_decade:.1f} by ln(10) / ln(1 + rate * 2 |Lambda^2|)",
+        )
+    yield from _predicted_rows("merged", values, _MERGED_SIGMAS, left)
+    for sigma in (_MERGED_SIGMAS[0], _MERGED_SIGMAS[-1]):
+        drop = _trained({**values, "init_sigma": sigma, "n_steps": 4_000})
+        learned_LD = _learned(drop)
+        delay_L = learned_LD[:, -1] - learned_LD[:, 0]
+        yield median_row(
+            f"merged, {sigma:g}: steps between the first and the last direction", delay_L.tolist(), published=None
+        )
+
+
+def _separate_rows() -> Iterator[ComparedValue]:
+    values: dict[str, Value] = {"kq": "separate", "learning_rate": _RATE}
+    left = _escapes(values, _SEPARATE_SIGMAS, 40_000)
+    yield median_row(
+        "separate: times more steps to leave the zero for a tenth of init_sigma",
+        (left[1] / left[0]).tolist(),
+        published="10 by order 2",
+    )
+    yield from _predicted_rows("separate", values, _SEPARATE_SIGMAS, left)
+
+
+def _escapes(values: Mapping[str, Value], sigmas: Sequence[float], most_steps: int) -> Floats:
+    parameters = IN_CONTEXT_REGRESSION.parameters.resolve({**values, "n_steps": most_steps})
+    return escape_times(IN_CONTEXT_REGRESSION(), parameters, sigmas, _SEEDS, most_steps)
+
+
+def _predicted_rows(
+    name: str, values: Mapping[str, Value], sigmas: Sequence[float], left: Floats
+) -> Iterator[ComparedValue]:
+    for sigma, left_L in zip(sigmas, left, strict=True):
+        parameters = IN_CONTEXT_REGRESSION.parameters.resolve({**values, "init_sigma": sigma})
+        predicted_L = predicted_escapes(IN_CONTEXT_REGRESSION(), [Training(parameters, seed) for seed in _SEEDS])
+        yield median_row(
+            f"{name}, {sigma:g}: predicted_escape_step over the trained one",
+            (predicted_L / left_L).tolist(),
+            published="1",
+        )
+
+
+def _stairs_rows(stairs: Trained[Any]) -> Iterator[ComparedValue]:
+    stands_LD, learned_LD = _stands(stairs.evidence), _learned(stairs)
+    for n in range(_DIMENSION - 1):
+        yield share_row(
+            f"separate, 0.01: stands at the fixed point of {n + 1} directions",
+            int(stands_LD[:, n].sum()),
+            len(_SEEDS),
+            published="all",
+        )
+    variance_D = data(None, _DIMENSION, "linear")[0].numpy()[::-1]
+    for n in range(1, _DIMENSION):
+        yield median_row(
+            f"separate, 0.01: steps to {n + 1} directions over those to the first",
+            (learned_LD[:, n] / learned_LD[:, 0]).tolist(),
+            published=f"{(variance_D[0] / variance_D[n]) ** 2:.1f} by the squared ratio of variances",
+        )
+
+
+def _published_rows(result: Trained[Any]) -> Iterator[ComparedValue]:
+    learned_LD = _learned(result)
+    for n in range(_DIMENSION):
+        yield share_row(
+            f"separate, the authors' start and steps: learned {n + 1} or more directions",
+            int((learned_LD[:, n] <= 10_001).sum()),
+            len(_SEEDS),
+        )
+
+
+def _table(sweep: SweepDirectory) -> list[list[str]]:
+    header = ["kq", "heads", "init_sigma", "solved", "at the zero", "at a fixed point between", "of"]
+    return [header, *([str(cell) for cell in row] for row in queried(sweep, _OUTCOMES))]
+
+
+def _figure(white: Trained[Any], stairs: Trained[Any]) -> Figure:
+    figure = Figure(figsize=(8, 3), layout="constrained")
+    panels = figure.subplots(1, 2)
+    for panel, result, name in zip(panels, (white, stairs), ("merged, white", "separate"), strict=True):
+        panel.plot(result.evidence.steps, result.evidence.metrics["eval_loss"][:8].T, color="#0072B2", lw=0.8)
+        framed(panel, xlabel="step", ylabel="loss", title=name, xscale="log")
+    panels[0].plot(white.evidence.steps, closed_form(white, white.evidence.steps)[:8].T, "k--", lw=0.6)
+    for n in range(1, _DIMENSION):
+        panels[1].axhline(float(stairs.evidence.levels[f"directions_{n}"][0]), color="0.6", lw=0.6)
+    return figure
