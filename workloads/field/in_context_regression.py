@@ -24,7 +24,7 @@ _MOST_DIRECTIONS = 8
 class LinearAttentionMatrix(nn.Module):
     """M = s sum_h v_h W_h, where W_h is one matrix (`merged`) or K_h^t Q_h of rank R (`separate`).
 
-    Under `init_sigma` null each matrix starts as N(0, 0.01^2 / its number of entries), as the authors' `separate` does.
+    Under `init_sigma` null each matrix starts as N(0, 0.01^2 / its number of entries), the rule of the authors' code.
     """
 
     scale: Tensor
