@@ -9,7 +9,13 @@ import attnsweep as at
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.judging import first_held
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.field.in_context_regression import IN_CONTEXT_REGRESSION, gains, loss, model, second_moment
+from attnsweep.workloads.field.in_context_regression import (
+    IN_CONTEXT_REGRESSION,
+    LinearAttentionMatrix,
+    gains,
+    loss,
+    second_moment,
+)
 from attnsweep.workloads.forecast.escapes import escape_times
 from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.parameters import Value
@@ -45,7 +51,7 @@ def test_a_level_is_the_loss_of_a_fixed_point(n_directions: int) -> None:
     assert loss(matrix, VARIANCE, N_CONTEXT) == pytest.approx(1 - gains(VARIANCE, N_CONTEXT)[3 - n_directions :].sum())
     level = IN_CONTEXT_REGRESSION.own_levels[f"directions_{n_directions}"]({**values, "inputs": VARIANCE})
     assert level.item() == pytest.approx(loss(matrix, VARIANCE, N_CONTEXT).item(), rel=1e-12)
-    module = model(3, n_heads=3).double()
+    module = LinearAttentionMatrix(3, 3, "separate", 1, 1.0).double()
     with torch.no_grad():
         root = matrix.diagonal() ** (1 / 3)
         module.value.copy_(root.view(3, 1, 1))

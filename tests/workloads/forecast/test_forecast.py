@@ -50,7 +50,7 @@ def test_default_initialization_is_trained_and_said_to_have_no_scale() -> None:
 
 
 def test_trainings_that_do_not_leave_count_as_waiting() -> None:
-    parameters = defaults(PAIRS, n_categories=4, n_positions=5, learning_rate=1e-6, n_steps=10)
+    parameters = defaults(PAIRS, n_categories=4, n_positions=5, optimizer="adam", learning_rate=1e-6, n_steps=10)
     (found,) = forecast_escapes(PAIRS, parameters, (1e-3,), range(4)).escapes
     assert found.share == 0
     assert found.quantile(0.5) is None
