@@ -72,14 +72,14 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
     )
 
 
-def closed_form(result: Trained[Any], steps: NDArray[np.int64]) -> Floats:
-    """(L, P) the loss of merged attention under a white covariance, from the start of each training.
+def closed_form(result: Trained[Any]) -> Floats:
+    """(L, P) the loss of merged attention under a white covariance, from the start of each training (seeds 0 to L - 1).
 
     With Lambda = l I, the part s^2 = sum_h p_h^2 of the start that grows, p_h = (v_h + tr(W_h) / sqrt(D)) / 2, makes
     M = m I with m = s^2 / sqrt(D), and gradient flow is dm/dt = 4 sqrt(D) l^2 m (1 - m / m*): a logistic curve.
     """
     parameters = result.parameters
-    lanes = Lanes([Training(parameters, seed) for seed in _SEEDS], torch.device("cpu"))
+    lanes = Lanes([Training(parameters, seed) for seed in range(len(result.outcome))], torch.device("cpu"))
     workload = IN_CONTEXT_REGRESSION()
     start = workload.initial(workload.build(parameters), lanes)
     trace_LH = start["key_query"].diagonal(dim1=-2, dim2=-1).sum(-1)
@@ -87,7 +87,7 @@ def closed_form(result: Trained[Any], steps: NDArray[np.int64]) -> Floats:
     first_L = (grows_LH.square().sum(1) / math.sqrt(_DIMENSION)).numpy()
     variance_D = data(None, _DIMENSION, "white")[0].double()
     optimum = float(variance_D[0] / second_moment(variance_D, _N_CONTEXT)[0])
-    times_P = steps * parameters.learning_rate
+    times_P = result.evidence.steps * parameters.learning_rate
     decay_P = np.exp(-4 * math.sqrt(_DIMENSION) * float(variance_D[0]) ** 2 * times_P)
     m_LP = torch.from_numpy(optimum / (1 + (optimum / first_L[:, None] - 1) * decay_P))
     return np.array([[float(loss(m * torch.eye(_DIMENSION), variance_D, _N_CONTEXT)) for m in m_P] for m_P in m_LP])
@@ -118,7 +118,7 @@ def _stands(evidence: Evidence) -> NDArray[np.bool_]:
 
 def _time_course_rows(white: Trained[Any]) -> Iterator[ComparedValue]:
     evidence = white.evidence
-    off_L = np.abs(evidence.metrics["eval_loss"] - closed_form(white, evidence.steps)).max(1)
+    off_L = np.abs(evidence.metrics["eval_loss"] - closed_form(white)).max(1)
     yield median_row(
         "merged, white: largest distance of the loss from its closed form, of 1", off_L.tolist(), published="0"
     )
@@ -215,7 +215,7 @@ def _figure(white: Trained[Any], stairs: Trained[Any]) -> Figure:
     for panel, result, name in zip(panels, (white, stairs), ("merged, white", "separate"), strict=True):
         panel.plot(result.evidence.steps, result.evidence.metrics["eval_loss"][:8].T, color="#0072B2", lw=0.8)
         framed(panel, xlabel="step", ylabel="loss", title=name, xscale="log")
-    panels[0].plot(white.evidence.steps, closed_form(white, white.evidence.steps)[:8].T, "k--", lw=0.6)
+    panels[0].plot(white.evidence.steps, closed_form(white)[:8].T, "k--", lw=0.6)
     for n in range(1, _DIMENSION):
         panels[1].axhline(float(stairs.evidence.levels[f"directions_{n}"][0]), color="0.6", lw=0.6)
     return figure

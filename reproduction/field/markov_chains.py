@@ -21,7 +21,7 @@ select param_chains, coalesce(event_unigram, 'inf'::double), coalesce(event_bigr
     bool_or(layer = 0 and role = 'previous_token'), bool_or(layer = 1 and role = 'induction')
 from trainings join heads using (training_id)
 where step = n_steps and outcome not in ('failed', 'diverged')
-group by training_id, all order by all
+group by training_id, param_chains, event_unigram, event_bigram order by all
 """
 _CURVES = """
 select metric, step, median(value) from curves join trainings using (training_id)
@@ -49,7 +49,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
     return Comparison(
         title="edelman-markov: in-context Markov chains, uniform, unigram and bigram stages",
         source="Edelman, Edelman, Goel, Malach & Tsilivis 2024, arXiv 2402.11004",
-        rows=[*_stage_rows(stages), *_head_rows(stages), *_length_rows(stages["any"], length)],
+        rows=[*stage_rows(stages), *head_rows(stages), *_length_rows(stages["any"], length)],
         figures=save_figure(_figure(sweep, length), directory, "markov_chains"),
         notes=[
             "A stage begins at the first probe at which the model is nearer to its strategy than to the others, by the "
@@ -73,7 +73,8 @@ def stages_of(sweep: SweepDirectory) -> Mapping[str, Sequence[Stages]]:
     return found
 
 
-def _stage_rows(stages: Mapping[str, Sequence[Stages]]) -> Iterator[ComparedValue]:
+def stage_rows(stages: Mapping[str, Sequence[Stages]]) -> Iterator[ComparedValue]:
+    """In which order stages come, and when."""
     any_chain, doubly = stages["any"], stages["doubly_stochastic"]
     yield share_row(
         "any chains: unigrams before bigrams",
@@ -86,7 +87,8 @@ def _stage_rows(stages: Mapping[str, Sequence[Stages]]) -> Iterator[ComparedValu
     for name, cell in (("any", any_chain), ("doubly stochastic", doubly)):
         came = _steps(cell, "bigram")
         yield share_row(f"{name} chains: bigrams within n_steps", len(came), len(cell))
-        yield median_row(f"{name} chains: steps to bigrams", came, published=None)
+        if came:
+            yield median_row(f"{name} chains: steps to bigrams", came, published=None)
     yield ratio_row(
         "steps to bigrams, doubly stochastic over any",
         _steps(doubly, "bigram"),
@@ -96,10 +98,11 @@ def _stage_rows(stages: Mapping[str, Sequence[Stages]]) -> Iterator[ComparedValu
     )
 
 
-def _head_rows(stages: Mapping[str, Sequence[Stages]]) -> Iterator[ComparedValue]:
+def head_rows(stages: Mapping[str, Sequence[Stages]]) -> Iterator[ComparedValue]:
+    """Which heads have their roles at the end."""
     for chains, cell in stages.items():
         came = [each for each in cell if each.bigram < float("inf")]
-        for name, block in (("previous", "first"), ("induction", "second")):
+        for name, block in (("previous", "first"), ("induction", "second")) if came else ():
             yield share_row(
                 f"{chains}: {name} head in the {block} block, of trainings that got to bigrams",
                 sum(getattr(each, f"has_{name}") for each in came),

@@ -1,8 +1,9 @@
 """In-context Markov chains: each sequence is of a chain of its own, whose transition matrix only the sequence tells.
 
-Each row of a transition matrix is drawn from Dirichlet(1, ..., 1). With `doubly_stochastic`, rows and columns are then
-scaled until both sum to 1: all states are as frequent, and their frequencies in a sequence say nothing. A chain starts
-from its stationary distribution, and the loss is that of all tokens but the first, each predicted from those before it.
+Each row of a transition matrix is drawn from Dirichlet(1, ..., 1). With `doubly_stochastic` only the first is, and each
+other row is the one above it, shifted by a state: columns sum to 1 too, so all states are as frequent, and their counts
+say nothing. For two states these are all doubly stochastic matrices, uniformly. A chain starts from its stationary
+distribution, and the loss is that of all tokens but the first, each predicted from those before it.
 
 Axes of one training: B sequence, T token, S state, N block, H head.
 
@@ -24,8 +25,6 @@ from attnsweep.workloads.field.transformer import Positions, Transformer
 from attnsweep.workloads.problem.draw import Draw
 from attnsweep.workloads.problem.problem import problem
 
-_SCALINGS = 30
-"""Of rows and columns in turn; what is left is below 1e-4 in the columns of nearly all matrices."""
 _SQUARINGS = 8
 """A chain is stationary after 2^8 transitions."""
 
@@ -64,11 +63,11 @@ def data(
     batch_size: int = 16,
 ) -> tuple[Tensor, Tensor]:
     """Sequences (B, T), and the token after each token."""
-    transition_BSS = -torch.log1p(-draw.uniform(batch_size, n_states, n_states))
-    for _ in range(_SCALINGS if chains == "doubly_stochastic" else 0):
-        transition_BSS = transition_BSS / transition_BSS.sum(2, keepdim=True)
-        transition_BSS = transition_BSS / transition_BSS.sum(1, keepdim=True)
-    transition_BSS = transition_BSS / transition_BSS.sum(2, keepdim=True)
+    weight_BSS = -torch.log1p(-draw.uniform(batch_size, n_states, n_states))
+    if chains == "doubly_stochastic":
+        state_S = torch.arange(n_states, device=weight_BSS.device)
+        weight_BSS = weight_BSS[:, 0, (state_S - state_S.unsqueeze(1)) % n_states]
+    transition_BSS = weight_BSS / weight_BSS.sum(2, keepdim=True)
     stationary_BSS = transition_BSS
     for _ in range(_SQUARINGS):
         stationary_BSS = stationary_BSS @ stationary_BSS
@@ -175,7 +174,7 @@ MARKOV_CHAINS = problem(
         "beta_2": 0.95,
         "gradient_clip_norm": 1.0,
         "init_sigma": 0.02,
-        "n_steps": 800,
+        "n_steps": 500,
     },
     eval_batch_size=64,
     probe_every=10,
