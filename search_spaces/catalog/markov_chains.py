@@ -9,7 +9,7 @@ def sweep() -> Sweep:
         name="markov_chains",
         description="128 attention models learn Markov chains in context: uniform, unigrams, bigrams",
         workload="markov_chains",
-        space={"chains": Categorical(choices=("any", "doubly_stochastic")), "n_steps": 500},
+        space={"chains": Categorical(choices=("any", "doubly_stochastic")), "n_states": 2, "n_steps": 500},
         sampler="grid",
         trials=2,
         replicates=64,

@@ -22,14 +22,15 @@ def test_merged_attention_follows_its_closed_form() -> None:
     assert expected[:, -1].max() < 0.2 < 0.99 < expected[:, 0].min()
 
 
-def test_a_stage_that_is_not_reached_counts_in_no_median() -> None:
+def test_a_median_is_given_where_most_got_there() -> None:
     slow, late = Stages(20.0, 300.0, True, True), Stages(30.0, float("inf"), False, False)
     never = Stages(float("inf"), 200.0, True, False)
     stages = {"any": [slow, slow, late], "doubly_stochastic": [never, never]}
     rows = {row.name: row for row in (*markov_chains.stage_rows(stages), *markov_chains.head_rows(stages))}
     assert rows["any chains: unigrams before bigrams"].ours == 1.0
     assert rows["any chains: bigrams within n_steps"].ours == pytest.approx(2 / 3)
-    assert rows["any chains: steps to bigrams"].ours == 300.0
+    assert "any chains: steps to bigrams" not in rows
+    assert rows["doubly stochastic chains: steps to bigrams"].ours == 200.0
     assert rows["steps to bigrams, doubly stochastic over any"].ours == pytest.approx(2 / 3)
     assert rows["doubly_stochastic: induction head in the second block, of trainings that got to bigrams"].ours == 0.0
 
