@@ -4,13 +4,17 @@ from attnsweep.search_spaces import Categorical, Sweep
 
 
 def sweep() -> Sweep:
-    """2 trials x 64 replicates, reduced from Edelman et al. 2024: docs/problems/markov_chains.md."""
+    """4 trials x 64 replicates, reduced from Edelman et al. 2024: docs/problems/markov_chains.md."""
     return Sweep(
         name="markov_chains",
-        description="128 attention models learn Markov chains in context: uniform, unigrams, bigrams",
+        description="256 attention models learn Markov chains in context: uniform, unigrams, bigrams",
         workload="markov_chains",
-        space={"chains": Categorical(choices=("any", "doubly_stochastic")), "n_states": 2, "n_steps": 500},
+        space={
+            "chains": Categorical(choices=("any", "doubly_stochastic")),
+            "n_states": Categorical(choices=(2, 3)),
+            "n_steps": 500,
+        },
         sampler="grid",
-        trials=2,
+        trials=4,
         replicates=64,
     )

@@ -26,13 +26,13 @@ def test_a_median_is_given_where_most_got_there() -> None:
     slow, late = Stages(20.0, 300.0, True, True), Stages(30.0, float("inf"), False, False)
     never = Stages(float("inf"), 200.0, True, False)
     stages = {"any": [slow, slow, late], "doubly_stochastic": [never, never]}
-    rows = {row.name: row for row in (*markov_chains.stage_rows(stages), *markov_chains.head_rows(stages))}
-    assert rows["any chains: unigrams before bigrams"].ours == 1.0
-    assert rows["any chains: bigrams within n_steps"].ours == pytest.approx(2 / 3)
-    assert "any chains: steps to bigrams" not in rows
-    assert rows["doubly stochastic chains: steps to bigrams"].ours == 200.0
-    assert rows["steps to bigrams, doubly stochastic over any"].ours == pytest.approx(2 / 3)
-    assert rows["doubly_stochastic: induction head in the second block, of trainings that got to bigrams"].ours == 0.0
+    rows = {row.name: row for row in markov_chains.rows_of(stages, 3)}
+    assert rows["3 states, any: unigrams before bigrams"].ours == 1.0
+    assert rows["3 states, any: bigrams within n_steps"].ours == pytest.approx(2 / 3)
+    assert "3 states, any: steps to bigrams" not in rows
+    assert rows["3 states, doubly_stochastic: steps to bigrams"].ours == 200.0
+    assert rows["3 states: steps to bigrams, doubly_stochastic over any"].ours == pytest.approx(2 / 3)
+    assert rows["3 states, any: induction head in the second block, where bigrams came"].ours == 1.0
 
 
 @pytest.mark.slow
@@ -40,4 +40,6 @@ def test_stages_are_read_from_events_and_roles(tmp_path: Path) -> None:
     small = {"n_context": 8, "batch_size": 4, "n_steps": 20}
     spec = load_sweep("markov_chains").fix(small).but(replicates=2, certified_share=0.0)
     found = markov_chains.stages_of(trained_sweep(tmp_path / "chains", spec, pack_size=4))
-    assert {name: len(each) for name, each in found.items()} == {"any": 2, "doubly_stochastic": 2}
+    assert {n: {name: len(each) for name, each in cells.items()} for n, cells in found.items()} == {
+        n_states: {"any": 2, "doubly_stochastic": 2} for n_states in (2, 3)
+    }
