@@ -13,7 +13,7 @@ from attnsweep.search_spaces.pruners import (
     ThresholdPruner,
 )
 from attnsweep.search_spaces.replication import Sequential
-from attnsweep.search_spaces.sweep import LossQuantile, StuckRate, Sweep
+from attnsweep.search_spaces.sweep import LossQuantile, Rate, StuckRate, Sweep
 
 __all__ = [
     "Categorical",
@@ -25,6 +25,7 @@ __all__ = [
     "MedianPruner",
     "PatientPruner",
     "PercentilePruner",
+    "Rate",
     "Sequential",
     "StuckRate",
     "SuccessiveHalvingPruner",

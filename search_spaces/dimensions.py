@@ -34,8 +34,8 @@ Scalars: TypeAlias = Annotated[tuple[_CheckedScalar, ...], Field(min_length=1), 
 _R = TypeVar("_R", bound="_Range")
 
 
-class _Positional(SpecModel):
-    """A dimension whose first fields can be given by position, as in Optuna's `suggest_float(name, low, high)`."""
+class Positional(SpecModel):
+    """A part of a spec whose first fields can be given by position, as in Optuna's `suggest_float(name, low, high)`."""
 
     positional: ClassVar[tuple[str, ...]]
 
@@ -53,7 +53,7 @@ class _Positional(SpecModel):
         super().__init__(**named, **fields)
 
 
-class Categorical(_Positional):
+class Categorical(Positional):
     """One of several values, `Categorical(("a", "b"))`; `None` stands for a parameter's null."""
 
     positional = ("choices",)
@@ -74,7 +74,7 @@ class Categorical(_Positional):
         return list(self.choices)
 
 
-class _Range(_Positional):
+class _Range(Positional):
     positional = ("low", "high")
 
     log: bool = False

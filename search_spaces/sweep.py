@@ -4,11 +4,20 @@ import hashlib
 import html
 import json
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
-from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
+from attnsweep.search_spaces.dimensions import (
+    Categorical,
+    Conditional,
+    Dimension,
+    Float,
+    Int,
+    Positional,
+    Scalar,
+    Varied,
+)
 from attnsweep.search_spaces.model import SpecModel, first_mistake
 from attnsweep.search_spaces.pruners import Pruner
 from attnsweep.search_spaces.replication import Replicates
@@ -29,6 +38,30 @@ class StuckRate(SpecModel):
     kind: Literal["stuck_rate"] = "stuck_rate"
     direction: Literal["minimize", "maximize"] = "minimize"
 
+    @property
+    def label(self) -> str:
+        """For people."""
+        return self.kind
+
+
+class Rate(Positional):
+    """The share of a trial's trainings that end with an outcome, `Rate("solved")`, or stuck, `Rate("stuck")`."""
+
+    positional = ("outcome",)
+
+    kind: Literal["rate"] = "rate"
+    outcome: str
+    direction: Literal["minimize", "maximize"] = "maximize"
+
+    if TYPE_CHECKING:
+
+        def __init__(self, outcome: str, *, direction: Literal["minimize", "maximize"] = "maximize") -> None: ...
+
+    @property
+    def label(self) -> str:
+        """For people: `rate of solved`."""
+        return f"rate of {self.outcome}"
+
 
 class LossQuantile(SpecModel):
     """A quantile of `eval_loss` over a trial's trainings; a diverged training counts as the worst finite loss."""
@@ -37,13 +70,20 @@ class LossQuantile(SpecModel):
     quantile: float = Field(default=0.5, ge=0.0, le=1.0)
     direction: Literal["minimize", "maximize"] = "minimize"
 
+    @property
+    def label(self) -> str:
+        """For people."""
+        return self.kind
+
 
 def _by_name(given: object) -> object:
     """A name alone takes all defaults, as a pruner's does."""
     return {"kind": given} if isinstance(given, str) else given
 
 
-Objective: TypeAlias = Annotated[StuckRate | LossQuantile, Field(discriminator="kind"), BeforeValidator(_by_name)]
+Measured: TypeAlias = StuckRate | Rate | LossQuantile
+"""What can be measured of a trial."""
+Objective: TypeAlias = Annotated[Measured, Field(discriminator="kind"), BeforeValidator(_by_name)]
 
 
 def _named(space: object) -> object:

@@ -8,10 +8,11 @@ from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimensi
 from attnsweep.search_spaces.grid import grid_size
 from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.replication import Sequential
-from attnsweep.search_spaces.sweep import StuckRate, Sweep
-from attnsweep.workloads.errors import SpecError
+from attnsweep.search_spaces.sweep import LossQuantile, Rate, Sweep
+from attnsweep.workloads.errors import SpecError, did_you_mean
 from attnsweep.workloads.parameters import Parameter, TrainingParameters, unknown_parameter
 from attnsweep.workloads.registry import parameters_of_others
+from attnsweep.workloads.vocabulary import JUDGED_OUTCOMES, STUCK
 
 _MOST_COMBINATIONS = 4096
 _MOST_POINTS = 100_000
@@ -37,6 +38,8 @@ def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
     for name, condition in sweep.conditional().items():
         _check_condition(name, condition, sweep, declared)
     _check_combinations(sweep, parameters)
+    if isinstance(sweep.objective, Rate):
+        check_outcome("objective.outcome", sweep.objective.outcome)
     if sweep.sampler == "grid":
         _check_grid(sweep)
     if sweep.sampler == "boundary":
@@ -44,6 +47,18 @@ def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
     if sweep.pruner is not None:
         make_pruner(sweep.pruner)
         _check_pruned(sweep)
+
+
+def check_outcome(subject: str, outcome: str) -> None:
+    """Checks that a rate can be one of this outcome.
+
+    Raises:
+        SpecError: If no workload gives it.
+    """
+    known = (*JUDGED_OUTCOMES, STUCK)
+    if outcome not in known:
+        fix = did_you_mean(outcome, known, otherwise="choose one of these")
+        raise SpecError(subject, given=outcome, expected=f"one of {', '.join(known)}", fix=fix)
 
 
 def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
@@ -128,12 +143,12 @@ def _n_points(dimension: Varied) -> int:
 
 
 def _check_boundary(sweep: Sweep) -> None:
-    if not isinstance(sweep.objective, StuckRate):
+    if isinstance(sweep.objective, LossQuantile):
         raise SpecError(
             "objective",
             given=sweep.objective.kind,
-            expected="stuck_rate under sampler=boundary, which looks for where half of the trainings are stuck",
-            fix="write objective=StuckRate(), or use sampler=tpe",
+            expected="a rate under sampler=boundary, which looks for where it is one half",
+            fix='write objective=StuckRate() or Rate("solved"), or use sampler=tpe',
         )
     if not any(isinstance(dimension, Float | Int) for dimension in sweep.varied().values()):
         raise SpecError(
@@ -145,10 +160,10 @@ def _check_boundary(sweep: Sweep) -> None:
 
 
 def _check_pruned(sweep: Sweep) -> None:
-    if isinstance(sweep.objective, StuckRate) and not sweep.prune_anyway:
+    if not isinstance(sweep.objective, LossQuantile) and not sweep.prune_anyway:
         raise SpecError(
             "pruner",
-            given=f"{sweep.pruner and sweep.pruner.kind} with the objective stuck_rate",
+            given=f"{sweep.pruner and sweep.pruner.kind} with the objective {sweep.objective.label}",
             expected="an objective of losses: a training that looks stuck may only be slow (of those still unsolved at"
             " step 512, 12% to 25% were solved later), so the rate would be of those that were let run",
             fix="write objective=LossQuantile(), or prune_anyway=True (--prune-anyway): docs/pruning.md",

@@ -79,6 +79,8 @@ MOVING_SHARE = 0.01
 """A loss that fell by more than this share over the last fifth of the steps still moves."""
 
 STUCK_OUTCOMES = tuple(name for name, each in OUTCOMES.items() if each.is_stuck)
+STUCK = "stuck"
+"""Stands for all of `STUCK_OUTCOMES` where a sweep names an outcome."""
 JUDGED_OUTCOMES = tuple(name for name, each in OUTCOMES.items() if each.is_judged)
 UNJUDGED_OUTCOMES = tuple(name for name, each in OUTCOMES.items() if not each.is_judged)
 

@@ -228,7 +228,7 @@ class Study:
         if self._study.metric_names is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)
-                self._study.set_metric_names([self._spec.objective.kind])
+                self._study.set_metric_names([self._spec.objective.label])
             self._study.set_user_attr(*_WHAT_MATTERS)
 
     def _completed(self, trial: FrozenTrial) -> dict[str, Scalar]:

@@ -26,6 +26,7 @@ from .search_spaces.pruners import SuccessiveHalvingPruner as SuccessiveHalvingP
 from .search_spaces.pruners import ThresholdPruner as ThresholdPruner
 from .search_spaces.replication import Sequential as Sequential
 from .search_spaces.sweep import LossQuantile as LossQuantile
+from .search_spaces.sweep import Rate as Rate
 from .search_spaces.sweep import StuckRate as StuckRate
 from .search_spaces.sweep import Sweep as Sweep
 from .workloads import identities as identities

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnsweep.search_spaces import Categorical, Conditional, Float, Int, LossQuantile, Sequential, StuckRate, Sweep
+from attnsweep.search_spaces import (
+    Categorical,
+    Conditional,
+    Float,
+    Int,
+    LossQuantile,
+    Rate,
+    Sequential,
+    StuckRate,
+    Sweep,
+)
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.loading import load_sweep, shipped_names
 from attnsweep.search_spaces.suggestion import make_sampler, suggest
@@ -132,6 +142,7 @@ def _sweep(**fields: Any) -> Sweep:
         ({"space": {"x": {"kind": "float", "low": 2, "high": 1}}}, "space.x.low: got 2.0, expected at most high=1"),
         ({"space": {"x": {"kind": "float", "low": 2, "high": math.inf}}}, "space.x.high: got inf, expected a finite"),
         ({"space": {"x": {"kind": "categorical", "choices": []}}}, "space.x.choices: got [], expected at least one"),
+        ({"objective": "rate"}, "outcome: got 'nothing', expected a value; give outcome"),
         (
             {"objective": "stuck"},
             "objective: got {'kind': 'stuck'}, expected a value, or one of the kinds 'stuck_rate'",
@@ -179,6 +190,11 @@ def test_a_mistake_in_a_dimension_is_named() -> None:
         (
             {"space": {"init_sigma": Float(low=0.1, high=1, points=3)}, "sampler": "grid"},
             "trials: got 8, expected 1..3 (the points of the grid); lower trials, or add points",
+        ),
+        (
+            {"objective": Rate("sovled")},
+            "objective.outcome: got 'sovled', expected one of solved, degenerate_zero, marginal, runaway, plateau, "
+            "overfit, diverged, stuck; did you mean solved?",
         ),
         (
             {"space": {"variant": "categories_only", "attention_activation": "softmax"}},
