@@ -153,6 +153,7 @@ def resume(
     replicates: Annotated[
         str | None, typer.Option(metavar="+N", help="Add this many trainings to each trial, with seeds of their own.")
     ] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Train again what has failed.")] = False,
     accept_drift: Annotated[
         bool, typer.Option("--accept-drift", help="Resume although versions or code have changed.")
     ] = False,
@@ -190,6 +191,7 @@ def resume(
                 accept_drift=accept_drift,
                 more_trials=more_trials,
                 more_replicates=more_replicates,
+                retry_failed=retry_failed,
             )
     conclude(summary, summary.directory.keep_weights, on_finish, on_failure, report=not no_report, as_json=as_json)
 

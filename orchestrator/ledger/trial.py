@@ -4,7 +4,7 @@ The sweep loop, the audit, the projection to MLflow and the analyses use them.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -55,6 +55,10 @@ class EndedTrainings:
     def first(self, n: int) -> "EndedTrainings":
         """Those with the first `n` numbers."""
         return EndedTrainings({number: ending for number, ending in self.by_replicate.items() if number < n})
+
+    def without(self, replicates: Collection[int]) -> "EndedTrainings":
+        """Those with other numbers."""
+        return EndedTrainings({number: each for number, each in self.by_replicate.items() if number not in replicates})
 
     def value(self, objective: Measured) -> float | None:
         """The value that the study is told; `None` if no training is judged."""

@@ -138,3 +138,14 @@ def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
             f" attnsweep audit {as_argument(place)}",
         )
     study.check_known(rows["trial"].unique().to_pylist())
+
+
+def check_retry(spec: Sweep) -> None:
+    """Refuses to train failed trainings again where a rule has counted them."""
+    if not isinstance(spec.replicates, int):
+        raise UserError(
+            "--retry-failed",
+            given=f"a sweep in which a rule decides how many replicates a trial gets: {spec.replicates}",
+            expected="a fixed number of replicates: the rule has decided with the failed trainings as they are",
+            fix="run a new sweep, or leave them failed",
+        )

@@ -9,11 +9,21 @@ from typing import Any
 import pyarrow as pa
 from rich.console import Console
 
+from attnsweep.orchestrator.ledger.failures import IS_FAILED
 from attnsweep.orchestrator.ledger.fragments import DamagedFileError
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.running.entry import Entry, as_it_ended, check_rows, check_same, going_on, pinned, resolved
+from attnsweep.orchestrator.running.entry import (
+    Entry,
+    as_it_ended,
+    check_retry,
+    check_rows,
+    check_same,
+    going_on,
+    pinned,
+    resolved,
+)
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.preflight.charges import check_charges
 from attnsweep.orchestrator.running.preflight.engine_choice import Ahead, EngineChoice, engine_for
@@ -164,6 +174,7 @@ def resume_sweep(
     patience: float = 0.0,
     more_trials: int = 0,
     more_replicates: int = 0,
+    retry_failed: bool = False,
 ) -> Summary:
     """Continues an interrupted sweep; a finished one is summarized again.
 
@@ -174,21 +185,24 @@ def resume_sweep(
         patience: Seconds to wait for another process that holds the sweep.
         more_trials: Trials to add to the sweep, finished or not.
         more_replicates: Replicates to add to each trial. Trials that have ended keep the value that the study was told.
+        retry_failed: Train again what has failed. Trials that have ended keep the value that the study was told.
 
     Raises:
         UserError: If there is no sweep, its workload or a file that it names is missing or changed, the user's code in
             it is not trusted, versions or code differ and `accept_drift` is not given, or another process works on it.
         SweepError: If the sweep cannot continue.
     """
-    session = _Session(resources, console or PlainConsole(stderr=True), patience)
+    session = _Session(resources, console or PlainConsole(stderr=True), patience, retry_failed=retry_failed)
     tracking_uri()
     directory = SweepDirectory.open(where)
+    if retry_failed:
+        check_retry(directory.spec)
     workload = load_workload_of(directory)
     more, environment = Extension(more_trials, more_replicates), Environment.current(workload, directory.engine)
     enter = going_on(workload, environment, more, accept_drift=accept_drift)
     spec = enter(directory).spec
     check_unchanged(directory, pinned(workload, spec))
-    if more or not directory.finished:
+    if more or retry_failed or not directory.finished:
         check_starts(Sample.of(spec, workload))
     processes.start_ahead()
     ahead = Ahead.of(
@@ -222,11 +236,18 @@ class _OpenSweep:
         """Records what this run changes, once nothing can refuse the run any more: a refusal changes nothing."""
         self.writer.confirm()
         self.found.record_as(self.directory)
+        if self.retries_failed:
+            self.writer.take_out_failed()
 
     @property
     def is_more(self) -> bool:
-        """Whether this run adds trials or replicates to the sweep."""
-        return self.directory.spec != self.found.spec
+        """Whether this run adds trials, replicates or second tries to the sweep."""
+        return self.directory.spec != self.found.spec or self.retries_failed
+
+    @property
+    def retries_failed(self) -> bool:
+        """Whether this run trains failed trainings again."""
+        return self.directory.retried != self.found.retried
 
 
 @dataclass
@@ -240,6 +261,7 @@ class _Session:
         began: When, on the monotonic clock.
         finished: Whether the budget of the sweep is spent.
         replays: The results of the self-check; `None` before there was one.
+        retry_failed: Whether to train failed trainings again.
         stop: Whether the user has asked to stop.
     """
 
@@ -249,6 +271,7 @@ class _Session:
     began: float = field(default_factory=time.monotonic)
     finished: bool = False
     replays: Replays | None = None
+    retry_failed: bool = False
     stop: StopOnSignal = field(default_factory=StopOnSignal)
 
     @property
@@ -299,7 +322,16 @@ class _Session:
             columns = ["sweep", "trial", "replicate", "outcome", "stuck", "eval_loss"]
             rows = Ledger(directory.place).trainings(columns=columns)
             check_rows(directory, study, rows)
+            if self.retry_failed:
+                directory, rows = self._retrying(directory, rows)
             yield _OpenSweep(found, directory, workload, study, writer, rows)
+
+    def _retrying(self, directory: SweepDirectory, rows: pa.Table) -> tuple[SweepDirectory, pa.Table]:
+        """The sweep with its failed trainings to be trained again, and the rows of the others."""
+        failed = rows.filter(IS_FAILED)
+        self.console.print(f"{failed.num_rows:,} failed trainings to train again", markup=False)
+        names = zip(failed["trial"].to_pylist(), failed["replicate"].to_pylist(), strict=True)
+        return directory.retrying(names), rows.filter(~IS_FAILED)
 
     def _writer(self, open_writer: Callable[[], LedgerWriter]) -> LedgerWriter:
         """Opens the ledger, as soon as another process that holds it lets go of it or is seen to be dead."""
