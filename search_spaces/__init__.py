@@ -3,7 +3,7 @@
 if __name__ != "attnsweep.search_spaces":
     raise ImportError("search_spaces: this package is attnsweep.search_spaces; import its names from attnsweep")
 
-from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Zip
 from attnsweep.search_spaces.pruners import (
     HyperbandPruner,
     MedianPruner,
@@ -31,4 +31,5 @@ __all__ = [
     "SuccessiveHalvingPruner",
     "Sweep",
     "ThresholdPruner",
+    "Zip",
 ]

@@ -91,8 +91,8 @@ def trial_seed(sweep: Sweep, trial: int) -> int:
 
 
 def distributions(sweep: Sweep) -> dict[str, BaseDistribution]:
-    """The distributions of the unconditional parameters, which are drawn together."""
-    return {name: dimension.distribution() for name, dimension in sweep.varied().items()}
+    """The distributions of what is drawn without looking at another parameter, by its name in the space."""
+    return {name: dimension.distribution() for name, dimension in sweep.drawn().items()}
 
 
 def suggest(sweep: Sweep, trial: Trial) -> dict[str, Scalar]:
@@ -110,7 +110,7 @@ def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
         sweep: The sweep.
         drawn: The values drawn for the trial, complete: `undrawn` would be empty.
     """
-    values = sweep.fixed() | {name: drawn[name] for name in sweep.varied()}
+    values = sweep.fixed() | sweep.unzipped({name: drawn[name] for name in sweep.drawn()})
     for name, condition in sweep.conditional().items():
         branch = _branch(condition, values[condition.on])
         if isinstance(branch, Varied):
@@ -127,8 +127,8 @@ def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
         sweep: The sweep.
         drawn: The values drawn for the trial so far.
     """
-    missing = {name: dimension for name, dimension in sweep.varied().items() if name not in drawn}
-    known = sweep.fixed() | dict(drawn)
+    missing = {name: dimension for name, dimension in sweep.drawn().items() if name not in drawn}
+    known = sweep.fixed() | sweep.unzipped(drawn)
     for name, condition in sweep.conditional().items():
         if name not in drawn and condition.on in known:
             branch = _branch(condition, known[condition.on])

@@ -27,7 +27,7 @@ def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
             parameter that is missing or conditional; for a grid that cannot be laid out.
     """
     declared = parameters.declared()
-    for name, dimension in sweep.space.items():
+    for name, dimension in sweep.parameters().items():
         if name not in declared:
             raise unknown_parameter(name, _shown(dimension), parameters, parameters_of_others(sweep.workload))
         for value in _extremes(dimension):
@@ -70,10 +70,10 @@ def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
 
 def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
     """Checks that some combination of values can be trained. Trials whose combination cannot are refused one by one."""
-    axes = {name: _extremes(dimension) for name, dimension in sweep.varied().items()}
+    axes = {name: _extremes(dimension) for name, dimension in sweep.drawn().items()}
     refusal: SpecError | None = None
     for point in itertools.islice(itertools.product(*axes.values()), _MOST_COMBINATIONS):
-        values = sweep.fixed() | dict(zip(axes, point, strict=True))
+        values = sweep.fixed() | sweep.unzipped(dict(zip(axes, point, strict=True)))
         for name, condition in sweep.conditional().items():
             branch = condition.then if values[condition.on] in condition.among else condition.otherwise
             if branch is not None:
@@ -89,7 +89,7 @@ def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> N
 
 
 def _check_condition(name: str, condition: Conditional, sweep: Sweep, declared: Mapping[str, Parameter]) -> None:
-    if condition.on not in sweep.space or condition.on in sweep.conditional():
+    if condition.on not in sweep.parameters() or condition.on in sweep.conditional():
         raise SpecError(
             f"{name}.on",
             given=condition.on,
@@ -108,7 +108,7 @@ def _check_grid(sweep: Sweep) -> None:
             expected="none under sampler=grid",
             fix="use sampler=random or tpe, or one sweep per branch",
         )
-    for name, dimension in sweep.varied().items():
+    for name, dimension in sweep.drawn().items():
         if isinstance(dimension, Float | Int) and dimension.points is None:
             raise SpecError(
                 f"{name}.points",
@@ -116,12 +116,12 @@ def _check_grid(sweep: Sweep) -> None:
                 expected="the number of values on the axis, for sampler=grid",
                 fix=f"write {type(dimension).__name__}(low={dimension.low:g}, high={dimension.high:g}, points=8)",
             )
-    for name, dimension in sweep.varied().items():
+    for name, dimension in sweep.drawn().items():
         if isinstance(dimension, Float) and dimension.log and not math.isfinite(dimension.high / dimension.low):
             ends = f"{dimension.low:g} to {dimension.high:g}"
             raise SpecError(name, given=ends, expected="ends whose ratio a float can hold", fix="make it narrower")
     # Counted by `points`, although points of an Int may coincide: the axes may be too long to build.
-    asked = math.prod(_n_points(dimension) for dimension in sweep.varied().values())
+    asked = math.prod(_n_points(dimension) for dimension in sweep.drawn().values())
     if asked > _MOST_POINTS:
         raise SpecError(
             "space",

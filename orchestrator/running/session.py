@@ -119,7 +119,7 @@ def run_sweep(
         choice = ahead.choice.result()
         if choice.notice is not None:
             console.print(choice.notice, soft_wrap=True, markup=False, highlight=False)
-        defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
+        defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.parameters()}
         environment, files = Environment.current(workload, choice.engine), sha256_of_files(pinned(workload, spec))
         directory = SweepDirectory.create(
             where, spec, defaults, environment, code, files, annotation, base, engine_reason=choice.reason

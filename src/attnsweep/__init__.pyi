@@ -18,6 +18,7 @@ from .search_spaces.dimensions import Categorical as Categorical
 from .search_spaces.dimensions import Conditional as Conditional
 from .search_spaces.dimensions import Float as Float
 from .search_spaces.dimensions import Int as Int
+from .search_spaces.dimensions import Zip as Zip
 from .search_spaces.pruners import HyperbandPruner as HyperbandPruner
 from .search_spaces.pruners import MedianPruner as MedianPruner
 from .search_spaces.pruners import PatientPruner as PatientPruner
