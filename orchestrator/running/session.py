@@ -1,9 +1,10 @@
 """One run of a sweep from start to summary: a new sweep, or one that is resumed."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from attnsweep.orchestrator.running.entry import (
     check_retry,
     check_rows,
     check_same,
+    check_same_start,
     going_on,
     pinned,
     resolved,
@@ -35,6 +37,7 @@ from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.signals import StopOnSignal
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.summary import Summary, how_to_continue, summarize
+from attnsweep.orchestrator.running.warm_start import warm_start
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
@@ -77,6 +80,7 @@ def run_sweep(
     console: Console | None = None,
     code: UserCode | None = None,
     annotation: Annotation = _NOTHING_TO_REMEMBER,
+    warm_starts: Sequence[PlaceName] = (),
 ) -> Summary:
     """Runs a new sweep in a new directory.
 
@@ -88,6 +92,7 @@ def run_sweep(
         console: Where progress is shown; default stderr, or the output of a notebook's cell.
         code: The user's code in place of the file that the spec names.
         annotation: A note and tags, to be stored with it.
+        warm_starts: Finished sweeps whose trials the sampler is told before its first draw.
 
     Returns:
         How the sweep ended; `finished` is false where a signal ended it early.
@@ -104,6 +109,7 @@ def run_sweep(
     parameters = workload.parameters
     SweepDirectory.check_new(where)
     spec, base = resolved(spec, workload)
+    told = warm_start(spec, parameters, warm_starts, partial(console.print, markup=False, soft_wrap=True))
     sample = Sample.of(spec, workload)
     check_charges(sample)
     check_starts(sample)
@@ -122,7 +128,16 @@ def run_sweep(
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.parameters()}
         environment, files = Environment.current(workload, choice.engine), sha256_of_files(pinned(workload, spec))
         directory = SweepDirectory.create(
-            where, spec, defaults, environment, code, files, annotation, base, engine_reason=choice.reason
+            where,
+            spec,
+            defaults,
+            environment,
+            code,
+            files,
+            annotation,
+            base,
+            engine_reason=choice.reason,
+            warm_start=told,
         )
         take_promise(directory)
         return session.run(directory, workload, start_pool, going_on(workload, environment))
@@ -135,6 +150,7 @@ def run_or_resume(
     console: Console,
     code: UserCode | None = None,
     annotation: Annotation = _NOTHING_TO_REMEMBER,
+    warm_starts: Sequence[PlaceName] = (),
 ) -> Summary:
     """Runs a sweep, or continues it where its directory holds it already: what a scheduler repeats until it succeeds.
 
@@ -142,19 +158,20 @@ def run_or_resume(
     killed on another machine may hold the sweep for some minutes, which are waited for.
 
     Args:
-        spec, where, resources, console, code, annotation: As `run_sweep` takes them.
+        spec, where, resources, console, code, annotation, warm_starts: As `run_sweep` takes them.
 
     Raises:
         UserError: As `run_sweep` and `resume_sweep` do; also if the directory holds a sweep of another spec.
         PoolError, SweepError: As they do.
     """
     if not SweepDirectory.is_there(where):
-        return run_sweep(spec, where, resources, console, code, annotation)
+        return run_sweep(spec, where, resources, console, code, annotation, warm_starts)
     found = SweepDirectory.open(where)
     workload = load_workload(spec.workload, code)
     offer_bases(found)
     (spec, _), code = resolved(spec, workload, found.bases), user_code_of(workload)
     check_same(spec, code, found)
+    check_same_start(found, warm_starts)
     if code is not None:
         # The user has given these very files again.
         trust(code.sha256, console.print)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from itertools import accumulate, chain
 from types import MappingProxyType
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, SkipValidation, field_serializer, model_validator
 
@@ -16,6 +16,7 @@ from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, n
 from attnsweep.orchestrator.storage.provenance import current_provenance, new_identity
 from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile, reason_of
 from attnsweep.orchestrator.storage.sources import Source, refuse_cut_short
+from attnsweep.orchestrator.storage.warm_start import WARM_START, WarmStart
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep, sha256_of
 from attnsweep.workloads.base_names import NAME, NamedBase
@@ -56,6 +57,8 @@ class SweepRecord(Record):
         note, tags: What the user wants to remember of it; no result depends on them.
         bases: The trained weights that the sweep starts from and has stored: by their name, what the user gave.
         keep_weights: The trials whose final weights are kept at its end.
+        warm_start: The sha256 of what its sampler was told before its first draw, in `warm_start.json`; empty if it was
+            told nothing.
         sources: The sweeps that it was merged from; none for a sweep that was run.
     """
 
@@ -76,6 +79,7 @@ class SweepRecord(Record):
     tags: Mapping[str, str] = Field(default={}, exclude_if=lambda tags: not tags)
     bases: Mapping[BaseName, str] = Field(default={}, exclude_if=lambda bases: not bases)
     keep_weights: tuple[TrialNumber, ...] = Field(default=(), exclude_if=lambda trials: not trials)
+    warm_start: Sha256 | Literal[""] = Field(default="", exclude_if=lambda sha256: not sha256)
     sources: tuple[Source, ...] = Field(default=(), exclude_if=lambda sources: not sources)
 
     @model_validator(mode="wrap")
@@ -163,6 +167,7 @@ class SweepDirectory(SweepRecord):
         base: NamedBase | None = None,
         sources: tuple[Source, ...] = (),
         engine_reason: str = "",
+        warm_start: WarmStart | None = None,
     ) -> "SweepDirectory":
         """Creates the directory and writes its record.
 
@@ -177,6 +182,7 @@ class SweepDirectory(SweepRecord):
             base: The weights that it starts from, which are stored in it.
             sources: The sweeps that it is merged from.
             engine_reason: Why the environment has its engine.
+            warm_start: What its sampler is told before its first draw, which is stored in it.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written. Of several processes at once
@@ -202,6 +208,7 @@ class SweepDirectory(SweepRecord):
             tags=annotation.tags,
             bases=bases,
             keep_weights=annotation.keep_weights,
+            warm_start=warm_start.sha256 if warm_start else "",
             sources=sources,
         )
         _check_readable(directory)
@@ -213,6 +220,8 @@ class SweepDirectory(SweepRecord):
                     place.put_text(code_file(stored[name]), text)
             if base is not None:
                 place.put_text(base_file(base.name), base.text)
+            if warm_start is not None:
+                WARM_START.write(place, warm_start)
             place.put_new_text(SWEEP_FILE, directory.text())
         except FileExistsError as error:
             raise _taken(place) from error
