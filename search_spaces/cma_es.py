@@ -57,7 +57,7 @@ def warm_cma_es(seed: int, space: Mapping[str, BaseDistribution], earlier: Seque
         space: The unconditional parameters, of which it draws the numbers.
         earlier: Trials of earlier sweeps.
     """
-    numbers = {
+    numbers: dict[str, BaseDistribution] = {
         name: each
         for name, each in space.items()
         if isinstance(each, FloatDistribution | IntDistribution) and not each.single()

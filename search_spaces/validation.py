@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied, Zip
 from attnsweep.search_spaces.grid import grid_size
 from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.replication import Sequential
@@ -192,6 +192,8 @@ def _extremes(dimension: Dimension) -> list[Scalar]:
             return [low, high]
         case Conditional(then=then, otherwise=otherwise):
             return _extremes(then) + ([] if otherwise is None else _extremes(otherwise))
+        case Zip(rows=rows):
+            return [value for row in rows for value in row]
     return [dimension]
 
 

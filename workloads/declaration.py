@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import sys
 import typing
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ class Parameter:
         retired: What to write in its place, for a parameter that only sweeps of earlier versions have. In new sweeps
             its value is `None`, and the identity is that of a training with the old default.
         doc: One line for the user, with the unit.
+        form: A regular expression that a `str` matches, and what it says in words; `None` for any text.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Parameter:
     since: str | None
     retired: str | None
     doc: str
+    form: tuple[str, str] | None = None
 
     def expected(self) -> str:
         """What is accepted, in words."""
@@ -58,6 +61,8 @@ class Parameter:
             words = "one of " + ", ".join(self.choices)
         elif self.kind is bool:
             words = "true or false"
+        elif self.form is not None:
+            words = self.form[1]
         else:
             noun = {float: "a finite number", int: "a whole number", str: "a name"}[self.kind]
             high = _LARGEST if self.high is None and self.kind is int else self.high
@@ -88,6 +93,8 @@ class Parameter:
     def _inside(self, value: object) -> bool:
         if self.choices is not None:
             return value in self.choices
+        if self.form is not None:
+            return re.fullmatch(self.form[0], str(value)) is not None
         if not isinstance(value, int | float) or isinstance(value, bool):
             return True
         return (
@@ -106,11 +113,12 @@ def parameter(
     high: float | None = None,
     above: float | None = None,
     choices: tuple[str, ...] | None = None,
+    form: tuple[str, str] | None = None,
     static: bool = False,
     since: str | None = None,
 ) -> Any:
     """Declares a field of a `TrainingParameters` class. See `Parameter` for the arguments."""
-    bounds = {"low": low, "high": high, "above": above, "choices": choices}
+    bounds = {"low": low, "high": high, "above": above, "choices": choices, "form": form}
     declared = {**bounds, "default": default, "static": static, "since": since, "retired": None, "doc": doc}
     return dataclasses.field(default=default, metadata={"parameter": declared})
 

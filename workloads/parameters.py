@@ -18,6 +18,7 @@ from attnsweep.workloads.declaration import Value as Value
 from attnsweep.workloads.declaration import parameter as parameter
 from attnsweep.workloads.declaration import retired_parameter
 from attnsweep.workloads.errors import SpecError, UserError, did_you_mean, in_words
+from attnsweep.workloads.stop_condition import FORM, WORDS
 from attnsweep.workloads.update_rules import Hyperparameters
 
 CERTIFIED_SHARE = 0.05
@@ -60,6 +61,13 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
 
     stop_when_solved: bool = parameter(
         True, "end a training at the first probe that finds it solved, instead of at n_steps", static=True
+    )
+    stop_when: str | None = parameter(
+        None,
+        'end a training at the first probe where a metric passes a bound, such as "eval_loss <= 0.01"; null = none',
+        form=(FORM, WORDS),
+        static=True,
+        since="0.2",
     )
 
     record_charges: bool = parameter(

@@ -32,6 +32,7 @@ from attnsweep.orchestrator.running.preflight.engine_choice import Ahead, Engine
 from attnsweep.orchestrator.running.preflight.few_steps import few_steps_warning
 from attnsweep.orchestrator.running.preflight.sample import Sample
 from attnsweep.orchestrator.running.preflight.starts import check_starts
+from attnsweep.orchestrator.running.preflight.stop_metrics import check_stop_metrics
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.signals import StopOnSignal
@@ -112,6 +113,7 @@ def run_sweep(
     told = warm_start(spec, parameters, warm_starts, partial(console.print, markup=False, soft_wrap=True))
     sample = Sample.of(spec, workload)
     check_charges(sample)
+    check_stop_metrics(sample)
     check_starts(sample)
     warning = few_steps_warning(sample)
     processes.start_ahead()

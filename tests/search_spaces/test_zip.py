@@ -7,6 +7,7 @@ import optuna
 import pytest
 
 from attnsweep import Categorical, Conditional, Float, Sweep, Zip
+from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.random_draws import RandomDraws
 from attnsweep.search_spaces.suggestion import make_sampler, suggest, values_of
 from attnsweep.search_spaces.sweep import Sampler
@@ -17,10 +18,15 @@ from attnsweep.workloads.registry import load_workload
 
 
 def test_zipped_parameters_vary_together_and_keep_their_types() -> None:
-    space = {"learning_rate": Float(1e-3, 1e-1, log=True), "d_model, n_heads": Zip(((16, None), (32, 0.1), (8, "x")))}
+    space: dict[str, Dimension] = {
+        "learning_rate": Float(1e-3, 1e-1, log=True),
+        "d_model, n_heads": Zip(((16, None), (32, 0.1), (8, "x"))),
+    }
     rows = {(16, None), (32, 0.1), (8, "x")}
     for sampler in get_args(Sampler):
-        points = {"learning_rate": Float(1e-3, 1e-1, log=True, points=2)} if sampler == "grid" else {}
+        points: dict[str, Dimension] = (
+            {"learning_rate": Float(1e-3, 1e-1, log=True, points=2)} if sampler == "grid" else {}
+        )
         sweep = Sweep(name="s", workload="w", space=space | points, sampler=sampler, trials=6)
         study = optuna.create_study()
         drawn = []
@@ -41,7 +47,7 @@ def test_zipped_parameters_vary_together_and_keep_their_types() -> None:
 
 def test_a_parameter_may_depend_on_a_zipped_one() -> None:
     conditional = Conditional(on="n_heads", among=(2,), then=Categorical(("a", "b")), otherwise="c")
-    space = {"d_model, n_heads": Zip(((16, 2), (32, 4))), "kind": conditional}
+    space: dict[str, Dimension] = {"d_model, n_heads": Zip(((16, 2), (32, 4))), "kind": conditional}
     sweep = Sweep(name="s", workload="w", space=space, sampler="random", trials=8)
     draws = RandomDraws(sweep)
     found = {tuple(values_of(sweep, draws.draw(trial)[0]).items()) for trial in range(40)}

@@ -54,7 +54,7 @@ def spec(tmp_path: Path, bad: Path) -> Sweep:
 
 
 def n_failed(path: Path) -> int:
-    return Ledger(path).trainings(filter=pc.field("outcome") == "failed").num_rows
+    return len(Ledger(path).trainings(columns=["trial"], filter=pc.field("outcome") == "failed"))
 
 
 @pytest.mark.slow
