@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied, Zip
 from attnsweep.search_spaces.grid import grid_size
@@ -12,15 +13,22 @@ from attnsweep.search_spaces.sweep import LossQuantile, Rate, Sweep
 from attnsweep.workloads.errors import SpecError, did_you_mean
 from attnsweep.workloads.parameters import Parameter, TrainingParameters, unknown_parameter
 from attnsweep.workloads.registry import parameters_of_others
-from attnsweep.workloads.vocabulary import JUDGED_OUTCOMES, STUCK
+from attnsweep.workloads.vocabulary import STUCK, Outcome, with_own
 
 _MOST_COMBINATIONS = 4096
 _MOST_POINTS = 100_000
 """The most points of a grid: Optuna builds the whole grid again for each trial."""
 
 
-def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
+def check_sweep(
+    sweep: Sweep, parameters: type[TrainingParameters], own_outcomes: Mapping[str, Outcome] = MappingProxyType({})
+) -> None:
     """Checks each dimension of a sweep against the workload's declaration, and the grid against its budget.
+
+    Args:
+        sweep: The sweep.
+        parameters: Those of its workload.
+        own_outcomes: The outcomes that its workload declares beside the shipped ones.
 
     Raises:
         SpecError: For the first parameter that is unknown, of a wrong type or out of range; for a conditional on a
@@ -39,7 +47,7 @@ def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
         _check_condition(name, condition, sweep, declared)
     _check_combinations(sweep, parameters)
     if isinstance(sweep.objective, Rate):
-        check_outcome("objective.outcome", sweep.objective.outcome)
+        check_outcome("objective.outcome", sweep.objective.outcome, own_outcomes)
     if sweep.sampler == "grid":
         _check_grid(sweep)
     if sweep.sampler == "boundary":
@@ -49,13 +57,18 @@ def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
         _check_pruned(sweep)
 
 
-def check_outcome(subject: str, outcome: str) -> None:
+def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome]) -> None:
     """Checks that a rate can be one of this outcome.
 
+    Args:
+        subject: What names it.
+        outcome: Its label.
+        own: The outcomes that the workload declares beside the shipped ones.
+
     Raises:
-        SpecError: If no workload gives it.
+        SpecError: If the workload never gives it.
     """
-    known = (*JUDGED_OUTCOMES, STUCK)
+    known = (*(name for name, each in with_own(own).items() if each.is_judged), STUCK)
     if outcome not in known:
         fix = did_you_mean(outcome, known, otherwise="choose one of these")
         raise SpecError(subject, given=outcome, expected=f"one of {', '.join(known)}", fix=fix)

@@ -2,9 +2,9 @@
 
 import dataclasses
 import math
-import re
 import sys
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -38,7 +38,7 @@ class Parameter:
         retired: What to write in its place, for a parameter that only sweeps of earlier versions have. In new sweeps
             its value is `None`, and the identity is that of a training with the old default.
         doc: One line for the user, with the unit.
-        form: A regular expression that a `str` matches, and what it says in words; `None` for any text.
+        check: Raises a `SpecError` for a `str` that is no value; `None` accepts any.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Parameter:
     since: str | None
     retired: str | None
     doc: str
-    form: tuple[str, str] | None = None
+    check: Callable[[str], object] | None = None
 
     def expected(self) -> str:
         """What is accepted, in words."""
@@ -61,8 +61,6 @@ class Parameter:
             words = "one of " + ", ".join(self.choices)
         elif self.kind is bool:
             words = "true or false"
-        elif self.form is not None:
-            words = self.form[1]
         else:
             noun = {float: "a finite number", int: "a whole number", str: "a name"}[self.kind]
             high = _LARGEST if self.high is None and self.kind is int else self.high
@@ -88,13 +86,16 @@ class Parameter:
         if type(number) is not self.kind or not self._inside(number):
             fix = did_you_mean(value, self.choices or (), otherwise=f"it is: {self.doc}")
             raise SpecError(self.name, given=value, expected=self.expected(), fix=fix)
+        if self.check is not None:
+            try:
+                self.check(str(number))
+            except SpecError as error:
+                raise SpecError(self.name, given=value, expected=error.expected, fix=error.fix) from None
         return typing.cast(Value, number)
 
     def _inside(self, value: object) -> bool:
         if self.choices is not None:
             return value in self.choices
-        if self.form is not None:
-            return re.fullmatch(self.form[0], str(value)) is not None
         if not isinstance(value, int | float) or isinstance(value, bool):
             return True
         return (
@@ -113,12 +114,12 @@ def parameter(
     high: float | None = None,
     above: float | None = None,
     choices: tuple[str, ...] | None = None,
-    form: tuple[str, str] | None = None,
+    check: Callable[[str], object] | None = None,
     static: bool = False,
     since: str | None = None,
 ) -> Any:
     """Declares a field of a `TrainingParameters` class. See `Parameter` for the arguments."""
-    bounds = {"low": low, "high": high, "above": above, "choices": choices, "form": form}
+    bounds = {"low": low, "high": high, "above": above, "choices": choices, "check": check}
     declared = {**bounds, "default": default, "static": static, "since": since, "retired": None, "doc": doc}
     return dataclasses.field(default=default, metadata={"parameter": declared})
 

@@ -18,11 +18,17 @@ from attnsweep.workloads.declaration import Value as Value
 from attnsweep.workloads.declaration import parameter as parameter
 from attnsweep.workloads.declaration import retired_parameter
 from attnsweep.workloads.errors import SpecError, UserError, did_you_mean, in_words
-from attnsweep.workloads.stop_condition import FORM, WORDS
 from attnsweep.workloads.update_rules import Hyperparameters
 
 CERTIFIED_SHARE = 0.05
 """Share of the stuck trainings whose label is tested, unless the sweep says otherwise."""
+
+
+def _check_condition(text: str) -> None:
+    # Imports NumPy.
+    from attnsweep.workloads.conditions import terms_of
+
+    terms_of(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +70,8 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
     )
     stop_when: str | None = parameter(
         None,
-        'end a training at the first probe where a metric passes a bound, such as "eval_loss <= 0.01"; null = none',
-        form=(FORM, WORDS),
+        'end a training at the first probe where metrics meet a condition, such as "eval_loss <= 0.01"; null = none',
+        check=_check_condition,
         static=True,
         since="0.2",
     )

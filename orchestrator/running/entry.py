@@ -46,7 +46,7 @@ def going_on(
 
     def enter(found: SweepDirectory) -> SweepDirectory:
         entered = found.entering(environment).extended(more)
-        check_sweep(entered.spec, workload.parameters)
+        check_sweep(entered.spec, workload.parameters, workload.outcomes)
         if not accept_drift:
             _check_drift(found, environment)
         return entered
@@ -101,7 +101,7 @@ def resolved(
     if base is not None:
         spec = spec.fix({workload.parameters.base_field: base.name})
     spec = spec.fix(pinned(workload, spec))
-    check_sweep(spec, workload.parameters)
+    check_sweep(spec, workload.parameters, workload.outcomes)
     refuse_credentials(spec)
     check_storage(spec)
     code = user_code_of(workload)

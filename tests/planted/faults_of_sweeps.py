@@ -168,8 +168,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a resumed study draws what the first trial drew",
         "orchestrator/running/study.py",
-        "        return make_sampler(self._spec, trial)",
-        "        return make_sampler(self._spec, 0)",
+        "        return make_sampler(self._spec, trial, self._told_before)",
+        "        return make_sampler(self._spec, 0, self._told_before)",
         (f"{_RUNNING}/test_study.py",),
     ),
     Fault(

@@ -26,6 +26,7 @@ from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.registry import load_workload
+from attnsweep.workloads.vocabulary import Outcome
 
 scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 names = st.text("abcdefghij_", min_size=1, max_size=8)
@@ -206,6 +207,13 @@ def test_a_space_that_does_not_fit_its_workload_is_refused(changes: dict[str, An
     with pytest.raises(SpecError) as raised:
         check_sweep(_sweep(**changes), load_workload("category_pairs").parameters)
     assert str(raised.value).startswith(message)
+
+
+def test_a_rate_may_be_one_of_an_outcome_that_the_workload_declares() -> None:
+    parameters, sweep = load_workload("category_pairs").parameters, _sweep(objective=Rate("memorized"))
+    check_sweep(sweep, parameters, {"memorized": Outcome("knows its sample only")})
+    with pytest.raises(SpecError, match=r"objective\.outcome: got 'memorized', expected one of solved, .*, stuck"):
+        check_sweep(sweep, parameters)
 
 
 def test_the_certified_share_is_of_the_sweep_and_changes_no_earlier_spec() -> None:

@@ -11,6 +11,7 @@ from typing import Generic, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from attnsweep.workloads.conditions import holds
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
 from attnsweep.workloads.engine.compiling.gradient import GradientGraph
 from attnsweep.workloads.engine.compiling.step_graph import StepGraph, step_graph
@@ -30,8 +31,6 @@ from attnsweep.workloads.engine.precision import is_rounded
 from attnsweep.workloads.engine.probing import Probing
 from attnsweep.workloads.engine.record import Record
 from attnsweep.workloads.engine.result import PackResult
-from attnsweep.workloads.errors import SpecError, did_you_mean
-from attnsweep.workloads.stop_condition import StopCondition
 
 _PROBES_AHEAD = 2
 """How many probes a lane may run ahead of the slowest one. For 50 steps of L-BFGS 64 lanes need 121 evaluations if they
@@ -41,8 +40,8 @@ wait at every probe, 82 with one ahead, 73 with two, the slowest alone 62. A sol
 class Pack(Generic[P]):
     """Runs trainings with equal static parameters together, each as if it were alone.
 
-    A training ends at its last step, at the first probe that finds it solved (`stop_when_solved`) or a metric past its
-    bound (`stop_when`), where its loss turns non-finite, at the first probe with a negative loss if that is impossible
+    A training ends at its last step, at the first probe that finds it solved (`stop_when_solved`) or where a condition
+    holds (`stop_when`), where its loss turns non-finite, at the first probe with a negative loss if that is impossible
     (`loss_may_be_negative`), or where its optimizer's own tolerances end it. An ended lane is measured at the next
     probe and then leaves the batch, so it costs nothing more.
 
@@ -275,7 +274,7 @@ class Pack(Generic[P]):
         position = self._store.position
         is_over = self._next_probe == len(self._probe_steps) - 1
         is_running = self._store.optimizer.is_running.cpu().numpy()[: position.size]
-        ended = ~is_running | (is_over or self._is_solved() | self._has_passed())
+        ended = ~is_running | (is_over or self._is_solved() | self._meets_condition())
         self._drop(ended | self._record.is_pruned(position, self._probe_steps[self._next_probe]))
 
     def _is_solved(self) -> NDArray[np.bool_]:
@@ -286,20 +285,13 @@ class Pack(Generic[P]):
         verdicts = judged(self._workload, self._shared, self._record.evidence(position, seen))
         return np.asarray(verdicts.outcome[:, -1] == "solved")
 
-    def _has_passed(self) -> NDArray[np.bool_]:
-        """Whether the metric of `stop_when` passes its bound at the probe just recorded."""
+    def _meets_condition(self) -> NDArray[np.bool_]:
+        """Whether `stop_when` holds at the probe just recorded."""
         position, stop_when = self._store.position, self._shared.stop_when
         if stop_when is None:
             return np.zeros(position.size, dtype=np.bool_)
-        condition = StopCondition.parse(stop_when)
-        metrics = self._record.evidence(position, np.array([self._next_probe])).metrics
-        if condition.metric not in metrics:
-            expected = f"a metric of {self._workload.name}: {', '.join(sorted(metrics))}"
-            fix = did_you_mean(
-                condition.metric, metrics, otherwise="choose one of these, or measure it in the workload"
-            )
-            raise SpecError("stop_when", given=stop_when, expected=expected, fix=fix)
-        return np.asarray(condition.holds(metrics[condition.metric][:, 0]))
+        evidence = self._record.evidence(position, np.array([self._next_probe]))
+        return holds(stop_when, evidence.metrics, "stop_when")[:, 0]
 
     def _drop(self, is_ended: NDArray[np.bool_]) -> None:
         self._keep(self._store.position[~is_ended])

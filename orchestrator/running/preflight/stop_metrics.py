@@ -1,4 +1,4 @@
-"""Whether the metrics exist at whose bounds the trainings of a sweep are to end."""
+"""Whether the metrics exist by which the trainings of a sweep are to end."""
 
 from attnsweep.orchestrator.running.preflight.sample import Sample
 from attnsweep.workloads.engine.pack import Pack
