@@ -1,4 +1,6 @@
-"""Answers from a sweep's ledger: rates with intervals, models, curves, comparisons, figures. Start with `open_sweep`.
+"""Answers from a sweep's ledger: rates with intervals, models, curves, comparisons, figures.
+
+They begin with `attnsweep.open_sweep`.
 
 The package is fast to import: modules that compute are imported when they are called.
 
@@ -14,21 +16,6 @@ if TYPE_CHECKING:
     from attnsweep.orchestrator.analysis.comparison.comparison import SweepComparison
     from attnsweep.orchestrator.analysis.opened_sweep import SweepData
     from attnsweep.orchestrator.storage.place_names import PlaceName
-
-
-def open_sweep(directory: "PlaceName | str", *more: "PlaceName | str") -> "SweepData":
-    """Opens a sweep for analysis, or several of one workload as one; a sweep may still be running.
-
-    Args:
-        directory: A sweep directory, or `s3://BUCKET/PREFIX`.
-        more: Further sweeps, whose trials are numbered from 1,000,000, 2,000,000, ...
-
-    Raises:
-        UserError: For a directory without a sweep, the same sweep twice, or sweeps of different workloads.
-    """
-    from attnsweep.orchestrator.analysis.opened_sweep import SweepData
-
-    return SweepData.open(directory, *more)
 
 
 def compare(
@@ -56,5 +43,5 @@ def compare(
     from attnsweep.orchestrator.analysis.comparison.pairing import compare_sweeps
     from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 
-    first, second = (each if isinstance(each, SweepData) else open_sweep(each) for each in (a, b))
+    first, second = (each if isinstance(each, SweepData) else SweepData.open(each) for each in (a, b))
     return compare_sweeps(first, second, by=by, outcome=outcome, detail=detail)
