@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attnsweep.orchestrator.analysis.results import SweepResults
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import TrialContent
+from attnsweep.orchestrator.tracking.run_store import Runs, outgrown
 from attnsweep.orchestrator.tracking.store import experiment, open_client
 from attnsweep.orchestrator.tracking.view import links, view_of_trials
 
@@ -26,7 +27,7 @@ N_PROJECTED = "attnsweep.n_trainings"
 _N_REPORTED = "attnsweep.n_trainings_in_report"
 
 
-class SweepRuns:
+class SweepRuns(Runs):
     """The parent run of a sweep and its children.
 
     Children are inserted into a database, many in one transaction. A server gets a child in three calls: created
@@ -82,8 +83,7 @@ class SweepRuns:
         A run is unfinished too if replicates were added to its trial since.
         """
         finished, unfinished = set(), {}
-        # Where a rule decides about replicates, a complete trial stays as it is.
-        n_before = {float(n) for n in self._directory.stages[:-1]}
+        n_before = outgrown(self._directory)
         for run in self._search("trial"):
             trial = trial_of(run)
             if run.info.status == "FINISHED" and run.data.metrics.get("n_trainings") not in n_before:

@@ -365,9 +365,9 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "two processes that log the same trials to one MLflow store",
-        "orchestrator/tracking/follow.py",
-        'f".mlflow-{store}.lock"',
-        'f".mlflow-{store}-{id(self)}.lock"',
+        "orchestrator/tracking/mlflow_store.py",
+        "str(database_of(self.uri) or self.uri)",
+        'f"{self.uri} {id(self)}"',
         (f"{_PROJECTION}::test_a_sweep_that_another_process_runs_is_followed_until_it_ends",),
     ),
     Fault(
