@@ -119,7 +119,8 @@ def _sync_with(directory: str, store: "RunStore", *, follow: bool) -> None:
     from attnsweep.orchestrator.tracking.follow import sync_with
 
     store.check()
-    done = sync_with(SweepDirectory.open(directory), store, logging_progress(console(stderr=True)), follow=follow)
+    progress = logging_progress(console(stderr=True), store.label)
+    done = sync_with(SweepDirectory.open(directory), store, progress, follow=follow)
     say(f"{done.n_logged} trials logged, {done.n_present} already there")
 
 

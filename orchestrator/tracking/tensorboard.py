@@ -68,12 +68,12 @@ class TensorBoardRuns(Runs):
 
     def logged(self) -> tuple[set[int], dict[int, str]]:
         """The files of unfinished runs are named by their paths."""
-        finished, unfinished = set(), {}
+        n_before, finished, unfinished = outgrown(self._directory), set(), {}
         for path in self.folder.glob("#*/*"):
             trial, events = re.match(r"#(\d+)( |$)", path.parent.name), _NAME.fullmatch(path.name)
             if trial is None or events is None:
                 continue
-            if int(events[1]) in outgrown(self._directory):
+            if int(events[1]) in n_before:
                 unfinished[int(trial[1])] = str(path)
             else:
                 finished.add(int(trial[1]))
@@ -96,7 +96,7 @@ def _events(content: TrialContent) -> bytes:
     """The file of a run: its parameters for the page HParams, its curves by step, and its aggregates."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.plugins.hparams import api
+    from tensorboard.plugins.hparams.summary_v2 import hparams_pb
     from tensorboard.summary.writer.record_writer import RecordWriter
 
     file = io.BytesIO()
@@ -107,7 +107,7 @@ def _events(content: TrialContent) -> bytes:
 
     parameters = {name: _as_hparam(value) for name, value in content.parameters.items()}
     write(file_version="brain.Event:2")
-    write(summary=api.hparams_pb(parameters, trial_id=content.name, start_time_secs=content.started / 1000))
+    write(summary=hparams_pb(parameters, trial_id=content.name, start_time_secs=content.started / 1000))
     points = [(name, 0, value) for name, value in content.values.metrics.items()]
     points += [(name, step, value) for name, curve in content.curves.items() for step, value in curve]
     for name, step, value in points:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from attnsweep.orchestrator.importing import import_extra
+from attnsweep.orchestrator.storage.output_file import make_folder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.content import TrialContent
 from attnsweep.orchestrator.tracking.run_store import Runs, lock_of, outgrown
@@ -25,6 +26,8 @@ from attnsweep.orchestrator.tracking.store import in_one_line
 from attnsweep.workloads.errors import UserError
 
 _MARK = "attnsweep-finished"
+_AT_ONCE = 16
+"""Runs that are logged by one process of W&B's client, which takes half a second to start and end."""
 _MOST_CHARACTERS = 128
 """Of the name of a project, a group or a run."""
 
@@ -52,6 +55,8 @@ class WandbStore:
 
     def check(self) -> None:
         import_extra("wandb", "wandb", "wandb-sync")
+        # Its client would take another, which is not found again.
+        make_folder(self.folder, "WANDB_DIR")
 
     def runs_of(self, directory: SweepDirectory) -> "WandbRuns":
         return WandbRuns(directory, self.folder)
@@ -84,31 +89,46 @@ class WandbRuns(Runs):
         """Unfinished runs are named by their ids."""
         n_before, finished, unfinished = outgrown(self._directory), set(), {}
         for folder in self._folder.glob(f"wandb/*run-*-{self._sum}-*"):
-            run_id = f"{self._sum}-{folder.name.rpartition('-')[2]}"
             trial, mark = int(folder.name.rpartition("-")[2]), folder / _MARK
             if mark.exists() and int(mark.read_text()) not in n_before:
                 finished.add(trial)
             else:
-                unfinished[trial] = run_id
+                unfinished[trial] = self._id(trial)
         return finished, {trial: run_id for trial, run_id in unfinished.items() if trial not in finished}
 
     def log(self, contents: Sequence[TrialContent], unfinished: Mapping[int, str]) -> Iterator[Sequence[TrialContent]]:
-        for content in contents:
-            if content.trial in unfinished:
-                for folder in self._folder.glob(f"wandb/offline-run-*-{unfinished[content.trial]}"):
-                    shutil.rmtree(folder)
-            self._log(content)
-            yield [content]
+        import wandb
 
-    def _log(self, content: TrialContent) -> None:
+        for start in range(0, len(contents), _AT_ONCE):
+            batch = contents[start : start + _AT_ONCE]
+            for content in batch:
+                if content.trial in unfinished:
+                    # Not yet sent, it would be sent beside the new one.
+                    for folder in self._folder.glob(f"wandb/offline-run-*-{unfinished[content.trial]}"):
+                        shutil.rmtree(folder)
+            folders = [self._log(content) for content in batch]
+            # A run that is finished may still be written; what this returns from has been.
+            wandb.teardown()
+            for content, folder in zip(batch, folders, strict=True):
+                self._mark(content, folder)
+            yield batch
+
+    def _mark(self, content: TrialContent, folder: Path) -> None:
+        (folder / _MARK).write_text(f"{content.values.metrics['n_trainings']:.0f}")
+
+    def _id(self, trial: int) -> str:
+        return f"{self._sum}-{trial}"
+
+    def _log(self, content: TrialContent) -> Path:
+        """The folder of its run."""
         import wandb
 
         run = wandb.init(
             project=os.environ.get("WANDB_PROJECT") or _as_name(experiment_name(self._directory.spec.workload)),
-            group=_as_name(self._directory.sweep),
+            group=self._directory.sweep[:_MOST_CHARACTERS],
             job_type="trial",
-            name=_as_name(content.name),
-            id=f"{self._sum}-{content.trial}",
+            name=content.name[:_MOST_CHARACTERS],
+            id=self._id(content.trial),
             config={**content.parameters, **content.tags},
             dir=str(self._folder),
             reinit="create_new",
@@ -126,7 +146,7 @@ class WandbRuns(Runs):
             run.log(values, step=step)
         run.summary.update(content.values.metrics)
         run.finish()
-        (folder / _MARK).write_text(f"{content.values.metrics['n_trainings']:.0f}")
+        return folder
 
 
 def _by_step(curves: Mapping[str, Sequence[tuple[int, float]]]) -> dict[int, dict[str, Any]]:
