@@ -128,8 +128,8 @@ def _linear(layer: nn.Module) -> tuple[Tensor, Tensor]:
 
 def _before(head_VD: Tensor, bias_V: Tensor) -> Tensor:
     """(D,) the least d with W d = b."""
-    solved_D = torch.linalg.pinv(head_VD.double()) @ bias_V.double()
-    return solved_D.to(bias_V.dtype)
+    inverse_DV: Tensor = torch.linalg.pinv(head_VD.double())
+    return (inverse_DV @ bias_V.double()).to(bias_V.dtype)
 
 
 def _check_logits(module: GPT, model: Any, parameters: GPTParameters) -> None:

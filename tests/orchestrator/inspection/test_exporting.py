@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from attnsweep import Sweep, open_sweep
 from attnsweep.orchestrator.cli import app

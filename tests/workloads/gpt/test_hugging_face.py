@@ -10,12 +10,19 @@ from attnsweep.workloads.gpt import GPTParameters, GPTWorkload
 from attnsweep.workloads.gpt.model import GPT
 from attnsweep.workloads.testing import defaults
 
-SIZES = {"d_model": 12, "n_heads": 2, "n_blocks": 2, "n_tokens": 6, "dtype": "float64", "task": "bigram_table"}
+SIZES: dict[str, Any] = {
+    "d_model": 12,
+    "n_heads": 2,
+    "n_blocks": 2,
+    "n_tokens": 6,
+    "dtype": "float64",
+    "task": "bigram_table",
+}
 
 
 def random_module(parameters: GPTParameters) -> GPT:
     """All parameters random, and the weights that low rank updates."""
-    module = cast(GPT, GPTWorkload().build(parameters).double().eval())
+    module = GPTWorkload().build(parameters).double().eval()
     draw = torch.Generator().manual_seed(0)
     for value in (*module.parameters(), *(each for name, each in module.named_buffers() if "weight" in name)):
         value.data = value.data + 0.3 * torch.randn(value.shape, generator=draw, dtype=torch.float64)
