@@ -227,6 +227,7 @@ def test_the_python_of_docs_analysis_runs(tmp_path: Path, monkeypatch: pytest.Mo
     assert {each.parameter for each in names["found"].parameters} == {"init_sigma", "learning_rate"}
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_the_python_of_docs_export_loads_what_its_commands_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
