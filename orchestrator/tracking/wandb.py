@@ -1,8 +1,8 @@
 """Weights & Biases as a place that runs go to: a project for a workload, a group for a sweep, a run for each trial.
 
-Its client keeps a folder for each run that it logs, also offline. A run counts as finished once that folder holds our
-mark, which says how many trainings it covers. The id of a run follows from the sweep and the trial, so a run that is
-logged again replaces the one that the server has.
+Its client keeps a folder for each run that it logs, also offline. A run counts as finished once that folder holds an
+empty file whose name says how many trainings the run covers. The id of a run follows from the sweep and the trial, so
+a run that is logged again replaces the one that the server has.
 """
 
 import hashlib
@@ -89,8 +89,8 @@ class WandbRuns(Runs):
         """Unfinished runs are named by their ids."""
         n_before, finished, unfinished = outgrown(self._directory), set(), {}
         for folder in self._folder.glob(f"wandb/*run-*-{self._sum}-*"):
-            trial, mark = int(folder.name.rpartition("-")[2]), folder / _MARK
-            if mark.exists() and int(mark.read_text()) not in n_before:
+            trial, marks = _number(folder), [_number(mark) for mark in folder.glob(f"{_MARK}-*")]
+            if any(n_trainings not in n_before for n_trainings in marks):
                 finished.add(trial)
             else:
                 unfinished[trial] = self._id(trial)
@@ -114,7 +114,7 @@ class WandbRuns(Runs):
             yield batch
 
     def _mark(self, content: TrialContent, folder: Path) -> None:
-        (folder / _MARK).write_text(f"{content.values.metrics['n_trainings']:.0f}")
+        (folder / f"{_MARK}-{content.values.metrics['n_trainings']:.0f}").touch()
 
     def _id(self, trial: int) -> str:
         return f"{self._sum}-{trial}"
@@ -147,6 +147,11 @@ class WandbRuns(Runs):
         run.summary.update(content.values.metrics)
         run.finish()
         return folder
+
+
+def _number(path: Path) -> int:
+    """At the end of its name."""
+    return int(path.name.rpartition("-")[2])
 
 
 def _by_step(curves: Mapping[str, Sequence[tuple[int, float]]]) -> dict[int, dict[str, Any]]:
