@@ -13,8 +13,8 @@ from typing import Literal
 
 from rich.console import Console
 
+from attnsweep.orchestrator.analysis import open_sweep
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooled_rate
-from attnsweep.orchestrator.inspection.opened_sweep import open_sweep
 from attnsweep.orchestrator.running.session import run_or_resume
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
