@@ -260,7 +260,7 @@ def test_the_python_of_docs_export_loads_what_its_commands_write(
         pytest.importorskip(library, reason=f"no {library}: pip install 'attnsweep[test]'")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    fixed = {"qk": "factored", "n_steps": 60, "probe_every": 20, "eval_batch_size": 16}
+    fixed: dict[str, Value] = {"qk": "factored", "n_steps": 60, "probe_every": 20, "eval_batch_size": 16}
     trained_sweep(tmp_path / "sweeps" / "gpt", load_sweep("gpt_stages").fix(fixed).but(trials=1, replicates=4))
     for line in invocations(DOCUMENTS["export.md"]):
         if line.startswith(("export ", "tensorboard-sync ")) and "--out" in line:
