@@ -11,7 +11,7 @@ from torch.nn.utils import parametrizations
 
 from attnsweep.workloads.engine.contract import Batch, Lanes
 from tests.workloads.engine.any_module import AnyModule, AnyParameters
-from tests.workloads.models.nano_gpt import NanoGPT
+from tests.workloads.models.borrowed import BORROWED
 
 WORDS, TOKENS, WIDTH = 7, 4, 8
 
@@ -87,28 +87,6 @@ class _Noisy(nn.Linear):
         return super().forward(x + torch.randn_like(x))
 
 
-def _gpt2() -> nn.Module:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    sizes = {"vocab_size": WORDS, "n_positions": TOKENS, "n_embd": WIDTH, "n_layer": 1, "n_head": 2}
-    return GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
-
-
-def _llama() -> nn.Module:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    sizes = {"hidden_size": WIDTH, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    return LlamaForCausalLM(LlamaConfig(vocab_size=WORDS, max_position_embeddings=TOKENS, **sizes))
-
-
-def _bridge() -> nn.Module:
-    from transformer_lens.model_bridge import TransformerBridge
-
-    sizes = {"d_model": WIDTH, "d_head": 4, "n_heads": 2, "n_layers": 1, "n_ctx": TOKENS, "d_vocab": WORDS}
-    bridge: nn.Module = TransformerBridge.boot_native({**sizes, "d_mlp": 16, "act_fn": "gelu"})
-    return bridge
-
-
 def _of_words(module: Any, batch: Batch) -> Tensor:
     answer: Tensor = module(batch["token"])
     return answer
@@ -168,9 +146,9 @@ KINDS: dict[str, Kind] = {
     "parametrizations.spectral_norm": Kind(lambda: parametrizations.spectral_norm(nn.Linear(WIDTH, 4)), refused="an operation that has no form for many trainings at once"),
     "`if` on a tensor": Kind(lambda: _Branching(WIDTH, 4), refused="a decision by the value of a tensor"),
     "a write into torch.zeros": Kind(lambda: _InPlace(WIDTH, 4), refused="a change in place of a tensor that all trainings share"),
-    "nanoGPT": Kind(lambda: NanoGPT(WORDS, WIDTH, n_tokens=TOKENS, n_layers=1, dropout=0.1), _of_words),
-    "GPT2LMHeadModel": Kind(_gpt2, _logits, "transformers"),
-    "LlamaForCausalLM": Kind(_llama, _logits, "transformers"),
-    "TransformerBridge": Kind(_bridge, _of_words, "transformer_lens"),
+    "nanoGPT": Kind(lambda: BORROWED.NanoGPT(WORDS, WIDTH, TOKENS, dropout=0.1), _of_words),
+    "GPT2LMHeadModel": Kind(lambda: BORROWED.gpt2(WORDS, WIDTH, TOKENS, dropout=0.1), _logits, "transformers"),
+    "LlamaForCausalLM": Kind(lambda: BORROWED.llama(WORDS, WIDTH, TOKENS), _logits, "transformers"),
+    "TransformerBridge": Kind(lambda: BORROWED.transformer_lens(WORDS, WIDTH, TOKENS), _of_words, "transformer_lens"),
 }
 """By the name in the table."""
