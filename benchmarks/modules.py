@@ -49,9 +49,7 @@ def _row(case: dict[str, Any], lanes: int, rounds: int) -> dict[str, Any]:
     packs = {"vmapped": shape.pack(lanes), "blocks": shape.pack(lanes, programs=Programs())}
     # The plain loop draws from the global generator, if it drops.
     torch.manual_seed(0)
-    seconds = step_seconds(
-        {"plain": plain_loop(shape), **{name: pack.advance for name, pack in packs.items()}}, rounds
-    )
+    seconds = step_seconds({"plain": plain_loop(shape), **{name: pack.advance for name, pack in packs.items()}}, rounds)
     plain = seconds.pop("plain")
     return {
         **case,

@@ -34,7 +34,9 @@ def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
     if len(shapes) != 1:
         raise SpecError(
             f"the attention of {type(module).__name__}",
-            given=f"softmaxes of the shapes {sorted(shapes)}" if found else "no softmax of (sequence, head, token, token)",
+            given=f"softmaxes of the shapes {sorted(shapes)}"
+            if found
+            else "no softmax of (sequence, head, token, token)",
             expected="weights of one shape in all layers",
             fix="return the weights that you mean, stacked, from a function of module and tokens of your own",
         )
@@ -46,7 +48,9 @@ def seen_weights(call: Callable[[], object]) -> list[Tensor]:
     with _Watch() as watch:
         call()
     with_heads = [each for each in watch.seen if each.dim() == _AXES]
-    of_one_head = [each.unsqueeze(1) for each in watch.seen if each.dim() == _AXES - 1 and each.shape[1] == each.shape[2]]
+    of_one_head = [
+        each.unsqueeze(1) for each in watch.seen if each.dim() == _AXES - 1 and each.shape[1] == each.shape[2]
+    ]
     return with_heads or of_one_head
 
 
@@ -80,7 +84,9 @@ class _Watch(TorchFunctionMode):
                 self.seen.append(found)
         return found
 
-    def _of_heads(self, *args: Any, need_weights: bool = True, average_attn_weights: bool = True, **options: Any) -> Any:
+    def _of_heads(
+        self, *args: Any, need_weights: bool = True, average_attn_weights: bool = True, **options: Any
+    ) -> Any:
         """Without the weights asked for, PyTorch keeps the axis of heads where it takes the softmax."""
         answer, _ = multi_head_attention(*args, **options, need_weights=False)
         weights = self.seen[-1]

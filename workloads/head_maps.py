@@ -73,8 +73,8 @@ def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
 
 
 def watched_attention(workload: Workload[Any], module: nn.Module, batch: Batch) -> list[Tensor]:
-    """The weights (B, H, Q, K) of all `attnsweep.Attention` in a module, in the order in which they answer on a batch; in
-    a module without one, those of its softmaxes.
+    """The weights (B, H, Q, K) of all `attnsweep.Attention` in a module, in the order in which they answer on a batch;
+    in a module without one, those of its softmaxes.
 
     Args:
         workload: Makes the module answer.

@@ -127,7 +127,7 @@ def head_maps(
             "TRAINING_ID",
             given=f"a training of {workload.name}",
             expected="one with attention heads",
-            fix="a workload of your own has maps if its eval_loss takes softmaxes of (sequence, head, token, token), or by its"
-            " `lenses`",
+            fix="a workload of your own has maps if its eval_loss takes a softmax of (sequence, head, token, token), or"
+            " by its `lenses`",
         )
     return maps_of_batch(weights, batch, sentence, lenses.vocabulary(training.parameters))

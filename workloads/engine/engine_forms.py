@@ -1,4 +1,4 @@
-"""What a loss computes otherwise than PyTorch's own functions would: dropout, and what `vmap` cannot do or does wrongly."""
+"""What a loss computes in another form than PyTorch's: dropout, and what `vmap` cannot do or does wrongly."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -4,13 +4,13 @@ from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.func import functional_call, vmap
 from torch.utils._pytree import tree_map
 
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.engine.dropout import DROPOUT, Site
-from attnsweep.workloads.engine.engine_forms import EngineForms
+from attnsweep.workloads.engine.dropout import DROPOUT
+from attnsweep.workloads.engine.engine_forms import EngineForms, without_dropout
 from attnsweep.workloads.engine.layout import under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.vectorization import refusal_of
@@ -45,15 +45,20 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
     return call
 
 
-def dropout_sites(
+def forms_in(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any], state: State, batch: Batch
-) -> tuple[Site, ...]:
-    """The calls of dropout in a function of ONE training's module and batch, which is evaluated once."""
-    with torch.no_grad(), EngineForms({}, has_padding=False) as forms:
-        functional_call(
-            _Objective(template, function), {f"module.{name}": value for name, value in state.items()}, (batch,)
-        )
-    return tuple(forms.masks.sites)
+) -> EngineForms:
+    """What a function of ONE training's module and batch has computed by the engine's forms, without dropping anything.
+
+    Args:
+        template, function: As `one_lane` takes them.
+        state: Parameters and buffers by name.
+        batch: The data.
+    """
+    of_module = {f"module.{name}": value for name, value in state.items()}
+    with torch.no_grad(), without_dropout() as forms:
+        functional_call(_Objective(template, function), of_module, (batch,))
+    return forms
 
 
 def parted(template: nn.Module, state: State) -> tuple[State, State]:

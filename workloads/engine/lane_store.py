@@ -18,7 +18,7 @@ from attnsweep.workloads.engine.chosen_optimizer import optimizer_of
 from attnsweep.workloads.engine.constants import digest_of
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.dropout import Site, with_masks
-from attnsweep.workloads.engine.functional import dropout_sites
+from attnsweep.workloads.engine.functional import forms_in
 from attnsweep.workloads.engine.lane_state import LaneState, Problem, shapes_of
 from attnsweep.workloads.engine.layout import Layout, prefixed, selected, under
 from attnsweep.workloads.engine.optimizers import State
@@ -105,7 +105,7 @@ class LaneStore(LaneState, Generic[P]):
         if shape not in known:
             state = {name: value[0].detach() for name, value in (self.parameters | self.buffers).items()}
             one = {name: value[0] for name, value in batch.items()}
-            known[shape] = dropout_sites(self.problem.template, self._workload.loss, state, one)
+            known[shape] = tuple(forms_in(self.problem.template, self._workload.loss, state, one).masks.sites)
         return known[shape]
 
     def keep(self, position: NDArray[np.int64]) -> Tensor | None:

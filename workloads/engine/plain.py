@@ -16,7 +16,7 @@ from attnsweep.workloads.engine.construction import built_alone
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.dropout import DROPOUT, with_masks
 from attnsweep.workloads.engine.engine_forms import EngineForms
-from attnsweep.workloads.engine.functional import dropout_sites, over_lanes
+from attnsweep.workloads.engine.functional import forms_in, over_lanes
 from attnsweep.workloads.engine.layout import under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.precision import measurable
@@ -49,8 +49,8 @@ def check_as_plain(workload: Workload[Any], trainings: Sequence[Training[Any]], 
     weights, buffers, template = starting_state(workload, lanes)
     eval_batch = workload.eval_batch(lanes) | workload.fresh_eval_batch(lanes, 0)
     batch = workload.batches(lanes, range(1))[0]
-    sites = dropout_sites(template, workload.loss, _copy(weights | buffers, 0), _copy(batch, 0))
-    batch = with_masks(lanes, sites, 0, batch)
+    forms = forms_in(template, workload.loss, _copy(weights | buffers, 0), _copy(batch, 0))
+    batch = with_masks(lanes, forms.masks.sites, 0, batch)
     state, batch, eval_batch = map(measurable, (weights | buffers, batch, eval_batch))
     alone = [
         _Alone(workload, training, _copy(state, lane), _copy(batch, lane), _copy(eval_batch, lane))
@@ -61,6 +61,15 @@ def check_as_plain(workload: Workload[Any], trainings: Sequence[Training[Any]], 
         each.compare(loss_L[lane], _copy(gradients, lane))
     for one, next_one in zip(alone, [*alone[1:], alone[0]], strict=True):
         one.compare_again(next_one)
+
+
+def said_of_forms(workload: Workload[Any], training: Training[Any]) -> str:
+    """Which of PyTorch's functions the loss of a training has in a form of the engine's."""
+    lanes = Lanes([training], torch.device("cpu"))
+    weights, buffers, template = starting_state(workload, lanes)
+    batch = workload.batches(lanes, range(1))[0]
+    names = forms_in(template, workload.loss, _copy(weights | buffers, 0), _copy(batch, 0)).replaced
+    return f"in the engine's form (docs/modules.md): {', '.join(sorted(names)) or 'none of its functions'}"
 
 
 def _side_by_side(

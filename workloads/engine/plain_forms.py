@@ -95,7 +95,7 @@ def _given(weight: Tensor | None) -> Tensor:
 
 
 def _recurrent(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
-    """A recurrent layer by a loop over steps, layers and directions; called as `torch.lstm` on sequences of one length."""
+    """A recurrent layer by a loop over steps, layers and directions, called as `torch.lstm` is without packing."""
 
     def layer(
         input: Tensor,
@@ -165,4 +165,3 @@ PLAIN_FORMS: dict[object, Callable[..., Any]] = {
     torch.gru_cell: _gru_step,
 }
 """The plain form of each function."""
-

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from attnsweep.workloads.engine.engine_forms import without_dropout
 from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.engine.engine_forms import without_dropout
 from attnsweep.workloads.words.attention_maps import attention_maps
 from attnsweep.workloads.words.program import SOFTMAXES, VIEWS, Program, output_of, terms_of
 from attnsweep.workloads.words.reading import Reading

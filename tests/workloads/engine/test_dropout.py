@@ -59,7 +59,16 @@ def test_probes_drop_nothing() -> None:
 
 def _masks(n_dropped: int, *shape: int) -> dict[str, Tensor]:
     lanes = lanes_of(AnyParameters())
-    return {name: value[0] for name, value in under(DROPOUT, with_masks(lanes, [Site(shape, n_dropped)], 3, {})).items()}
+    return {
+        name: value[0] for name, value in under(DROPOUT, with_masks(lanes, [Site(shape, n_dropped)], 3, {})).items()
+    }
+
+
+def test_each_training_step_and_call_has_a_mask_of_its_own() -> None:
+    lanes, site = lanes_of(*SETTINGS[:2]), Site((64,), 2**15)
+    drawn = [with_masks(lanes, [site, site], step, {}) for step in (3, 4)]
+    masks = [mask for batch in drawn for value in under(DROPOUT, batch).values() for mask in value]
+    assert len({tuple(mask.tolist()) for mask in masks}) == 8
 
 
 SHAPES: dict[str, tuple[Callable[..., Tensor], tuple[int, ...], tuple[int, ...]]] = {
@@ -99,6 +108,7 @@ class Growing(AnyModule):
     n_calls = 0
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        del batch
         self.n_calls += 1
         answer = module(torch.ones(2, WIDTH, dtype=next(module.parameters()).dtype))
         for _ in range(self.n_calls):

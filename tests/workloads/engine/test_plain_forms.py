@@ -67,7 +67,11 @@ def test_layers(build: Callable[[], nn.Module]) -> None:
 
     def results() -> list[Tensor]:
         found = layer(*given)
-        flat = [found] if isinstance(found, Tensor) else [found[0], *(found[1] if isinstance(found[1], tuple) else found[1:])]
+        flat = (
+            [found]
+            if isinstance(found, Tensor)
+            else [found[0], *(found[1] if isinstance(found[1], tuple) else found[1:])]
+        )
         return [*flat, *torch.autograd.grad(flat[0].square().sum(), list(layer.parameters()))]
 
     with without_dropout() as forms:
@@ -81,5 +85,10 @@ def test_layers(build: Callable[[], nn.Module]) -> None:
 def test_packed_sequences_are_refused() -> None:
     packed = pack_padded_sequence(torch.ones(3, 2, 4), [3, 2])
     for layer in (nn.LSTM(4, 3), nn.GRU(4, 3)):
-        with pytest.raises(SpecError, match="pack_padded_sequence: got 'sequences of several lengths.*pad the sequences"), without_dropout():
+        with (
+            pytest.raises(
+                SpecError, match=r"pack_padded_sequence: got 'sequences of several lengths.*pad the sequences"
+            ),
+            without_dropout(),
+        ):
             layer(packed)

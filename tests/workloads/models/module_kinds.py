@@ -111,15 +111,34 @@ _TRANSFORMER = {"d_model": WIDTH, "nhead": 2, "dim_feedforward": 16, "batch_firs
 KINDS: dict[str, Kind] = {
     "nn.Linear": Kind(lambda: nn.Linear(WIDTH, 3)),
     "nn.Embedding": Kind(lambda: nn.Embedding(WORDS, WIDTH, padding_idx=0), _of_words),
-    "nn.EmbeddingBag": Kind(lambda: nn.EmbeddingBag(WORDS, WIDTH), _of_words, not_compiled="aten._embedding_bag.default cannot be compiled"),
-    "nn.Conv1d": Kind(lambda: nn.Conv1d(WIDTH, 3, 2), _channels, not_compiled="aten.convolution.default cannot be compiled"),
-    "nn.Conv2d": Kind(lambda: nn.Conv2d(1, 2, 2), lambda module, batch: module(batch["x"].unsqueeze(1)), not_compiled="aten.convolution.default cannot be compiled"),
+    "nn.EmbeddingBag": Kind(
+        lambda: nn.EmbeddingBag(WORDS, WIDTH), _of_words, not_compiled="aten._embedding_bag.default cannot be compiled"
+    ),
+    "nn.Conv1d": Kind(
+        lambda: nn.Conv1d(WIDTH, 3, 2), _channels, not_compiled="aten.convolution.default cannot be compiled"
+    ),
+    "nn.Conv2d": Kind(
+        lambda: nn.Conv2d(1, 2, 2),
+        lambda module, batch: module(batch["x"].unsqueeze(1)),
+        not_compiled="aten.convolution.default cannot be compiled",
+    ),
     "nn.LayerNorm": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.LayerNorm(4))),
     "nn.RMSNorm": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.RMSNorm(4))),
-    "nn.GroupNorm": Kind(lambda: nn.Sequential(nn.Conv1d(WIDTH, 4, 1), nn.GroupNorm(2, 4)), _channels, not_compiled="aten.convolution.default cannot be compiled"),
-    "nn.BatchNorm1d": Kind(lambda: nn.Sequential(nn.Conv1d(WIDTH, 4, 1), nn.BatchNorm1d(4)), _channels, refused="a change of it while loss was computed"),
+    "nn.GroupNorm": Kind(
+        lambda: nn.Sequential(nn.Conv1d(WIDTH, 4, 1), nn.GroupNorm(2, 4)),
+        _channels,
+        not_compiled="aten.convolution.default cannot be compiled",
+    ),
+    "nn.BatchNorm1d": Kind(
+        lambda: nn.Sequential(nn.Conv1d(WIDTH, 4, 1), nn.BatchNorm1d(4)),
+        _channels,
+        refused="a change of it while loss was computed",
+    ),
     "nn.BatchNorm1d(track_running_stats=False)": Kind(
-        lambda: nn.Sequential(nn.Conv1d(WIDTH, 4, 1), nn.BatchNorm1d(4, track_running_stats=False)), _channels, not_compiled="aten.convolution.default cannot be compiled"),
+        lambda: nn.Sequential(nn.Conv1d(WIDTH, 4, 1), nn.BatchNorm1d(4, track_running_stats=False)),
+        _channels,
+        not_compiled="aten.convolution.default cannot be compiled",
+    ),
     "nn.Dropout": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.Dropout(0.3), nn.Linear(4, 2))),
     "nn.Dropout1d": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.Dropout1d(0.3), nn.Linear(4, 2))),
     "nn.AlphaDropout": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.AlphaDropout(0.3), nn.Linear(4, 2))),
@@ -143,9 +162,14 @@ KINDS: dict[str, Kind] = {
     "nn.GRUCell": Kind(lambda: nn.GRUCell(WIDTH, 4), lambda module, batch: module(batch["x"][0])),
     "nn.LSTMCell": Kind(lambda: nn.LSTMCell(WIDTH, 4), lambda module, batch: module(batch["x"][0])[0]),
     "parametrizations.weight_norm": Kind(lambda: parametrizations.weight_norm(nn.Linear(WIDTH, 4))),
-    "parametrizations.spectral_norm": Kind(lambda: parametrizations.spectral_norm(nn.Linear(WIDTH, 4)), refused="an operation that has no form for many trainings at once"),
+    "parametrizations.spectral_norm": Kind(
+        lambda: parametrizations.spectral_norm(nn.Linear(WIDTH, 4)),
+        refused="an operation that has no form for many trainings at once",
+    ),
     "`if` on a tensor": Kind(lambda: _Branching(WIDTH, 4), refused="a decision by the value of a tensor"),
-    "a write into torch.zeros": Kind(lambda: _InPlace(WIDTH, 4), refused="a change in place of a tensor that all trainings share"),
+    "a write into torch.zeros": Kind(
+        lambda: _InPlace(WIDTH, 4), refused="a change in place of a tensor that all trainings share"
+    ),
     "nanoGPT": Kind(lambda: BORROWED.NanoGPT(WORDS, WIDTH, TOKENS, dropout=0.1), _of_words),
     "GPT2LMHeadModel": Kind(lambda: BORROWED.gpt2(WORDS, WIDTH, TOKENS, dropout=0.1), _logits, "transformers"),
     "LlamaForCausalLM": Kind(lambda: BORROWED.llama(WORDS, WIDTH, TOKENS), _logits, "transformers"),

@@ -9,6 +9,7 @@ NEEDS = {"gpt2": "transformers", "llama": "transformers", "transformer_lens": "t
 
 
 @pytest.mark.slow
+@pytest.mark.sample("nanogpt")
 @pytest.mark.parametrize("model", BORROWED.MODELS)
 def test_the_conformance_suite_holds(model: str) -> None:
     if model in NEEDS:

@@ -26,7 +26,9 @@ def _plainly(text: str) -> str:
 
 def test_the_table_has_each_kind_with_its_engine_and_reason() -> None:
     rows = {_plainly(name): (engine, reason) for name, engine, reason in ROW.findall(PAGE.read_text())}
-    assert {name: engine for name, (engine, _) in rows.items()} == {_plainly(n): kind.engine for n, kind in KINDS.items()}
+    assert {name: engine for name, (engine, _) in rows.items()} == {
+        _plainly(n): kind.engine for n, kind in KINDS.items()
+    }
     for name, kind in KINDS.items():
         assert kind.refused + kind.not_compiled in rows[_plainly(name)][1], name
 

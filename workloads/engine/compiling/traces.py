@@ -105,8 +105,7 @@ class OneHotByComparison(TorchFunctionMode):
 
 
 class _WithoutEmptyParts(TorchFunctionMode):
-    """Joins tensors without those of `torch.tensor([])`, to which Hugging Face's caches append: a constant of no numbers
-    cannot be compiled."""
+    """Joins tensors without `torch.tensor([])`, to which Hugging Face's caches append: no constant for a program."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.cat and args:
