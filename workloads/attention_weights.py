@@ -4,7 +4,7 @@ Axes: N layer, B sequence, H head, Q query token, K key token.
 """
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -45,7 +45,8 @@ def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
 
 def seen_weights(call: Callable[[], object]) -> list[Tensor]:
     """The weights (B, H, Q, K) that the softmaxes of a computation give, in their order."""
-    with _Watch() as watch:
+    watch = _Watch()
+    with watch:
         call()
     with_heads = [each for each in watch.seen if each.dim() == _AXES]
     of_one_head = [
@@ -64,10 +65,6 @@ class _Watch(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[Tensor] = []
-
-    def __enter__(self) -> Self:
-        super().__enter__()
-        return self
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = kwargs or {}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,10 +34,6 @@ class EngineForms(TorchFunctionMode):
             **{function: partial(self._seen, form) for function, form in PLAIN_FORMS.items()},
             **({embedding: _embedding} if has_padding else {}),
         }
-
-    def __enter__(self) -> Self:
-        super().__enter__()
-        return self
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         rule = self._rules.get(func)

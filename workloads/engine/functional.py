@@ -56,7 +56,8 @@ def forms_in(
         batch: The data.
     """
     of_module = {f"module.{name}": value for name, value in state.items()}
-    with torch.no_grad(), without_dropout() as forms:
+    forms = without_dropout()
+    with torch.no_grad(), forms:
         functional_call(_Objective(template, function), of_module, (batch,))
     return forms
 
