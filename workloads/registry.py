@@ -3,7 +3,9 @@
 import dataclasses
 import importlib
 import importlib.metadata
+import re
 import typing
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from types import ModuleType
@@ -13,8 +15,11 @@ from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import SpecError, UserError, did_you_mean, in_words
 from attnsweep.workloads.parameters import KINDS, Parameter, TrainingParameters
 from attnsweep.workloads.user_code import UserCode, read_user_code, user_file, users_code
+from attnsweep.workloads.vocabulary import OUTCOMES, Outcome
 
 ENTRY_POINT_GROUP = "attnsweep.workloads"
+_LABEL = re.compile("[a-z][a-z0-9_]{0,39}")
+_COLOUR = re.compile("(#[0-9A-Fa-f]{6})?")
 
 
 def registered_names() -> list[str]:
@@ -135,12 +140,42 @@ def check_declarations(kind: type[Workload[typing.Any]]) -> None:
             raise _refused(f"{subject}.{name}", getattr(kind, name, None), "a text")
     for name in ("level_names", "head_score_names", "head_layer_names"):
         _check_names(f"{subject}.{name}", getattr(kind, name, None))
+    _check_outcomes(f"{subject}.outcomes", kind.outcomes)
+    _check_events(f"{subject}.events", kind.events)
     _check_parameters(f"{subject}.parameters", getattr(kind, "parameters", None))
 
 
 def _check_names(subject: str, names: object) -> None:
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
         raise _refused(subject, names, 'a tuple of different texts, such as ("zero", "mean")')
+
+
+def _check_outcomes(subject: str, own: object) -> None:
+    if not isinstance(own, Mapping) or not all(isinstance(each, Outcome) for each in own.values()):
+        raise _refused(subject, own, 'a dictionary such as {"memorized": attnsweep.Outcome("what it means")}')
+    for label, outcome in own.items():
+        if not isinstance(label, str) or not _LABEL.fullmatch(label) or label in (*OUTCOMES, "stuck"):
+            raise _refused(
+                subject, label, f"a label of small letters, digits and _, none of {', '.join(OUTCOMES)}, stuck"
+            )
+        if not isinstance(outcome.sentence, str) or not outcome.sentence.strip():
+            raise _refused(f"{subject}, {label}", outcome.sentence, "a sentence that says what it means")
+        if not isinstance(outcome.colour, str) or not _COLOUR.fullmatch(outcome.colour):
+            raise _refused(f"{subject}, {label}", outcome.colour, "a colour as #rrggbb, or none")
+        if not outcome.is_judged:
+            raise _refused(f"{subject}, {label}", "is_judged=False", "an outcome that the workload itself gives")
+
+
+def _check_events(subject: str, events: object) -> None:
+    if not isinstance(events, Mapping) or not all(callable(each) for each in events.values()):
+        raise _refused(
+            subject,
+            events,
+            'a dictionary such as {"fits": lambda parameters, evidence: evidence.metrics["loss"] < 0.1}',
+        )
+    for name in events:
+        if not isinstance(name, str) or not _LABEL.fullmatch(name):
+            raise _refused(subject, name, "a name of small letters, digits and _")
 
 
 def _check_parameters(subject: str, declared: object) -> None:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from attnsweep.workloads.diagnostics.verdicts import check_near_levels
 from attnsweep.workloads.engine.checkpoint import from_bytes, to_bytes
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
-from attnsweep.workloads.engine.judging import judged, least_losses
+from attnsweep.workloads.engine.judging import first_held, judged, least_losses
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain, said_of_forms
 from attnsweep.workloads.engine.process import training_settings
@@ -200,6 +200,7 @@ def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], devi
     result = Pack(workload, trainings, device).train_to_end()
     try:
         judged(workload, trainings[0].parameters, result.evidence)
+        first_held(workload, trainings[0].parameters, result.evidence, result.last_probe)
         check_near_levels(workload, trainings[0].parameters, result.evidence)
     except (TypeError, ValueError, LabelError) as error:
         raise AssertionError(f"{workload.name}: {error}") from error

@@ -4,8 +4,9 @@ The rules by which workloads and scores assign them: docs/outcomes.md and docs/r
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,17 +15,20 @@ class Outcome:
 
     Attributes:
         sentence: What it means.
-        colour: Its colour in every figure: those of Okabe & Ito 2008, all taken but yellow, which is hard to see on
-            white. A further outcome takes one that can be told from these.
+        colour: Its colour in every figure, as `#rrggbb`. Shipped outcomes have those of Okabe & Ito 2008, all but
+            yellow, which is hard to see on white. An outcome of a workload's own that names none gets one that can be
+            told from these.
         is_stuck: Whether it counts as stuck.
+        when: Where it holds: read by `attnsweep.problem` alone. A text such as `accuracy >= 0.99`, or a condition.
         is_judged: Whether a workload gives it. The others say nothing about how a training would have ended, and count
             in no rate: only a pruner makes a training `pruned`, only an exception `failed`.
     """
 
     sentence: str
-    colour: str
+    colour: str = ""
     is_stuck: bool = False
     is_judged: bool = True
+    when: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,19 @@ OUTCOMES: Mapping[str, Outcome] = MappingProxyType(
 
 MOVING_SHARE = 0.01
 """A loss that fell by more than this share over the last fifth of the steps still moves."""
+
+_OWN_COLOURS = ("#882255", "#999933", "#332288", "#44AA99", "#DDCC77", "#AA4499")
+"""Of Tol's scheme `muted`, for outcomes of a workload's own that name no colour."""
+
+
+def with_own(own: Mapping[str, Outcome]) -> Mapping[str, Outcome]:
+    """The shipped outcomes and a workload's own, in the order of every table and figure: those that no workload gives
+    are last."""
+    colours = iter(_OWN_COLOURS * len(own))
+    coloured = {name: each if each.colour else replace(each, colour=next(colours)) for name, each in own.items()}
+    given = {name: each for name, each in OUTCOMES.items() if each.is_judged}
+    return MappingProxyType({**given, **coloured, **OUTCOMES})
+
 
 STUCK_OUTCOMES = tuple(name for name, each in OUTCOMES.items() if each.is_stuck)
 JUDGED_OUTCOMES = tuple(name for name, each in OUTCOMES.items() if each.is_judged)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from attnsweep.workloads.errors import UserError, did_you_mean
-from attnsweep.workloads.vocabulary import OUTCOMES
+from attnsweep.workloads.vocabulary import OUTCOMES, UNJUDGED_OUTCOMES
 
 _PARAMETERS: Mapping[str, str] = MappingProxyType(
     {
@@ -45,10 +45,10 @@ def value_label(value: object) -> str:
     return str(value)
 
 
-def outcome_order(outcome: str) -> tuple[int, str]:
-    """A sort key: outcomes in the order of `OUTCOMES`, all others after them."""
+def outcome_order(outcome: str) -> tuple[bool, int, str]:
+    """A sort key: shipped outcomes that workloads give, a workload's own by name, then those that no workload gives."""
     known = list(OUTCOMES)
-    return (known.index(outcome) if outcome in known else len(known), outcome)
+    return (outcome in UNJUDGED_OUTCOMES, known.index(outcome) if outcome in known else len(known), outcome)
 
 
 def check_known(subject: str, given: str, known: Collection[str], if_none: str, otherwise: str) -> None:

@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 from attnsweep.orchestrator.analysis.answer import MOST_CHARACTERS, TableFormat, as_format, html_table, html_text
 from attnsweep.orchestrator.analysis.importance import Importance, importance
 from attnsweep.orchestrator.analysis.labels import check_known, clipped
+from attnsweep.orchestrator.analysis.onset.events import event_names, event_times
 from attnsweep.orchestrator.analysis.onset.onset import Onset, onset_by, outcome_onsets
+from attnsweep.orchestrator.analysis.onset.share_by_step import OnsetTimes
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
 from attnsweep.orchestrator.analysis.rates.answers import OutcomeRates, StuckRates, outcome_rates
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
@@ -38,7 +40,7 @@ from attnsweep.orchestrator.ledger.query import answer
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.orchestrator.ledger.verification import naming_damage
-from attnsweep.orchestrator.ledger.views import Tables, connect, connect_to_shared
+from attnsweep.orchestrator.ledger.views import Tables, connect, connect_to_shared, outcomes_of
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sources import TRIALS_APART, check_numbers
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -46,7 +48,6 @@ from attnsweep.orchestrator.terminal import plain
 from attnsweep.search_spaces.dimensions import Categorical
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.vocabulary import OUTCOMES
 
 
 @dataclass(frozen=True, repr=False)
@@ -241,11 +242,28 @@ class SweepData:
         Raises:
             UserError: For an unknown outcome or parameter, or more than two parameters.
         """
-        check_known("outcome", outcome, OUTCOMES, "", "see docs/outcomes.md")
         with self.reading() as connection:
-            crossing = read_crossing(connection, self._specs, names_of(by))
-            once = trials_count_once(*self._specs)
-            return onset_by(outcome, outcome_onsets(connection, outcome), crossing, once_per_trial=once)
+            check_known("outcome", outcome, outcomes_of(connection), "", "see docs/outcomes.md")
+            return self._onset(connection, outcome, outcome_onsets(connection, outcome), by)
+
+    def event(self, event: str, by: str | Sequence[str] | None = None, *, after: str | None = None) -> Onset:
+        """When an event that the workload declares first held; failed and pruned trainings are left out.
+
+        Args:
+            event: Its name.
+            by: A parameter whose bins are the groups, or two; default one group of all trials.
+            after: Another event, from which the steps count: the delay between the two, of the trainings in which it
+                held. An event that held before it, or at the same probe, has a delay of 0.
+
+        Raises:
+            UserError: For an unknown event or parameter, or more than two parameters.
+        """
+        with self.reading() as connection:
+            for name in (event,) if after is None else (event, after):
+                none = "no event: the workload declares none"
+                check_known("event", name, event_names(connection), none, "see docs/outcomes.md")
+            what = event if after is None else f"{event} after {after}"
+            return self._onset(connection, what, event_times(connection, event, after), by)
 
     def importance(self) -> Importance:
         """Which parameters decide whether a trial is among the best by the sweep's objective: PED-ANOVA.
@@ -262,6 +280,12 @@ class SweepData:
             )
         with self.reading() as connection:
             return importance(connection, self.directories[0].spec)
+
+    def _onset(
+        self, connection: duckdb.DuckDBPyConnection, what: str, times: OnsetTimes, by: str | Sequence[str] | None
+    ) -> Onset:
+        crossing = read_crossing(connection, self._specs, names_of(by))
+        return onset_by(what, times, crossing, once_per_trial=trials_count_once(*self._specs))
 
     @property
     def _specs(self) -> list[Sweep]:

@@ -21,11 +21,10 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
 )
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label, trial_rate
 from attnsweep.orchestrator.analysis.roles.results import RoleResults, read_role_results
-from attnsweep.orchestrator.ledger.sql import literal, param_column
+from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.orchestrator.ledger.trial import complete_among, ended_trainings, judging_columns, objective_values
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import LossQuantile, Sweep
-from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 _WELL_PAST = 2.0
 
@@ -106,13 +105,12 @@ def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | N
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     if "predicted_escape_step" not in columns:
         return None  # All rows are of a version without this column.
-    outcomes = ", ".join(literal(outcome) for outcome in STUCK_OUTCOMES)
     ((n, stuck, slow, ratio),) = connection.execute(
         f"""
         select count(*), count(*) filter (ratio >= {_WELL_PAST}),
             count(*) filter (ratio < 1 and outcome = 'degenerate_zero'), median(ratio)
         from (select outcome, n_steps / predicted_escape_step as ratio from trainings
-              where outcome in ({outcomes}))
+              where stuck)
         """
     ).fetchall()
     return None if ratio is None else StuckOrSlow(stuck, slow, n - stuck - slow, ratio)

@@ -108,6 +108,12 @@ def report(
         int | None,
         typer.Option("--heads", metavar="N", min=1, help="Also train up to N trainings again, for attention maps."),
     ] = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option(
+            help="Make the report about the rate of this outcome; default: what the sweep's objective is about."
+        ),
+    ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Write it again whenever a ledger has changed, until the run ends.")
     ] = False,
@@ -117,7 +123,7 @@ def report(
     from attnsweep.orchestrator.report.page import write_report
     from attnsweep.orchestrator.report.watching import watch_report
 
-    for flag, given in (("--why", why), ("--heads", heads)):
+    for flag, given in (("--why", why), ("--heads", heads), ("--outcome", outcome)):
         if watch and given:
             raise UserError(flag, given=f"{flag} --watch", expected="one of them", fix="leave --watch out")
     if watch:
@@ -134,7 +140,7 @@ def report(
         from attnsweep.orchestrator.inspection.shown_heads import maps_of
 
         maps = partial(maps_of, most=heads)
-    typer.echo(write_report(directories, out, asks, maps))
+    typer.echo(write_report(directories, out, asks, maps, outcome))
 
 
 def serve(

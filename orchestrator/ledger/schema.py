@@ -1,6 +1,8 @@
 """The columns of the ledger's tables, and the checks that a file has them. Writer, compaction and reader rely on it."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from attnsweep.workloads.parameters import Parameter, TrainingParameters
-from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
+from attnsweep.workloads.vocabulary import STUCK_OUTCOMES, Outcome
 
 if TYPE_CHECKING:
     from attnsweep.workloads.engine.contract import Workload
@@ -31,21 +33,41 @@ SORT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 TEXT = pa.dictionary(pa.int32(), pa.string())
 PARAMETER_TYPES = {float: pa.float64(), int: pa.int64(), bool: pa.bool_(), str: TEXT}
 _FAMILIES: Mapping[str, tuple[pa.DataType, ...]] = MappingProxyType(
-    {"param_": tuple(PARAMETER_TYPES.values()), "level_": (pa.float64(),), "score_": (pa.float64(),)}
+    {
+        "param_": tuple(PARAMETER_TYPES.values()),
+        "level_": (pa.float64(),),
+        "event_": (pa.int32(),),
+        "score_": (pa.float64(),),
+    }
 )
 """The allowed types of columns whose names depend on the workload, by the prefix of the name."""
 _MOST_PLACES = 2**62
-_STUCK = f"the outcome is {', '.join(STUCK_OUTCOMES[:-1])} or {STUCK_OUTCOMES[-1]}"
+_STUCK = f"the outcome counts as stuck: {', '.join(STUCK_OUTCOMES)}, or one of the workload's own"
+_NO_METADATA: Mapping[str, str] = MappingProxyType({})
+_OUTCOMES = "outcomes"
+"""The key, among the metadata of the column `outcome`, of the workload's own outcomes as JSON."""
 _NOT_FINITE = "not measured, or not finite"
 
 
-def trainings_schema(parameters: type[TrainingParameters], level_names: Sequence[str]) -> pa.Schema:
+def trainings_schema(
+    parameters: type[TrainingParameters],
+    level_names: Sequence[str] = (),
+    event_names: Sequence[str] = (),
+    outcomes: Mapping[str, Outcome] = MappingProxyType({}),
+) -> pa.Schema:
     """The columns of `trainings`, one row per training.
 
     Args:
         parameters: The workload's declaration: one `param_<name>` column each.
         level_names: Its reference levels: one `level_<name>` column each.
+        event_names: Its events: one `event_<name>` column each.
+        outcomes: Its own outcomes, by label: metadata of the column `outcome`.
     """
+    own = (
+        {_OUTCOMES: json.dumps({label: asdict(replace(outcome, when=None)) for label, outcome in outcomes.items()})}
+        if outcomes
+        else {}
+    )
     return pa.schema(
         [
             _field("sweep", TEXT, "name of the sweep"),
@@ -56,7 +78,7 @@ def trainings_schema(parameters: type[TrainingParameters], level_names: Sequence
             _field("training_id", TEXT, "hash of workload, parameters and seed"),
             _field("seed", pa.int64(), "seed of all random numbers of the training"),
             *(_parameter_field(declared) for declared in parameters.declared().values()),
-            _field("outcome", TEXT, "label of how the training ended"),
+            _field("outcome", TEXT, "label of how the training ended", metadata=own),
             _field("outcome_detail", TEXT, "the reference function or valley", null="the outcome has none"),
             _field("stuck", pa.bool_(), _STUCK),
             _field("certificate", TEXT, "test applied to its stuck label", null="it was not tested"),
@@ -76,6 +98,15 @@ def trainings_schema(parameters: type[TrainingParameters], level_names: Sequence
             _field("grad_norm", pa.float64(), "norm of eval_loss's gradient, at the last probe", null=_NOT_FINITE),
             _field("n_steps", pa.int32(), "optimizer steps taken"),
             _field("onset_step", pa.int32(), "step from which the outcome held", null="it failed or was pruned"),
+            *(
+                _field(
+                    f"event_{name}",
+                    pa.int32(),
+                    f"step of the first probe at which {name} held",
+                    null="it had not held by n_steps",
+                )
+                for name in event_names
+            ),
             _field(
                 "predicted_escape_step",
                 pa.int32(),
@@ -107,14 +138,20 @@ def schemas_of(workload: "Workload[Any] | type[Workload[Any]]") -> Mapping[str, 
     """The columns by table of a workload's sweeps; no `heads` for a workload without attention heads."""
     # mypy takes the __hash__ of its instances for the class's own.
     parameters: Any = workload.parameters
-    return _schemas(parameters, tuple(workload.level_names), tuple(workload.head_score_names))
+    names = (tuple(workload.level_names), tuple(workload.events), tuple(workload.outcomes.items()))
+    return _schemas(parameters, *names, tuple(workload.head_score_names))
 
 
 @lru_cache(maxsize=16)
 def _schemas(
-    parameters: type[TrainingParameters], level_names: tuple[str, ...], score_names: tuple[str, ...]
+    parameters: type[TrainingParameters],
+    level_names: tuple[str, ...],
+    event_names: tuple[str, ...],
+    outcomes: tuple[tuple[str, Outcome], ...],
+    score_names: tuple[str, ...],
 ) -> Mapping[str, pa.Schema]:
-    schemas = {"trainings": trainings_schema(parameters, level_names), "curves": curves_schema()}
+    trainings = trainings_schema(parameters, level_names, event_names, dict(outcomes))
+    schemas = {"trainings": trainings, "curves": curves_schema()}
     return MappingProxyType(schemas | ({"heads": heads_schema(score_names)} if score_names else {}))
 
 
@@ -227,9 +264,18 @@ def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     return table.take(np.argsort(place, kind="stable"))
 
 
-def _field(name: str, kind: pa.DataType, doc: str, *, null: str | None = None) -> pa.Field:
-    words = doc if null is None else f"{doc}; null = {null}"
-    return pa.field(name, kind, nullable=null is not None, metadata={"doc": words})
+def outcomes_in(schema: pa.Schema) -> dict[str, Outcome]:
+    """The outcomes, by label, that a file's `trainings` have beside the shipped ones."""
+    metadata: Mapping[bytes, bytes] = schema.field("outcome").metadata or {}
+    own: dict[str, Any] = json.loads(metadata.get(_OUTCOMES.encode(), b"{}"))
+    return {label: Outcome(**outcome) for label, outcome in own.items()}
+
+
+def _field(
+    name: str, kind: pa.DataType, doc: str, *, null: str | None = None, metadata: Mapping[str, str] = _NO_METADATA
+) -> pa.Field:
+    described = {"doc": doc if null is None else f"{doc}; null = {null}", **metadata}
+    return pa.field(name, kind, nullable=null is not None, metadata=described)
 
 
 def _parameter_field(declared: Parameter) -> pa.Field:
@@ -272,7 +318,7 @@ def _numbers(values: pa.ChunkedArray) -> NDArray[np.int64]:
 
 BASE_COLUMNS: Mapping[str, pa.Schema] = MappingProxyType(
     {
-        "trainings": trainings_schema(TrainingParameters, ()),
+        "trainings": trainings_schema(TrainingParameters),
         "curves": curves_schema(),
         "heads": heads_schema(()),
     }

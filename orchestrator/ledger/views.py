@@ -5,11 +5,13 @@ from functools import cache
 from typing import TypeAlias
 
 import duckdb
+import pyarrow as pa
 import pyarrow.dataset as ds
 
-from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS
+from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, outcomes_in
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, identifier, literal
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.vocabulary import Outcome, with_own
 
 Tables: TypeAlias = Mapping[str, ds.Dataset]
 """One sweep's tables by name."""
@@ -59,7 +61,7 @@ _CONSTANT = """
 
 
 def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyConnection:
-    """A DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`.
+    """A DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, and the table `outcomes`.
 
     SQL can read these views and nothing else: no file, no network, no extension, no Python variable.
 
@@ -110,6 +112,7 @@ def _with_views(
                 connection.register(table, sweeps[0][table])
         else:
             _unite(connection, sweeps, trials_apart)
+        connection.register("outcomes", _outcomes(sweeps))
         columns = (name for tables in sweeps for name in tables["trainings"].schema.names)
         connection.execute(f"CREATE TEMP VIEW trials AS {_trials_view(list(dict.fromkeys(columns)))}")
     except BaseException:
@@ -131,6 +134,28 @@ def _unite(connection: duckdb.DuckDBPyConnection, sweeps: Sequence[Tables], tria
             label = "" if table == "trainings" else f"{literal(name)} AS sweep, "
             parts.append(f"SELECT {label}* REPLACE ((trial + {number * trials_apart})::INT AS trial) FROM {part}")
         connection.execute(f"CREATE TEMP VIEW {table} AS " + " UNION ALL BY NAME ".join(parts))
+
+
+def _outcomes(sweeps: Sequence[Tables]) -> pa.Table:
+    """One row per outcome that a training may have, in the order of every table and figure."""
+    own: dict[str, Outcome] = {}
+    for tables in reversed(sweeps):
+        own |= outcomes_in(tables["trainings"].schema)
+    columns = ("sentence", "colour", "is_stuck", "is_judged")
+    known = with_own(own)
+    return pa.table(
+        {"outcome": [*known]} | {name: [getattr(each, name) for each in known.values()] for name in columns}
+    )
+
+
+def outcomes_of(connection: duckdb.DuckDBPyConnection) -> dict[str, Outcome]:
+    """The outcomes that a training may have, by label, in the order of every table and figure.
+
+    Args:
+        connection: From `connect`.
+    """
+    rows = connection.execute("select outcome, sentence, colour, is_stuck, is_judged from outcomes").fetchall()
+    return {label: Outcome(*told) for label, *told in rows}
 
 
 def _name_of(tables: Tables) -> str | None:

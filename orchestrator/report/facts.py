@@ -7,16 +7,21 @@ from typing import Any, TypeAlias
 
 import duckdb
 
+from attnsweep.orchestrator.analysis.figures.style import GREY
 from attnsweep.orchestrator.analysis.labels import outcome_order
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
 from attnsweep.orchestrator.ledger.sql import identifier
-from attnsweep.workloads.vocabulary import OUTCOMES
+from attnsweep.orchestrator.ledger.views import outcomes_of
+from attnsweep.workloads.vocabulary import Outcome
 
+_UNKNOWN = Outcome("", GREY)
+"""For a label that neither this version nor the ledger describes."""
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-_OF_EVERY_WORKLOAD = ("loss", "eval_loss", "grad_norm", "param_norm")
+OF_EVERY_WORKLOAD = ("loss", "eval_loss", "grad_norm", "param_norm")
+"""The metrics that the engine measures in each workload."""
 _MOST_METRICS = 20
 _MEASURES = f"""
-with own as (select trial, replicate, metric, step, value from curves where metric not in {_OF_EVERY_WORKLOAD}),
+with own as (select trial, replicate, metric, step, value from curves where metric not in {OF_EVERY_WORKLOAD}),
 last as (select metric, trial, replicate, arg_max(value, step) as value from own group by all),
 measured as (
     select 'onset_step' as name, outcome, onset_step as value from trainings where onset_step is not null
@@ -50,6 +55,8 @@ class OutcomeShare:
     Attributes:
         outcome: The outcome's label.
         meaning: What it means, in one line; empty for an unknown label.
+        colour: Its colour in figures.
+        is_stuck: Whether it counts as stuck.
         rate: The share of all trainings that have it, failed ones included.
         details: The number of trainings by `outcome_detail`.
         example: The id of the first training that has it.
@@ -57,6 +64,8 @@ class OutcomeShare:
 
     outcome: str
     meaning: str
+    colour: str
+    is_stuck: bool
     rate: Rate
     details: Mapping[str, int]
     example: str
@@ -113,6 +122,7 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tupl
         "select outcome, trial, count(*), arg_min(training_id, replicate) from trainings"
         " group by outcome, trial order by trial"
     ).fetchall()
+    known = outcomes_of(connection)
     details: dict[str, dict[str, int]] = {}
     for outcome, detail, n in connection.execute(
         "select outcome, outcome_detail, count(*) from trainings group by all order by 3 desc, 2"
@@ -128,7 +138,9 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tupl
     return tuple(
         OutcomeShare(
             outcome,
-            OUTCOMES[outcome].sentence if outcome in OUTCOMES else "",
+            known.get(outcome, _UNKNOWN).sentence,
+            known.get(outcome, _UNKNOWN).colour,
+            known.get(outcome, _UNKNOWN).is_stuck,
             pool([(n, counts[outcome].get(trial, 0)) for trial, n in sizes.items()]),
             details[outcome],
             examples[outcome],

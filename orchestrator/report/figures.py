@@ -1,7 +1,7 @@
 """The report's own figures: rates in cells, shares of trainings, roles of heads, and learning curves."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,6 @@ from attnsweep.orchestrator.analysis.figures.panels import (
 )
 from attnsweep.orchestrator.analysis.figures.style import (
     GREY,
-    OUTCOME_COLOURS,
     VERMILION,
     draw_bar,
     figure_text,
@@ -31,6 +30,7 @@ from attnsweep.orchestrator.analysis.figures.style import (
 )
 from attnsweep.orchestrator.analysis.learning_curves import STILL, LearningCurve
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
+from attnsweep.orchestrator.analysis.rates.ending import Ending
 from attnsweep.orchestrator.analysis.rates.figures import draw_cell, new_cells
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 from attnsweep.orchestrator.analysis.roles.results import RoleResults
@@ -61,22 +61,23 @@ class CellsFigure:
 
 
 @house_style()
-def cells_figure(regions: Regions, measure: str) -> CellsFigure:
-    """The stuck or the solved share in each cell of the two parameters, with its interval written in.
+def cells_figure(regions: Regions, ending: Ending) -> CellsFigure:
+    """The share of an ending in each cell of the two parameters, with its interval written in.
 
     Args:
         regions: With two axes.
-        measure: `stuck` or `solved`.
+        ending: The one that they are about, or solved.
     """
+    measure = ending.label
     across, up = regions.axes
     names = (across.parameter, up.parameter)
     figure, panel = new_cells(names, [[each.label for each in axis.bins] for axis in regions.axes])
     hover = {}
     for cell in regions.cells:
         column, row = cell.place
-        rate = cell.stuck if measure == "stuck" else cell.solved
-        gid = f"cell-{measure}-{column}-{row}"
-        draw_cell(panel, cell.place, rate, gid, outcome=measure)
+        rate = cell.asked if ending == regions.question.ending else cell.solved
+        gid = f"cell-{ending.file_label}-{column}-{row}"
+        draw_cell(panel, cell.place, rate, gid, outcome=ending.outcome)
         places = ", ".join(f"{name} {label}" for name, label in regions.labels(cell))
         hover[gid] = f"{places}: {measure} {rate_label(rate)} trainings, {cell.n_trials} trials"
     _mark_edges(panel.xaxis, across, ha="center")
@@ -127,7 +128,7 @@ def shares_figure(
 def outcome_shares_figure(shares: Sequence[OutcomeShare]) -> Figure:
     """The share of trainings with each outcome."""
     names = [each.outcome.replace("_", " ") for each in shares]
-    colours = [OUTCOME_COLOURS.get(each.outcome, GREY) for each in shares]
+    colours = [each.colour for each in shares]
     return shares_figure(names, [each.rate for each in shares], colours, "share of trainings", "trainings")
 
 
@@ -159,7 +160,10 @@ def composition_figure(composition: Sequence[RoleShare], roles: RoleResults) -> 
 
 
 def curve_figures(
-    curves: Sequence[LearningCurve], levels: Sequence[ReferenceLevel], samples: Sequence[Sample]
+    curves: Sequence[LearningCurve],
+    levels: Sequence[ReferenceLevel],
+    samples: Sequence[Sample],
+    colours: Mapping[str, str],
 ) -> list[tuple[str, Figure]]:
     """The loss by step, a figure for each outcome: the median, the middle half, and the reference levels as lines.
 
@@ -176,6 +180,7 @@ def curve_figures(
                 each,
                 *((levels, common) if each in common else (highest, [each])),
                 [one for one in by_lot if one.outcome == each.outcome],
+                colours.get(each.outcome, GREY),
             ),
         )
         for each in curves
@@ -188,9 +193,9 @@ def _curve_figure(
     levels: Sequence[ReferenceLevel],
     together: Sequence[LearningCurve],
     singles: Sequence[Sample],
+    colour: str,
 ) -> Figure:
     figure, panel = new_figure()
-    colour = OUTCOME_COLOURS.get(curve.outcome, GREY)
     steps = [point.step for point in curve.points]
     losses = [(point.low, point.median, point.high) for point in curve.points]
     low, median, high = np.minimum(losses, _HIGHEST).T

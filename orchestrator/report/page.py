@@ -33,7 +33,6 @@ from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.orchestrator.storage.reading import reading
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 Asks = Callable[[SweepReport], Sequence[WhyPage]]
 """From a sweep to pages about its stuck rows."""
@@ -61,7 +60,11 @@ class Shown:
 
 
 def write_report(
-    directories: Sequence[PlaceName], out: Path | None, asks: Asks | None = None, maps: Maps | None = None
+    directories: Sequence[PlaceName],
+    out: Path | None,
+    asks: Asks | None = None,
+    maps: Maps | None = None,
+    outcome: str | None = None,
 ) -> Path:
     """Writes the report on one or several sweeps, with PNG and SVG of each figure in `<name>_figures` beside it.
 
@@ -71,6 +74,7 @@ def write_report(
         asks: What says why some stuck trainings of a sweep stand where they ended; without it, the page has the
             commands that do.
         maps: What gives the attention maps that *Explore* shows; without it, the page has the commands that do.
+        outcome: The outcome whose rate it is about; by default what the objective of each sweep is about.
 
     Returns:
         The path of the file.
@@ -90,7 +94,7 @@ def write_report(
             )
         out = _own_file(place)
     refuse_special(out)
-    page, pictures = make_report(directories, asks, maps)
+    page, pictures = make_report(directories, asks, maps, outcome=outcome)
     folder = _figures_folder(out)
     _write(out, page, pictures)
     for picture in pictures:
@@ -125,14 +129,18 @@ class VectorReport:
 
 
 def make_report(
-    directories: Sequence[PlaceName], asks: Asks | None = None, maps: Maps | None = None, renewal: int | None = None
+    directories: Sequence[PlaceName],
+    asks: Asks | None = None,
+    maps: Maps | None = None,
+    renewal: int | None = None,
+    outcome: str | None = None,
 ) -> tuple[str, list[Picture]]:
     """The page and its pictures; nothing is written. Other arguments and errors as for `write_report`.
 
     Args:
         renewal: The page's number among those of a server, which it asks for newer ones; `None` if it is not served.
     """
-    return _drawn([read_sweep_report(SweepDirectory.open(each)) for each in directories], asks, maps, renewal)
+    return _drawn([read_sweep_report(SweepDirectory.open(each), outcome) for each in directories], asks, maps, renewal)
 
 
 def _drawn(
@@ -178,7 +186,6 @@ def _template() -> Template:
     )
     environment.globals |= {
         "quantiles": QUANTILES,
-        "stuck": STUCK_OUTCOMES,
         "stuck_rule": STUCK_RULE,
         "sampling_rule": SAMPLING_RULE,
     }

@@ -11,6 +11,8 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from attnsweep.orchestrator.analysis.figures.style import BLUE
+from attnsweep.orchestrator.analysis.onset.onset import onset_figure
+from attnsweep.orchestrator.analysis.rates.ending import SOLVED
 from attnsweep.orchestrator.analysis.rates.figures import map_gid, stuck_rate_figure
 from attnsweep.orchestrator.analysis.rates.intervals import rate_label
 from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
@@ -22,10 +24,23 @@ from attnsweep.orchestrator.report.figures import (
     shares_figure,
 )
 from attnsweep.orchestrator.report.images import as_png, as_svg, data_uri, in_both_schemes, inline_svg
+from attnsweep.orchestrator.report.measured import metric_figure
 from attnsweep.orchestrator.report.regions import Plane
 from attnsweep.orchestrator.report.sweep_report import SweepReport
 
-Section = Literal["stuck", "phase", "by_outcome", "cells", "outcomes", "curves", "composition", "emergence", "sweeps"]
+Section = Literal[
+    "stuck",
+    "phase",
+    "by_outcome",
+    "cells",
+    "outcomes",
+    "curves",
+    "metrics",
+    "events",
+    "composition",
+    "emergence",
+    "sweeps",
+]
 
 
 @dataclass(frozen=True)
@@ -96,14 +111,28 @@ def _drawn(report: SweepReport) -> Iterator[Picture]:
     yield Picture(
         "outcomes", "outcomes", f"Share of trainings by outcome: {shares}", outcome_shares_figure(report.outcomes)
     )
-    for rates in report.results.by_parameter:
+    ending = report.question.ending
+    for rates in report.by_parameter:
         alt = "; ".join(f"{each.label}: {rate_label(each.rate)}" for each in rates.bins)
-        name = "stuck_rate_" + rates.title
-        yield Picture("stuck", name, f"Stuck rate by {rates.title}: {alt}", stuck_rate_figure([rates]))
+        label = ending.share_label
+        name = f"{label.replace(' ', '_')}_{rates.title}"
+        figure = stuck_rate_figure([rates], label=label)
+        yield Picture("stuck", name, f"{label.capitalize()} by {rates.title}: {alt}", figure)
     yield from _phase(report)
-    for outcome, figure in curve_figures(report.curves, report.levels, report.samples):
+    colours = {each.outcome: each.colour for each in report.outcomes}
+    for outcome, figure in curve_figures(report.curves, report.levels, report.samples, colours):
         alt = f"Median, quartiles and single curves of eval_loss by step, of the trainings that end as {outcome}"
         yield Picture("curves", f"curves_{outcome}", alt, figure)
+    for metric in report.metric_curves:
+        alt = f"Median and quartiles of {metric.metric} by step, of the trainings of each outcome"
+        yield Picture("metrics", f"metric_{metric.metric}", alt, metric_figure(metric, colours))
+    for name, title, curves in (
+        ("events", "share of trainings in which an event has held", report.events),
+        ("delays", "share of trainings by the delay between two events", report.delays),
+    ):
+        if curves:
+            figure = onset_figure(name, curves)
+            yield Picture("events", name, title.capitalize() + ", by step, with 95% bands", figure)
     if report.results.roles is not None and report.composition:
         roles = report.results.roles
         alt = "Share of heads in each role by layer at the last probe, with 95% intervals"
@@ -118,20 +147,20 @@ def _phase(report: SweepReport) -> Iterator[Picture]:
     if report.regions is None or report.plane is None:
         return
     axes = " and ".join(axis.parameter for axis in report.regions.axes)
-    diagram = report.plane.stuck
+    diagram, ending = report.plane.asked, report.question.ending
     if diagram is not None and diagram.surface is not None:
-        alt = f"Model of the share that ends stuck, by {axes}: {diagram.note}"
+        alt = f"Model of the share of trainings that {ending.verb}, by {axes}: {diagram.note}"
         yield Picture("phase", "phase_diagram", alt, diagram.plot_model())
-        alt = "Residuals of the model: observed and expected stuck share in cells; the table below has the numbers"
+        alt = f"Residuals of the model: observed and expected share of {ending.label} in cells; numbers in the table"
         yield Picture("phase", "phase_residuals", alt, diagram.plot_residuals())
-    for each in report.plane.by_outcome:
-        alt = f"Model of the share of trainings that {each.ending.verb}, by {axes}: {each.note}"
-        yield Picture("by_outcome", f"phase_diagram_{each.ending.outcome}", alt, each.plot_model())
+    for diagram in report.plane.by_outcome:
+        alt = f"Model of the share of trainings that {diagram.ending.verb}, by {axes}: {diagram.note}"
+        yield Picture("by_outcome", f"phase_diagram_{diagram.ending.outcome}", alt, diagram.plot_model())
     yield _outcome_map(report.plane, axes)
-    for measure in ("stuck", "solved"):
-        drawn = cells_figure(report.regions, measure)
-        alt = f"Share of trainings that end {measure}, by {axes}; the table below has the numbers"
-        yield Picture("cells", f"cells_{measure}", alt, drawn.figure, drawn.hover)
+    for each in dict.fromkeys((ending, SOLVED)):
+        drawn = cells_figure(report.regions, each)
+        alt = f"Share of trainings that {each.verb}, by {axes}; the table below has the numbers"
+        yield Picture("cells", f"cells_{each.file_label}", alt, drawn.figure, drawn.hover)
 
 
 def _outcome_map(plane: Plane, axes: str) -> Picture:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
 from attnsweep.orchestrator.analysis.rates.answers import OutcomeRates, outcome_rates
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
-from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending
+from attnsweep.orchestrator.analysis.rates.ending import SOLVED, STUCK, Ending, Question
 from attnsweep.orchestrator.analysis.rates.groups import place_in_bins, read_crossing
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, pooling
-from attnsweep.orchestrator.ledger.sql import param_column
+from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
@@ -27,7 +27,7 @@ class Explained:
     """How much of the spread between trials' rates the bins of one parameter account for.
 
     Attributes:
-        rates: The stuck rates by the parameter.
+        rates: The rates asked about, by the parameter.
         share: Epsilon squared: the share of the variance between bins, corrected for chance; at least 0.
     """
 
@@ -42,12 +42,13 @@ class Cell:
     Attributes:
         place: The number of the bin on each axis.
         n_trials: Trials in the cell.
-        stuck, solved: The rates over their trainings; failed and pruned ones are left out.
+        asked: The rate of the ending asked about, over their trainings; failed and pruned ones are left out.
+        solved: The solved rate.
     """
 
     place: tuple[int, ...]
     n_trials: int
-    stuck: Rate
+    asked: Rate
     solved: Rate
 
 
@@ -57,15 +58,20 @@ class Regions:
 
     Attributes:
         explained: How much each unconditional parameter explains, in falling order.
-        measure: The rate whose spread is explained: `stuck`, or `solved` if the stuck rates of all trials are equal.
+        question: The rate asked about.
+        measure: The ending whose spread is explained: the one asked about, or solved where all trials have equal rates
+            of that.
         axes: The first two parameters of `explained`, the one with fewer bins first; one axis if only one varies.
         cells: One for each pair of bins; the second axis runs fastest.
-        best: Of the cells with a solved training, the one whose solved rate has the highest lower bound, and among
-            equals the highest share; cells with at least two trials come first. `None` if nothing is solved.
+        best: The cell whose rate of what is sought has the highest lower bound, and among equals the highest share;
+            cells with at least two trials come first. What is sought is solved trainings where the question is how many
+            are stuck. `None` if none is there. If the question is about another ending that is not sought, the cell
+            whose rate has the lowest upper bound.
     """
 
     explained: tuple[Explained, ...]
-    measure: str
+    question: Question
+    measure: Ending
     axes: tuple[ParameterRates, ...]
     cells: tuple[Cell, ...]
     best: Cell | None
@@ -79,40 +85,62 @@ class Regions:
         """The parameter and the label of the cell's bin, along each axis."""
         return [(axis.parameter, axis.bins[at].label) for axis, at in zip(self.axes, cell.place, strict=True)]
 
+    @property
+    def best_by(self) -> str:
+        """The rule of the best cell, in words."""
+        if not self.is_more_better:
+            return f"the lowest upper bound of the {self.question.ending.share_label}"
+        return f"the highest lower bound of the {self.sought.share_label}"
+
+    @property
+    def sought(self) -> Ending:
+        """What the best cell has most of."""
+        return SOLVED if self.question.ending == STUCK else self.question.ending
+
+    @property
+    def is_more_better(self) -> bool:
+        """Whether more of `sought` is better."""
+        return self.question.ending == STUCK or self.question.is_sought
+
 
 def read_regions(
-    connection: duckdb.DuckDBPyConnection, by_parameter: Sequence[ParameterRates], pool: Pooling
+    connection: duckdb.DuckDBPyConnection, by_parameter: Sequence[ParameterRates], pool: Pooling, question: Question
 ) -> Regions | None:
     """Reads the cells from a ledger; `None` if no parameter varies unconditionally.
 
     Args:
         connection: From `Ledger.connect`.
-        by_parameter: The sweep's stuck rates, whose bins are those of the cells.
+        by_parameter: The rates asked about, whose bins are those of the cells.
         pool: How to combine trials: from `pooling`.
+        question: What is asked about.
     """
     swept = [each for each in by_parameter if not each.where]
     if not swept:
         return None
     columns = "".join(f", {param_column(each.parameter)}" for each in swept)
+    asked_of = f"count(*) filter ({IS_JUDGED} and {question.ending.condition})"
     rows = connection.execute(
-        f"select n_judged, n_stuck, n_solved{columns} from trials where n_judged > 0 order by trial"
+        f"with asked as (select trial, {asked_of} as n_asked from trainings group by trial)"
+        f" select n_judged, n_asked, n_solved{columns} from trials join asked using (trial)"
+        " where n_judged > 0 order by trial"
     ).fetchall()
-    n, stuck, solved = np.array([row[:3] for row in rows], dtype=np.int64).reshape(-1, 3).T
+    n, asked, solved = np.array([row[:3] for row in rows], dtype=np.int64).reshape(-1, 3).T
     places = [
         np.array(place_in_bins(each.dimension, [row[3 + index] for row in rows])[1], dtype=np.int64)
         for index, each in enumerate(swept)
     ]
-    measure, share = ("stuck", stuck / n) if len(np.unique(stuck / n)) > 1 else ("solved", solved / n)
+    varies = len(np.unique(asked / n)) > 1
+    measure, share = (question.ending, asked / n) if varies else (SOLVED, solved / n)
     found = [Explained(each, _epsilon_squared(share, place)) for each, place in zip(swept, places, strict=True)]
     # The sort is stable: parameters that explain nothing stay in the order of the search space.
     order = sorted(range(len(swept)), key=lambda index: -found[index].share)
     chosen = sorted(order[:2], key=lambda index: len(swept[index].bins))
     axes = tuple(swept[index] for index in chosen)
     cells = tuple(
-        _cell(at, [places[index] for index in chosen], n, (stuck, solved), pool)
+        _cell(at, [places[index] for index in chosen], n, (asked, solved), pool)
         for at in itertools.product(*(range(len(axis.bins)) for axis in axes))
     )
-    return Regions(tuple(found[index] for index in order), measure, axes, cells, _best(cells))
+    return Regions(tuple(found[index] for index in order), question, measure, axes, cells, _best(cells, question))
 
 
 def _cell(
@@ -140,13 +168,20 @@ def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> fl
     return max((total - within - (len(present) - 1) * within / n_left) / total, 0.0)
 
 
-def _best(cells: Sequence[Cell]) -> Cell | None:
-    solving = [cell for cell in cells if cell.solved.k]
-    return max(solving, key=_merit, default=None)
+def _best(cells: Sequence[Cell], question: Question) -> Cell | None:
+    """The best cell by the rule of `Regions`."""
 
+    def merit(cell: Cell) -> tuple[bool, float, float]:
+        rate = cell.solved if question.ending == STUCK else cell.asked
+        if question.ending == STUCK or question.is_sought:
+            return cell.n_trials >= _FEWEST_TRIALS, rate.low or 0.0, rate.share or 0.0
+        return cell.n_trials >= _FEWEST_TRIALS, -(rate.high or 0.0), -(rate.share or 0.0)
 
-def _merit(cell: Cell) -> tuple[bool, float, float]:
-    return cell.n_trials >= _FEWEST_TRIALS, cell.solved.low or 0.0, cell.solved.share or 0.0
+    if question.ending == STUCK:
+        candidates = [cell for cell in cells if cell.solved.k]
+    else:
+        candidates = [cell for cell in cells if cell.asked.n and (cell.asked.k or not question.is_sought)]
+    return max(candidates, key=merit, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +190,12 @@ class Plane:
 
     Attributes:
         outcomes: The rate of each outcome in each cell.
-        stuck: The phase diagram; `None` if the values of a parameter are not numbers.
+        asked: The phase diagram of the ending asked about; `None` if the values of a parameter are not numbers.
         by_outcome: The diagram of each outcome that some trainings have and some have not.
     """
 
     outcomes: OutcomeRates
-    stuck: PhaseDiagram | None
+    asked: PhaseDiagram | None
     by_outcome: tuple[PhaseDiagram, ...]
 
 
@@ -177,9 +212,9 @@ def read_plane(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regi
     x, y = (axis.parameter for axis in regions.axes)
     outcomes = outcome_rates(connection, read_crossing(connection, [spec], (x, y)), pooling(spec))
     try:
-        stuck = read_phase_diagram(connection, [spec], x, y, STUCK)
+        asked = read_phase_diagram(connection, [spec], x, y, regions.question.ending)
     except UserError:
         # The values of a parameter are not numbers: the report has the cells only.
         return Plane(outcomes, None, ())
     found = (read_phase_diagram(connection, [spec], x, y, Ending(outcome)) for outcome in outcomes.outcomes)
-    return Plane(outcomes, stuck, tuple(each for each in found if each.surface is not None))
+    return Plane(outcomes, asked, tuple(each for each in found if each.surface is not None))

@@ -6,14 +6,18 @@ from dataclasses import dataclass
 import duckdb
 
 from attnsweep.orchestrator.analysis.learning_curves import LearningCurve, read_learning_curves
-from attnsweep.orchestrator.analysis.rates.ending import Ending
+from attnsweep.orchestrator.analysis.onset.onset import OnsetCurve
+from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, counts_by_trial, rates_by
+from attnsweep.orchestrator.analysis.rates.ending import Question, read_question
 from attnsweep.orchestrator.analysis.rates.interaction import Interactions, read_interactions
-from attnsweep.orchestrator.analysis.rates.intervals import pooling
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.views import outcomes_of
 from attnsweep.orchestrator.report import facts
 from attnsweep.orchestrator.report.explorer.explorer import Explorer, read_explorer
 from attnsweep.orchestrator.report.explorer.samples import LOT, Sample, read_samples
+from attnsweep.orchestrator.report.measured import MetricCurves, read_event_curves, read_metric_curves
 from attnsweep.orchestrator.report.regions import Plane, Regions, read_plane, read_regions
 from attnsweep.orchestrator.report.roles import RoleHazards, RoleShare, read_role_hazards, role_composition
 from attnsweep.orchestrator.report.why_page import StuckRow, stuck_rows
@@ -23,7 +27,6 @@ from attnsweep.orchestrator.storage.replays import earlier_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +36,9 @@ class SweepReport:
     Attributes:
         directory: The sweep.
         results: Rates, the best trial, roles.
+        question: The rate that it is about.
+        asked: That rate.
+        by_parameter: That rate by each parameter that the sweep varies.
         regions: The rates along the parameters that matter most; `None` if none varies unconditionally.
         plane: The phase diagrams and outcomes over two of these; `None` if there are not two.
         interactions: The tests of all pairs of parameters that vary unconditionally; `None` without a pair.
@@ -40,6 +46,9 @@ class SweepReport:
         measures: The workload's own metrics and the onsets, by outcome.
         certificates: The share of stuck labels that each test confirms.
         curves: Learning curves by outcome.
+        metric_curves: The workload's own metrics by step and outcome.
+        events: The share of trainings in which each event of the workload has held, by step.
+        delays: The same by the delay after the event before it.
         samples: Some trainings in full.
         levels: Reference levels.
         costs: Core-seconds by pack size.
@@ -48,12 +57,16 @@ class SweepReport:
         stuck_rows: A few stuck trainings that stand for the others.
         composition: The share of heads in each role by layer; empty if no head could have a role.
         explorer: What the page's script draws; `None` if nothing varies.
+        stuck_outcomes: The outcomes that count as stuck.
         role_hazards: How much sooner roles emerge, by the same two parameters.
         ending_note: What curves of emergence assume of trainings that ended early; empty if none did.
     """
 
     directory: SweepDirectory
     results: SweepResults
+    question: Question
+    asked: Rate
+    by_parameter: tuple[ParameterRates, ...]
     regions: Regions | None
     plane: Plane | None
     interactions: Interactions | None
@@ -61,6 +74,9 @@ class SweepReport:
     measures: list[facts.Row]
     certificates: tuple[facts.CertificateShare, ...]
     curves: tuple[LearningCurve, ...]
+    metric_curves: tuple[MetricCurves, ...]
+    events: tuple[OnsetCurve, ...]
+    delays: tuple[OnsetCurve, ...]
     samples: tuple[Sample, ...]
     levels: tuple[facts.ReferenceLevel, ...]
     costs: list[facts.Row]
@@ -70,6 +86,7 @@ class SweepReport:
     composition: tuple[RoleShare, ...]
     role_hazards: tuple[RoleHazards, ...]
     explorer: Explorer | None
+    stuck_outcomes: tuple[str, ...]
     ending_note: str
 
     @property
@@ -119,10 +136,9 @@ class SweepReport:
         place = self.place
         told = [] if self.directory.finished else [("Continue the sweep", f"attnsweep resume {place}")]
         told.append(("Show its progress, also while it runs", f"attnsweep status {place}"))
-        stuck = ", ".join(f"'{outcome}'" for outcome in STUCK_OUTCOMES)
         queries = [
             ("Outcomes", "select outcome, outcome_detail, count(*) from trainings group by all order by 3 desc"),
-            ("The stuck trainings", f"from trainings where outcome in ({stuck}) order by trial, replicate"),
+            ("The stuck trainings", "from trainings where stuck order by trial, replicate"),
         ]
         if self.outcomes:
             curve = "select step, metric, value from curves where training_id = '{}' order by metric, step"
@@ -138,7 +154,7 @@ class SweepReport:
     @property
     def example(self) -> str:
         """The id of one training, if possible a stuck one."""
-        stuck = [each for each in self.outcomes if each.outcome in STUCK_OUTCOMES]
+        stuck = [each for each in self.outcomes if each.is_stuck]
         return (stuck or list(self.outcomes))[0].example
 
     def replay(self) -> str:
@@ -146,24 +162,34 @@ class SweepReport:
         return f"attnsweep replay {self.place} {shlex.quote(self.example)}"
 
 
-def read_sweep_report(directory: SweepDirectory) -> SweepReport:
+def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> SweepReport:
     """Reads a sweep as it is now; the sweep may still be running.
 
+    Args:
+        directory: The sweep.
+        outcome: The outcome whose rate the report is about; by default what the sweep's objective is about.
+
     Raises:
-        UserError: For a ledger that cannot be read.
+        UserError: For a ledger that cannot be read, or an outcome that cannot occur.
     """
     with Ledger(directory.place).reading() as connection:
         results, pool = read_results(connection, directory.spec), pooling(directory.spec)
-        regions = read_regions(connection, results.by_parameter, pool)
+        question = read_question(connection, directory.spec, outcome)
+        by_parameter = rates_by(connection, directory.spec, question.ending)
+        regions = read_regions(connection, by_parameter, pool, question)
         plane = read_plane(connection, directory.spec, regions)
         axes = [axis.parameter for axis in regions.axes] if regions else []
         hazards, ending_note = (
             ((), "") if results.roles is None else read_role_hazards(connection, directory.spec, axes)
         )
+        events, delays = read_event_curves(connection, directory.spec)
         explorer = read_explorer(connection, directory.spec, regions, plane)
         return SweepReport(
             directory=directory,
             results=results,
+            question=question,
+            asked=pool([(n, k) for _, n, k in counts_by_trial(connection, (), question.ending)]),
+            by_parameter=by_parameter,
             regions=regions,
             plane=plane,
             interactions=_interactions(connection, directory.spec, regions),
@@ -171,6 +197,9 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             measures=facts.measures(connection),
             certificates=facts.certificate_shares(connection, pool),
             curves=read_learning_curves(connection),
+            metric_curves=read_metric_curves(connection),
+            events=events,
+            delays=delays,
             samples=explorer.samples if explorer else read_samples(connection, (), heads=False),
             levels=facts.reference_levels(connection),
             costs=facts.pack_costs(connection),
@@ -180,6 +209,7 @@ def read_sweep_report(directory: SweepDirectory) -> SweepReport:
             composition=() if results.roles is None else role_composition(connection, pool),
             role_hazards=hazards,
             explorer=explorer,
+            stuck_outcomes=tuple(label for label, each in outcomes_of(connection).items() if each.is_stuck),
             ending_note=ending_note,
         )
 
@@ -188,4 +218,4 @@ def _interactions(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: R
     names = [each.rates.parameter for each in regions.explained] if regions else []
     if regions is None or len(names) < 2:
         return None
-    return read_interactions(connection, [spec], names, Ending(regions.measure))
+    return read_interactions(connection, [spec], names, regions.measure)

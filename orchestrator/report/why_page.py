@@ -10,7 +10,6 @@ import duckdb
 import numpy as np
 
 from attnsweep.orchestrator.report.explorer.head_maps import averaged_map
-from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 _MOST_ROWS = 3
 RULE = (
@@ -19,7 +18,7 @@ RULE = (
 )
 _STUCK = """
 select outcome, coalesce(outcome_detail, ''), training_id, trial, replicate
-from trainings where outcome in (select unnest(?)) order by outcome, outcome_detail
+from trainings where stuck order by outcome, outcome_detail
 """
 N_SHADES = 4
 _LEAST_SPAN = 0.1
@@ -42,7 +41,7 @@ def stuck_rows(connection: duckdb.DuckDBPyConnection) -> tuple[StuckRow, ...]:
     Args:
         connection: From `Ledger.connect`.
     """
-    rows = connection.execute(_STUCK, [list(STUCK_OUTCOMES)]).fetchall()
+    rows = connection.execute(_STUCK).fetchall()
     kinds = [list(of) for _, of in groupby(rows, key=lambda row: row[:2])]
     return tuple(_representative(of) for of in sorted(kinds, key=len, reverse=True)[:_MOST_ROWS])
 

@@ -16,11 +16,11 @@ from attnsweep.orchestrator.training.tasks import Task, training_id
 from attnsweep.workloads.diagnostics.certification import certify_stuck
 from attnsweep.workloads.diagnostics.outcomes import onset_probe
 from attnsweep.workloads.engine.contract import Certificate, Verdicts, Workload
-from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.judging import first_held, is_stuck, judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import HeadProbe, PackResult
 from attnsweep.workloads.forecast.prediction import predicted_escapes
-from attnsweep.workloads.vocabulary import PRUNED, STUCK_OUTCOMES
+from attnsweep.workloads.vocabulary import PRUNED
 
 _MOST_STEPS = 2**31 - 1
 
@@ -61,8 +61,10 @@ def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -
     outcome = np.where(result.diverged_step >= 0, "diverged", result.at_last_probe(verdicts.outcome))
     losses = _unless(result.diverged_step >= 0, result.last("eval_loss"))
     return [
-        (label, label in STUCK_OUTCOMES, loss if np.isfinite(loss) else None)
-        for label, loss in zip(outcome.tolist(), losses.tolist(), strict=True)
+        (label, stuck, loss if np.isfinite(loss) else None)
+        for label, stuck, loss in zip(
+            outcome.tolist(), is_stuck(workload, outcome).tolist(), losses.tolist(), strict=True
+        )
     ]
 
 
@@ -101,6 +103,8 @@ def trained_rows(
     outcome = np.where(is_pruned, PRUNED, np.where(overflowed, "diverged", final))
     onset = np.where(overflowed & (final != "diverged"), result.diverged_step, onset)
     levels = result.evidence.levels
+    held = first_held(workload, tasks[0].training.parameters, result.evidence, result.last_probe)
+    steps = result.evidence.steps
     return _rows(
         workload,
         tasks,
@@ -109,13 +113,14 @@ def trained_rows(
         certified=[each and each.agrees for each in certificates],
         outcome=outcome,
         outcome_detail=[str(word) or None for word in np.where(result.is_cut_short, "", detail)],
-        stuck=np.isin(outcome, STUCK_OUTCOMES),
+        stuck=is_stuck(workload, outcome),
         final_loss=_unless(overflowed, result.last("loss")),
         eval_loss=_unless(overflowed, result.last("eval_loss")),
         grad_norm=_unless(overflowed, result.last("grad_norm")),
         loss_level=levels["solved"],
         **{f"level_{name}": levels[name] for name in workload.level_names if name in levels},
         n_steps=result.n_steps,
+        **{f"event_{name}": [int(steps[at]) if at >= 0 else None for at in first] for name, first in held.items()},
         onset_step=[None if cut else int(step) for cut, step in zip(is_pruned, onset, strict=True)],
         predicted_escape_step=[None] * len(tasks) if escapes is None else [_whole(step) for step in escapes],
         diverged_step=[int(step) if step >= 0 else None for step in result.diverged_step],

@@ -210,8 +210,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a training that overflowed counted as stuck",
         "orchestrator/training/rows.py",
-        "stuck=np.isin(outcome, STUCK_OUTCOMES)",
-        "stuck=np.isin(final, STUCK_OUTCOMES)",
+        "stuck=is_stuck(workload, outcome)",
+        "stuck=is_stuck(workload, final)",
         ("tests/orchestrator/training/test_rows.py",),
     ),
     Fault(

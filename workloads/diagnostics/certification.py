@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnsweep.workloads.engine.contract import Certificate, Verdicts, Workload
+from attnsweep.workloads.engine.judging import is_stuck
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
-from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 
 def certify_stuck(
@@ -34,8 +34,7 @@ def certify_stuck(
     outcome, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
     lanes, _ = pack.final_state(np.arange(len(shares)))
     drawn = lanes.streams.uniform("certificate", (1,))[:, 0].cpu().numpy()
-    is_stuck = np.isin(outcome, STUCK_OUTCOMES) & ~result.is_cut_short
-    chosen = np.flatnonzero(is_stuck & (drawn < shares))
+    chosen = np.flatnonzero(is_stuck(workload, outcome) & ~result.is_cut_short & (drawn < shares))
     if chosen.size:
         found = workload.certify(*pack.final_state(chosen), outcome[chosen], detail[chosen])
         for position, certificate in zip(chosen, found, strict=True):

@@ -16,11 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from attnsweep.workloads.engine.contract import Certificate, Lanes, Training, Workload
-from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.judging import is_stuck, judged
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.parameters import TrainingParameters
-from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 PROMOTED_DTYPE = "float64"
 
@@ -83,4 +82,4 @@ def _ends_stuck(
     trainings = [Training(replace(each.parameters, dtype=dtype), each.seed) for each in lanes.trainings]
     result = Pack(workload, trainings, str(lanes.device), start=start).train_to_end()
     outcome = result.at_last_probe(judged(workload, trainings[0].parameters, result.evidence).outcome)
-    return np.isin(outcome, STUCK_OUTCOMES) & (result.diverged_step < 0)
+    return is_stuck(workload, outcome) & (result.diverged_step < 0)

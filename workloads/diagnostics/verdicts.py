@@ -3,19 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnsweep.workloads.diagnostics.outcomes import AT_LEVEL, DIVERGED_FACTOR, OR, has_diverged, is_moving, standing
-from attnsweep.workloads.engine.contract import Evidence, Label, Verdicts, Workload, check_outcomes
+from attnsweep.workloads.engine.contract import Condition, Evidence, Label, Verdicts, Workload
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.errors import LabelError
 from attnsweep.workloads.vocabulary import MOVING_SHARE
-
-Condition: TypeAlias = Callable[[Any, Evidence], NDArray[np.bool_]]
-"""Where something holds, (L, P), by the parameters of the first lane, of which it reads static ones, and evidence."""
 
 
 def below_solved(_: object, evidence: Evidence) -> NDArray[np.bool_]:
@@ -116,13 +113,12 @@ class VerdictTable:
         rows: In the order in which they are tried. All levels are tried together, in the place of the first of them.
 
     Raises:
-        LabelError: If an outcome is not known, or a label stands in two rows.
+        LabelError: If a label stands in two rows.
     """
 
     rows: tuple[Rule | AtLevel, ...]
 
     def __post_init__(self) -> None:
-        check_outcomes([row.outcome for row in self.rows])
         labels = [(row.outcome, detail) for row in self.rows for detail in row.details]
         if twice := [label for label in labels if labels.count(label) > 1]:
             raise LabelError(

@@ -1,7 +1,7 @@
 """The contract between the engine and a training problem. Axes: L lane, P probe."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
@@ -14,10 +14,9 @@ from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.engine.streams import Streams
-from attnsweep.workloads.errors import LabelError, did_you_mean
 from attnsweep.workloads.identities.identity import Identity
 from attnsweep.workloads.parameters import TrainingParameters
-from attnsweep.workloads.vocabulary import JUDGED_OUTCOMES
+from attnsweep.workloads.vocabulary import Outcome
 
 Batch = dict[str, Tensor]
 """Tensors by name. A batch of all lanes has a leading lane axis; a batch of one training has none."""
@@ -109,17 +108,18 @@ class Verdicts:
     """The labels that L trainings would have if they had ended at each of P probes.
 
     Attributes:
-        outcome: (L, P) names among `JUDGED_OUTCOMES`.
+        outcome: (L, P) names of outcomes.
         detail: (L, P) the reference function or valley, empty where there is none.
+        possible: The outcomes that could have been given, whether or not they were.
 
     Raises:
         TypeError: If either is no array of text.
         ValueError: If their shapes differ.
-        LabelError: If an outcome is not among those names.
     """
 
     outcome: NDArray[np.str_]
     detail: NDArray[np.str_]
+    possible: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, labels in (("outcome", self.outcome), ("detail", self.detail)):
@@ -130,7 +130,6 @@ class Verdicts:
             raise ValueError(
                 f"Verdicts: got outcome {self.outcome.shape} and detail {self.detail.shape}, expected equal shapes"
             )
-        check_outcomes(np.unique(self.outcome).tolist())
 
     @classmethod
     def first_of(cls, cases: Mapping[Label, NDArray[np.bool_]], otherwise: Label = "plateau") -> "Verdicts":
@@ -139,15 +138,15 @@ class Verdicts:
         Args:
             cases: (L, P) by label, in their order of precedence.
             otherwise: The label where no case holds.
-
-        Raises:
-            LabelError: If one of the outcomes is not among `JUDGED_OUTCOMES`, whether or not its case holds.
         """
         labels = [(label, "") if isinstance(label, str) else label for label in (*cases, otherwise)]
-        check_outcomes([outcome for outcome, _ in labels])
         holds = list(cases.values())
         outcome, detail = (np.select(holds, names[:-1], names[-1]) for names in zip(*labels, strict=True))
-        return cls(outcome=outcome, detail=detail)
+        return cls(outcome=outcome, detail=detail, possible=tuple(outcome for outcome, _ in labels))
+
+
+Condition: TypeAlias = Callable[[Any, Evidence], NDArray[np.bool_]]
+"""Where something holds, (L, P), by the parameters of the first lane, of which it reads static ones, and evidence."""
 
 
 class Judge(Protocol):
@@ -156,18 +155,6 @@ class Judge(Protocol):
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
         """Labels each training at each probe, as `Workload.judge`."""
         ...
-
-
-def check_outcomes(outcomes: Sequence[str]) -> None:
-    """Raises LabelError if an outcome is not among `JUDGED_OUTCOMES`."""
-    for outcome in outcomes:
-        if outcome not in JUDGED_OUTCOMES:
-            raise LabelError(
-                "an outcome of judge",
-                given=outcome,
-                expected=", ".join(JUDGED_OUTCOMES),
-                fix=did_you_mean(outcome, JUDGED_OUTCOMES, "say what it means in the detail: (outcome, detail)"),
-            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,6 +234,11 @@ class Workload(ABC, Generic[P]):
     """One line for `attnsweep workloads`."""
     level_names: ClassVar[tuple[str, ...]]
     """The reference levels of all variants, without `solved`: columns `level_<name>` of the ledger."""
+    outcomes: ClassVar[Mapping[str, Outcome]] = {}
+    """Outcomes of its own, beside those of docs/outcomes.md, by label."""
+    events: ClassVar[Mapping[str, Condition]] = {}
+    """What may happen to a training, and where it holds: columns `event_<name>` of the ledger have the step of the
+    first probe at which it held."""
     loss_may_be_negative: ClassVar[bool] = False
     """Whether `eval_loss` may fall below 0. A squared error or a cross-entropy may not. If it may not, and no reference
     level is negative, a training with a negative `eval_loss` has diverged."""

@@ -28,6 +28,11 @@ class Streams:
         self._seeds = seeds
 
     @property
+    def seeds(self) -> Tensor:
+        """(L,) int64, one seed per training."""
+        return self._seeds
+
+    @property
     def n_lanes(self) -> int:
         """The number of trainings."""
         return self._seeds.shape[0]

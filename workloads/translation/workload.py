@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnsweep.workloads.diagnostics import outcomes
-from attnsweep.workloads.diagnostics.verdicts import Condition, Rule, VerdictTable
-from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Workload, Written
+from attnsweep.workloads.diagnostics.verdicts import Rule, VerdictTable
+from attnsweep.workloads.engine.contract import Batch, Condition, Evidence, HeadScores, Lanes, Workload, Written
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.identities import Identity

@@ -15,10 +15,9 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.typing import ColorType
 
 from attnsweep.orchestrator.analysis.labels import clipped
-from attnsweep.workloads.vocabulary import OUTCOMES, ROLES
+from attnsweep.workloads.vocabulary import ROLES
 
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#595959"
-OUTCOME_COLOURS = {name: each.colour for name, each in OUTCOMES.items()}
 ROLE_COLOURS = {name: each.colour for name, each in ROLES.items()}
 _OTHER_COLOURS = ("#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _GROUP_STYLES = (

@@ -134,27 +134,35 @@ class Onset(DrawnAnswer):
 
     def plot(self) -> "Figure":
         """One line per group with its pointwise 95% band."""
-        from attnsweep.orchestrator.analysis.figures.panels import HEIGHT, WIDTH, new_figure, scale_shares, scale_steps
-        from attnsweep.orchestrator.analysis.figures.style import figure_text, group_style, house_style, legend_below
+        return onset_figure(self.what.replace("_", " "), self.curves, by_label(self.by))
 
-        with house_style():
-            figure, panel = new_figure(1.3 * WIDTH, HEIGHT + 0.15 * len(self.curves))
-            for number, each in enumerate(self.curves):
-                colour, dashes, _ = group_style(number)
-                steps = [point.step for point in each.curve]
-                low, high = [point.low for point in each.curve], [point.high for point in each.curve]
-                panel.fill_between(steps, low, high, step="post", color=colour, alpha=0.2, linewidth=0)
-                label = f"{each.label} ({each.n_trainings:,} trainings, {each.n_trials:,} trials)"
-                shares = [point.share for point in each.curve]
-                panel.step(steps, shares, where="post", color=colour, linestyle=dashes, label=label)
-            panel.set_xlabel("optimizer steps")
-            panel.set_title(f"{figure_text(self.what.replace('_', ' '))}: 95% bands")
-            scale_shares(panel, "share that has reached it")
-            if self.curves:
-                scale_steps(panel, sorted({point.step for each in self.curves for point in each.curve}))
-                title = by_label(self.by) or None
-                legend_below(figure, {str(line.get_label()): line for line in panel.get_lines()}, title, 1)
-        return figure
+
+def onset_figure(title: str, curves: Sequence[OnsetCurve], legend: str = "") -> "Figure":
+    """The share that has reached it, by step: one line per curve with its pointwise 95% band.
+
+    Args:
+        legend: The title of the legend.
+    """
+    from attnsweep.orchestrator.analysis.figures.panels import HEIGHT, WIDTH, new_figure, scale_shares, scale_steps
+    from attnsweep.orchestrator.analysis.figures.style import figure_text, group_style, house_style, legend_below
+
+    with house_style():
+        figure, panel = new_figure(1.3 * WIDTH, HEIGHT + 0.15 * len(curves))
+        for number, each in enumerate(curves):
+            colour, dashes, _ = group_style(number)
+            steps = [point.step for point in each.curve]
+            low, high = [point.low for point in each.curve], [point.high for point in each.curve]
+            panel.fill_between(steps, low, high, step="post", color=colour, alpha=0.2, linewidth=0)
+            label = f"{each.label} ({each.n_trainings:,} trainings, {each.n_trials:,} trials)"
+            shares = [point.share for point in each.curve]
+            panel.step(steps, shares, where="post", color=colour, linestyle=dashes, label=label)
+        panel.set_xlabel("optimizer steps")
+        panel.set_title(f"{figure_text(title)}: 95% bands")
+        scale_shares(panel, "share that has reached it")
+        if curves:
+            scale_steps(panel, sorted({point.step for each in curves for point in each.curve}))
+            legend_below(figure, {str(line.get_label()): line for line in panel.get_lines()}, legend or None, 1)
+    return figure
 
 
 def onset_by(

@@ -14,6 +14,7 @@ from attnsweep.orchestrator.analysis.rates.groups import Crossing, by_label
 from attnsweep.orchestrator.analysis.rates.interaction import CellRate
 from attnsweep.orchestrator.analysis.rates.intervals import RATE_COLUMNS, Pooling, Rate, rate_label
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED
+from attnsweep.orchestrator.ledger.views import outcomes_of
 from attnsweep.workloads.vocabulary import PRUNED
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class OutcomeRates(DrawnAnswer):
         bins: The labels of the bins of each parameter.
         places: For each group the number of its bin on each axis.
         n_pruned: The number of pruned trainings in all groups.
+        colours: The colour of each outcome, by label.
     """
 
     by: str
@@ -87,7 +89,8 @@ class OutcomeRates(DrawnAnswer):
     n_failed: int
     bins: tuple[tuple[str, ...], ...]
     places: tuple[tuple[int, ...], ...]
-    n_pruned: int = 0
+    n_pruned: int
+    colours: Mapping[str, str]
 
     def _in_words(self) -> str:
         where = f" in {len(self.groups)} groups by {self.by}" if self.by else ""
@@ -132,7 +135,7 @@ class OutcomeRates(DrawnAnswer):
         """The cells of two parameters in the colours of their most frequent outcomes."""
         from attnsweep.orchestrator.analysis.rates.figures import outcome_map_figure
 
-        return outcome_map_figure(self.by.split(","), self.bins, self.most_frequent())
+        return outcome_map_figure(self.by.split(","), self.bins, self.most_frequent(), self.colours)
 
 
 def outcome_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
@@ -166,6 +169,7 @@ def outcome_rates(connection: duckdb.DuckDBPyConnection, crossing: Crossing, poo
         inside = [counts[trial] for trial in sorted(group.trials & counts.keys())]
         rates.append(tuple(pool([(sum(each.values()), each.get(name, 0)) for each in inside]) for name in totals))
     labels = tuple(group.label for group in cells.values())
+    colours = {label: outcome.colour for label, outcome in outcomes_of(connection).items()}
     return OutcomeRates(
-        crossing.by, labels, tuple(totals), tuple(rates), n_failed, crossing.bins, tuple(cells), n_pruned
+        crossing.by, labels, tuple(totals), tuple(rates), n_failed, crossing.bins, tuple(cells), n_pruned, colours
     )

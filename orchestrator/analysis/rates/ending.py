@@ -6,7 +6,9 @@ import duckdb
 
 from attnsweep.orchestrator.analysis.labels import check_known, outcome_order
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, literal
-from attnsweep.workloads.vocabulary import JUDGED_OUTCOMES
+from attnsweep.orchestrator.ledger.views import outcomes_of
+from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.vocabulary import OUTCOMES
 
 _STUCK = "stuck"
 
@@ -45,8 +47,42 @@ class Ending:
         """What trainings do: `end stuck`, `end as marginal (mean)`."""
         return f"end {self.label}" if self.outcome == _STUCK else f"end as {self.label}"
 
+    @property
+    def file_label(self) -> str:
+        """The label in the name of a figure's file."""
+        return self.label.replace(" ", "_")
+
 
 STUCK = Ending()
+SOLVED = Ending("solved")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The rate that a report is about.
+
+    Attributes:
+        ending: What the rate is of.
+        is_sought: Whether more of it is better.
+    """
+
+    ending: Ending = STUCK
+    is_sought: bool = False
+
+
+def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: str | None) -> Question:  # noqa: ARG001
+    """The rate of an outcome, or by default the one that the sweep's objective is about; else the stuck rate.
+
+    A named outcome is sought if it is `solved`, or an outcome of the workload's own that does not count as stuck.
+
+    Raises:
+        UserError: For an outcome that cannot occur.
+    """
+    if outcome is not None:
+        known = outcomes_of(connection).get(outcome)
+        is_good = outcome == "solved" or (outcome not in OUTCOMES and known is not None and not known.is_stuck)
+        return Question(read_ending(connection, outcome), is_good)
+    return Question()
 
 
 def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK, detail: str | None = None) -> Ending:
@@ -63,7 +99,8 @@ def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK, de
         return STUCK
     seen = connection.execute(f"select distinct outcome, stuck, outcome_detail from trainings where {IS_JUDGED}")
     rows = seen.fetchall()
-    known = sorted({*JUDGED_OUTCOMES, *(row[0] for row in rows)}, key=outcome_order)
+    judged = {label for label, each in outcomes_of(connection).items() if each.is_judged}
+    known = sorted({*judged, *(row[0] for row in rows)}, key=outcome_order)
     none, advice = "none: this outcome has no details here", "see docs/outcomes.md"
     check_known("outcome", outcome, [_STUCK, *known], none, advice)
     if detail is not None:

@@ -23,7 +23,6 @@ from attnsweep.orchestrator.analysis.figures.panels import (
 from attnsweep.orchestrator.analysis.figures.style import (
     BLUE,
     GREY,
-    OUTCOME_COLOURS,
     draw_interval,
     figure_text,
     group_style,
@@ -137,17 +136,21 @@ def rate_map_figure(
 
 @house_style()
 def outcome_map_figure(
-    names: Sequence[str], bins: Sequence[Sequence[str]], cells: Mapping[tuple[int, ...], tuple[str, Rate]]
+    names: Sequence[str],
+    bins: Sequence[Sequence[str]],
+    cells: Mapping[tuple[int, ...], tuple[str, Rate]],
+    colours: Mapping[str, str],
 ) -> Figure:
     """Each cell in the colour of its most frequent outcome, whose share and interval are written in.
 
     Args:
         cells: The most frequent outcome of each cell and its rate, by the numbers of the cell's bins.
+        colours: Their colours, by outcome.
     """
     figure, panel = new_cells(names, bins)
     handles = {}
     for place, (outcome, rate) in cells.items():
-        colour = OUTCOME_COLOURS.get(outcome, GREY)
+        colour = colours.get(outcome, GREY)
         draw_cell(panel, place, rate, map_gid(place), colour)
         handles[outcome] = Patch(color=colour)
     title_panel(panel, "most frequent outcome, its share")

@@ -105,7 +105,7 @@ def read_explorer(
         return None
     chosen = [axis.parameter for axis in regions.axes] if regions else [points.axes[0].name]
     x, y = [*chosen, LOSS][:2]
-    extremes = _extremes(points, plane.stuck if plane else None)
+    extremes = _extremes(points, plane.asked if plane else None)
     trials = points.trials[[at for one in extremes for at in one.trials]].tolist()
     has_heads = connection.execute("select 1 from heads limit 1").fetchone() is not None
     samples = read_samples(connection, trials, heads=has_heads)
@@ -117,7 +117,7 @@ def _extremes(points: Points, diagram: PhaseDiagram | None) -> tuple[Extremes, .
 
     Args:
         points: The trials.
-        diagram: The phase diagram of the stuck rate; its model says where the boundary is.
+        diagram: The phase diagram of what the report asks about; its model says where the boundary is.
     """
     loss = points.axis(LOSS).values
     found = [
@@ -127,8 +127,9 @@ def _extremes(points: Points, diagram: PhaseDiagram | None) -> tuple[Extremes, .
     if diagram is not None and diagram.surface is not None:
         places = (points.axis(diagram.x.name).values, points.axis(diagram.y.name).values)
         share = diagram.surface.at(*places)[0]
-        title = "nearest the boundary: the model's stuck share is nearest 1/2"
-        found.append(_first(title, "stuck share by the model", np.abs(share - 0.5), share))
+        label = diagram.ending.label
+        title = f"nearest the boundary: the model's share of {label} is nearest 1/2"
+        found.append(_first(title, f"share of {label} by the model", np.abs(share - 0.5), share))
     return tuple(each for each in found if each.trials)
 
 

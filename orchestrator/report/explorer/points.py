@@ -1,5 +1,6 @@
 """Every trial and every training of a sweep, as columns for the page's script."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,16 +9,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.figures.style import GREY, OUTCOME_COLOURS
+from attnsweep.orchestrator.analysis.figures.style import GREY
 from attnsweep.orchestrator.analysis.labels import clipped, outcome_order, plain_label, value_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
 from attnsweep.orchestrator.analysis.rates.groups import is_logarithmic, parameters_of
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
+from attnsweep.orchestrator.ledger.views import outcomes_of
 from attnsweep.orchestrator.report.portable import without_folders
 from attnsweep.orchestrator.report.script import coded, counts, measures
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
+from attnsweep.workloads.vocabulary import Outcome
 
 LOSS = "loss_median"
 """The measure of a trial beside its parameters: its median loss, of the view `trials`."""
@@ -60,12 +62,14 @@ class Points:
         axes: The swept parameters, then the median loss.
         trainings: The columns `trial`, `replicate`, `outcome`, `detail` and `eval_loss`.
         judged: The outcomes that count in rates.
+        outcomes: What outcomes mean, by label.
     """
 
     trials: NDArray[np.int64]
     axes: tuple[Axis, ...]
     trainings: pa.Table
     judged: frozenset[str]
+    outcomes: Mapping[str, Outcome]
 
     def axis(self, name: str) -> Axis:
         """The axis of this name."""
@@ -89,8 +93,8 @@ class Points:
             "outcomes": [
                 {
                     "name": text(name),
-                    "colour": OUTCOME_COLOURS.get(name, GREY),
-                    "stuck": name in STUCK_OUTCOMES,
+                    "colour": self.outcomes[name].colour if name in self.outcomes else GREY,
+                    "stuck": name in self.outcomes and self.outcomes[name].is_stuck,
                     "judged": name in self.judged,
                 }
                 for name in outcomes
@@ -119,7 +123,7 @@ def read_points(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Points | 
     rows = connection.sql(_TRAININGS).to_arrow_table()
     judged = connection.execute(f"select distinct outcome from trainings where {IS_JUDGED}").fetchall()
     numbers = trials["trial"].to_numpy().astype(np.int64)
-    return Points(numbers, tuple(axes), rows, frozenset(outcome for (outcome,) in judged))
+    return Points(numbers, tuple(axes), rows, frozenset(outcome for (outcome,) in judged), outcomes_of(connection))
 
 
 def text(value: object) -> str:

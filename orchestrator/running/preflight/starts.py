@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from attnsweep.orchestrator.running.preflight.sample import Sample
@@ -13,7 +14,7 @@ from attnsweep.workloads.diagnostics.verdicts import check_near_levels
 from attnsweep.workloads.engine.construction import built_alone
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
 from attnsweep.workloads.engine.functional import over_lanes
-from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.judging import first_held, judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.engine.process import training_settings
@@ -78,6 +79,7 @@ def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
     pack.advance(1, n_probes=1)
     evidence = pack.result().evidence
     judged(workload, trainings[0].parameters, evidence)
+    first_held(workload, trainings[0].parameters, evidence, np.zeros(len(trainings), np.int64))
     check_near_levels(workload, trainings[0].parameters, evidence)
 
 

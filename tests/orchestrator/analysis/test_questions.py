@@ -10,11 +10,11 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from attnsweep.orchestrator.analysis import open_sweep
-from attnsweep.orchestrator.analysis.figures.style import OUTCOME_COLOURS
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.intervals import mean_rate, pooled_rate
 from attnsweep.search_spaces import Categorical, Sequential
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.vocabulary import OUTCOMES
 from tests.orchestrator.drawn import legend, lines, texts, unreadable
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
@@ -112,7 +112,7 @@ def test_outcomes_of_two_parameters_are_a_map(sweep: SweepData) -> None:
     (panel,) = (figure := found.plot()).axes
     faces = [to_hex(patch.get_facecolor()) for patch in panel.patches if isinstance(patch, Rectangle)]
     best = [max(zip(found.outcomes, cell, strict=True), key=lambda pair: pair[1].share or 0) for cell in found.rates]
-    assert faces == [OUTCOME_COLOURS[name].lower() for name, _ in best]
+    assert faces == [OUTCOMES[name].colour.lower() for name, _ in best]
     assert set(legend(figure)) == {name.replace("_", " ") for name, _ in best} == {"degenerate zero", "solved"}
     assert texts(panel)[::2] == [f"{rate.share:.2f}" for _, rate in best]
     assert unreadable(figure) == []

@@ -8,9 +8,10 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from attnsweep.orchestrator.analysis.figures.style import OUTCOME_COLOURS, letters_on
+from attnsweep.orchestrator.analysis.figures.style import letters_on
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
+from attnsweep.workloads.vocabulary import OUTCOMES
 from tests.orchestrator.drawn import bands, bars, intervals, legend, lines, texts, tick_labels, unreadable
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
@@ -105,9 +106,9 @@ def test_cells_show_shares_and_intervals(heads: SweepReport, of_heads: list[Pict
     assert heads.regions is not None
     _, stuck, solved = _of(of_heads, "cells")
     (panel,) = stuck.figure.axes
-    known = [each for each in heads.regions.cells if each.stuck.share is not None]
-    assert texts(panel)[::2] == [f"{each.stuck.share:.2f}" for each in known]
-    assert texts(panel)[1::2] == [f"{each.stuck.low:.2f}–{each.stuck.high:.2f}" for each in known]
+    known = [each for each in heads.regions.cells if each.asked.share is not None]
+    assert texts(panel)[::2] == [f"{each.asked.share:.2f}" for each in known]
+    assert texts(panel)[1::2] == [f"{each.asked.low:.2f}–{each.asked.high:.2f}" for each in known]
     patches = [each for each in panel.patches if isinstance(each, Rectangle)]
     assert len(patches) == len(heads.regions.cells) + 1
     faces = [
@@ -117,7 +118,7 @@ def test_cells_show_shares_and_intervals(heads: SweepReport, of_heads: list[Pict
     assert heads.regions.best is not None
     assert patches[-1].get_xy() == pytest.approx([place - 0.47 for place in heads.regions.best.place])
     first = heads.regions.cells[0]
-    assert f"stuck {first.stuck.share:.2f} [" in stuck.hover["cell-stuck-0-0"]
+    assert f"stuck {first.asked.share:.2f} [" in stuck.hover["cell-stuck-0-0"]
     assert texts(solved.figure.axes[0])[0] == f"{first.solved.share:.2f}"
     # A colour that means bad in one figure must not mean good in the other.
     of_solved = [patch.get_facecolor() for patch in solved.figure.axes[0].patches[:-1]]
@@ -134,7 +135,7 @@ def test_learning_curves_show_median_quartiles_and_levels(curves: SweepReport, o
         (panel,) = picture.figure.axes
         median = panel.get_lines()[0]
         assert lines(panel)[0] == [[point.step, point.median] for point in curve.points]
-        assert median.get_color() == OUTCOME_COLOURS[curve.outcome]
+        assert median.get_color() == OUTCOMES[curve.outcome].colour
         assert bands(panel) == [{(point.step, end) for point in curve.points for end in (point.low, point.high)}]
         by_lot = [each for each in curves.samples if each.is_by_lot and each.outcome == curve.outcome and each.curve]
         singles = [np.asarray(path.vertices).tolist() for lot in panel.collections[:2] for path in lot.get_paths()]
@@ -175,7 +176,7 @@ def test_the_composition_of_layers_is_bars_by_role(heads: SweepReport, of_heads:
 
 
 def test_the_phase_diagram_is_drawn_in_two_parts(heads: SweepReport, of_heads: list[Picture]) -> None:
-    diagram = present(present(heads.plane).stuck)
+    diagram = present(present(heads.plane).asked)
     model, residuals = _of(of_heads, "phase")
     assert lines(model.figure.axes[0]) == [line.tolist() for line in diagram.contour()]
     assert len(residuals.figure.axes[0].patches) == len(diagram.residuals())

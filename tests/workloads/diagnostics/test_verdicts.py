@@ -34,20 +34,9 @@ def _judged(table: VerdictTable, loss: list[float], **levels: float) -> list[tup
     return list(zip(verdicts.outcome[0].tolist(), verdicts.detail[0].tolist(), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("rows", "told"),
-    [
-        ([_rule("stuck")], "got 'stuck', expected solved, "),
-        (
-            [_rule("marginal", "mean"), AtLevel(outcome="marginal", level="mean", says="")],
-            "('marginal', 'mean') in two",
-        ),
-    ],
-)
-def test_a_table_knows_its_labels_before_it_judges(rows: list[Rule | AtLevel], told: str) -> None:
-    with pytest.raises(LabelError) as refused:
-        VerdictTable(tuple(rows))
-    assert told in str(refused.value)
+def test_a_table_knows_its_labels_before_it_judges() -> None:
+    with pytest.raises(LabelError, match=r"\('marginal', 'mean'\) in two"):
+        VerdictTable((_rule("marginal", "mean"), AtLevel(outcome="marginal", level="mean", says="")))
 
 
 def test_the_first_row_that_holds_decides() -> None:

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
 from attnsweep.workloads.engine.contract import Batch, Evidence, Training, Verdicts
-from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.judging import first_held, is_stuck, judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.errors import LabelError
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import check_verdicts, defaults
+from attnsweep.workloads.vocabulary import Outcome, with_own
 
 NO, YES = np.array([[False, False]]), np.array([[False, True]])
 
@@ -50,22 +51,11 @@ def test_where_no_case_holds_the_verdict_is_the_other(otherwise: Any, outcome: s
         (None, np.array([[""]]), r"Verdicts\.outcome: got NoneType, expected a NumPy array of str"),
         (np.array([["solved"]]), np.array([[None]]), r"Verdicts\.detail: got array of object, expected a NumPy array"),
         (np.array([["solved"]]), np.array([""]), r"got outcome \(1, 1\) and detail \(1,\), expected equal shapes"),
-        (
-            np.array([["won"]]),
-            np.array([[""]]),
-            "an outcome of judge: got 'won', expected solved, degenerate_zero, marg",
-        ),
-        (np.array([["failed"]]), np.array([[""]]), "an outcome of judge: got 'failed', expected solved"),
     ],
 )
 def test_labels_that_are_none_are_refused(outcome: Any, detail: Any, text: str) -> None:
     with pytest.raises((TypeError, ValueError, LabelError), match=text):
         Verdicts(outcome=outcome, detail=detail)
-
-
-def test_a_label_is_refused_whether_or_not_its_case_holds() -> None:
-    with pytest.raises(LabelError, match="got 'stuck', expected solved"):
-        Verdicts.first_of({"solved": YES, ("stuck", "mean"): np.zeros_like(YES)})
 
 
 def _judging(answer: Callable[[Evidence], Any]) -> CategoryPairs:
@@ -98,6 +88,45 @@ def test_an_answer_that_is_no_verdict_is_refused(answer: Callable[[Evidence], An
     # `judge` is also called during training, at the first probe, with one probe and not nine.
     with pytest.raises((TypeError, ValueError), match=text.partition(", expected")[0]):
         _trained(workload, _trainings(stop_when_solved=True))
+
+
+_EVIDENCE = Evidence(steps=np.arange(2), metrics={"eval_loss": np.ones((1, 2))}, levels={})
+
+
+@pytest.mark.parametrize("label", ["won", "failed", "stuck"])
+def test_an_outcome_that_is_none_is_refused(label: str) -> None:
+    workload = _judging(lambda _: Verdicts(outcome=np.array([["solved", label]]), detail=np.array([["", ""]])))
+    with pytest.raises(LabelError, match=f"an outcome of judge: got '{label}', expected solved, degenerate_zero, marg"):
+        judged(workload, defaults(workload), _EVIDENCE)
+
+
+def test_a_label_is_refused_whether_or_not_its_case_holds() -> None:
+    workload = _judging(lambda _: Verdicts.first_of({"solved": YES, ("stuck", "mean"): np.zeros_like(YES)}))
+    with pytest.raises(LabelError, match="got 'stuck', expected solved"):
+        judged(workload, defaults(workload), _EVIDENCE)
+
+
+def test_an_outcome_of_the_workloads_own_is_accepted_and_may_count_as_stuck() -> None:
+    workload = _judging(lambda _: Verdicts.first_of({"memorized": YES}, "generalized"))
+    own = {"memorized": Outcome("fits its pairs only", is_stuck=True), "generalized": Outcome("fits all pairs")}
+    type(workload).outcomes = own
+    verdicts = judged(workload, defaults(workload), _EVIDENCE)
+    assert verdicts.outcome.tolist() == [["generalized", "memorized"]]
+    assert is_stuck(workload, verdicts.outcome).tolist() == [[False, True]]
+    assert list(with_own(own))[-4:] == ["memorized", "generalized", "pruned", "failed"]
+    assert len({each.colour for each in with_own(own).values()}) == len(with_own(own))
+
+
+def test_an_event_came_at_the_first_probe_at_which_it_held() -> None:
+    workload = _judging(lambda _: None)
+    held = np.array([[False, True, False, True], [False, False, False, True], [False] * 4])
+    evidence = Evidence(steps=np.arange(4), metrics={"eval_loss": np.ones((3, 4))}, levels={})
+    type(workload).events = {"fits": lambda *_: held}
+    first = first_held(workload, defaults(workload), evidence, np.array([3, 2, 3]))
+    assert first["fits"].tolist() == [1, -1, -1]
+    type(workload).events = {"fits": lambda *_: held[:1]}
+    with pytest.raises(ValueError, match=r"fits: got an array of bool of shape \(1, 4\), expected bool and \(3, 4\)"):
+        first_held(workload, defaults(workload), evidence, np.array([3, 2, 3]))
 
 
 class Complex(CategoryPairs):

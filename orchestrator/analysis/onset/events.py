@@ -1,0 +1,42 @@
+"""When the events that a workload declares first held, and the delay from one to another."""
+
+import duckdb
+import numpy as np
+
+from attnsweep.orchestrator.analysis.onset.share_by_step import OnsetTimes
+from attnsweep.orchestrator.ledger.sql import IS_JUDGED, identifier
+
+_PREFIX = "event_"
+_EVENTS = """
+select trial, {event} is not null as came, greatest(coalesce({event}, n_steps) - {start}, 0) as step,
+    param_n_steps - {start} as most, diverged_step is not null or n_steps < param_n_steps or outcome = 'solved' as ended
+from trainings where {judged} and {start} is not null order by trial, replicate
+"""
+
+
+def event_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """The events that the trainings of a ledger may have, in the workload's order."""
+    columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
+    return [name.removeprefix(_PREFIX) for name in columns if name.startswith(_PREFIX)]
+
+
+def event_times(connection: duckdb.DuckDBPyConnection, event: str, after: str | None = None) -> OnsetTimes:
+    """The step at which an event first held in each training; failed and pruned trainings are left out.
+
+    A training in which it did not hold is censored at its last step, because it might have held later. But one that
+    ended for good before its last step, or as solved, counts as without the event up to the last step of all, as in
+    `outcome_onsets`.
+
+    Args:
+        connection: From `Ledger.connect`.
+        event: One of `event_names`.
+        after: Another one. Then steps count from where it first held, trainings in which it never held are left out,
+            and an event that held before it, or at the same probe, came at step 0.
+    """
+    start = "0" if after is None else identifier(_PREFIX + after)
+    query = _EVENTS.format(event=identifier(_PREFIX + event), start=start, judged=IS_JUDGED)
+    rows = connection.execute(query).fetchnumpy()
+    came_R, ended_R = np.asarray(rows["came"], np.bool_), np.asarray(rows["ended"], np.bool_)
+    step_R, most_R = (np.asarray(rows[name], np.int64) for name in ("step", "most"))
+    last = max(int(step_R.max(initial=0)), int(most_R.max(initial=0)))
+    return OnsetTimes(np.asarray(rows["trial"], np.int64), np.where(ended_R & ~came_R, last, step_R), came_R)

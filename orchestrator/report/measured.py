@@ -1,0 +1,89 @@
+"""What a workload itself measures: its metrics by step and outcome, its events, and the delays between them."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import duckdb
+import numpy as np
+from matplotlib.figure import Figure
+
+from attnsweep.orchestrator.analysis.figures.panels import label_powers, new_figure, scale_steps, title_panel
+from attnsweep.orchestrator.analysis.figures.style import GREY, figure_text, house_style, legend_below
+from attnsweep.orchestrator.analysis.labels import outcome_order
+from attnsweep.orchestrator.analysis.learning_curves import LearningCurve, quartile_curves
+from attnsweep.orchestrator.analysis.onset.events import event_names, event_times
+from attnsweep.orchestrator.analysis.onset.onset import OnsetCurve, onset_curves
+from attnsweep.orchestrator.analysis.rates.intervals import trials_count_once
+from attnsweep.orchestrator.report.facts import OF_EVERY_WORKLOAD
+from attnsweep.search_spaces.sweep import Sweep
+
+MOST_METRICS = 6
+"""The most metrics that a report draws."""
+_MANYFOLD = 20.0
+"""The axis of a metric is logarithmic if its largest and its smallest value are at least this many times apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricCurves:
+    """One of the workload's own metrics by step.
+
+    Attributes:
+        metric: Its name.
+        curves: Its quartiles, for each outcome but `diverged` that has it.
+    """
+
+    metric: str
+    curves: tuple[LearningCurve, ...]
+
+
+def read_metric_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MetricCurves, ...]:
+    """The first `MOST_METRICS` metrics by name that were measured at more than one probe."""
+    rows = connection.execute(
+        f"select metric from curves where metric not in {OF_EVERY_WORKLOAD} group by metric"
+        f" having count(distinct step) > 1 order by metric limit {MOST_METRICS}"
+    ).fetchall()
+    drawn = []
+    for (metric,) in rows:
+        found = quartile_curves(connection, "outcome", where="outcome <> 'diverged'", metric=metric)
+        outcomes = sorted((outcome for outcome, points in found.items() if points), key=outcome_order)
+        drawn.append(MetricCurves(metric, tuple(LearningCurve(outcome, found[outcome]) for outcome in outcomes)))
+    return tuple(each for each in drawn if each.curves)
+
+
+@house_style()
+def metric_figure(metric: MetricCurves, colours: Mapping[str, str]) -> Figure:
+    """A metric by step: its median and middle half, for the trainings of each outcome."""
+    figure, panel = new_figure()
+    points = [point for curve in metric.curves for point in curve.points]
+    for curve in metric.curves:
+        steps = [point.step for point in curve.points]
+        colour = colours.get(curve.outcome, GREY)
+        low, median, high = np.array([(point.low, point.median, point.high) for point in curve.points]).T
+        panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
+        panel.plot(steps, median, color=colour, marker=".", label=curve.outcome)
+    scale_steps(panel, sorted({point.step for point in points}))
+    lowest, highest = min(point.low for point in points), max(point.high for point in points)
+    if lowest > 0 and highest >= _MANYFOLD * lowest:
+        panel.set_yscale("log")
+        label_powers(panel.yaxis)
+    panel.set_ylabel(figure_text(metric.metric.replace("_", " ")))
+    title_panel(panel, figure_text(metric.metric.replace("_", " ")))
+    legend_below(figure, {str(line.get_label()): line for line in panel.get_lines()})
+    return figure
+
+
+def read_event_curves(
+    connection: duckdb.DuckDBPyConnection, spec: Sweep
+) -> tuple[tuple[OnsetCurve, ...], tuple[OnsetCurve, ...]]:
+    """The share of trainings in which each event has held, by step; and the delay of each event after the one that the
+    workload declares before it. A curve's label is its event."""
+    names, once = event_names(connection), trials_count_once(spec)
+
+    def curve(event: str, after: str | None) -> Sequence[OnsetCurve]:
+        label = event if after is None else f"{event} after {after}"
+        return [replace(each, label=label) for each in onset_curves(event_times(connection, event, after), (), once)]
+
+    events = [each for name in names for each in curve(name, None)]
+    delays = [each for first, then in itertools.pairwise(names) for each in curve(then, first)]
+    return tuple(events), tuple(delays)

@@ -1,0 +1,270 @@
+"""A problem put together from functions is a workload: its parameters, its data, its levels and its verdicts."""
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import attnsweep as at
+from attnsweep.workloads.engine.contract import Lanes, Training
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.registry import check_declarations
+
+CPU = torch.device("cpu")
+
+
+def linear(n: int = 3, width: float = 1.0) -> nn.Module:
+    del width
+    return nn.Linear(n, n)
+
+
+def echo(draw: at.Draw, n: int = 3, batch_size: int = 16, noise: float = 0.0) -> tuple[Tensor, Tensor]:
+    x = draw.normal(batch_size, n)
+    return x, x + noise * draw.normal(batch_size, n)
+
+
+def table(p: int = 5) -> tuple[Tensor, Tensor]:
+    pairs = torch.cartesian_prod(torch.arange(p), torch.arange(p))
+    return pairs, pairs.sum(1) % p
+
+
+class Adder(nn.Module):
+    def __init__(self, p: int) -> None:
+        super().__init__()
+        self.token = nn.Embedding(p, 8)
+        self.head = nn.Linear(16, p)
+
+    def forward(self, pairs: Tensor) -> Tensor:
+        answer: Tensor = self.head(self.token(pairs).flatten(-2))
+        return answer
+
+
+def adder(p: int = 5) -> nn.Module:
+    return Adder(p)
+
+
+ECHO = at.problem("echo", model=linear, data=echo, loss="mse", solved=0.01)
+ADDING = at.problem(
+    "adding",
+    model=adder,
+    data=table,
+    loss="cross_entropy",
+    solved="accuracy >= 0.95",
+    outcomes={"memorized": at.Outcome("knows its pairs only", is_stuck=True, when="train_accuracy >= 0.99")},
+    events={
+        "memorized": "train_accuracy >= 0.99",
+        "generalized": lambda _, evidence: evidence.metrics["accuracy"] > 0.9,
+    },
+    defaults={"optimizer": "adam", "learning_rate": 0.03, "n_steps": 300},
+)
+
+
+def _lanes(kind: type[at.Problem], n_lanes: int = 2, **values: Any) -> Lanes[Any]:
+    return Lanes([Training(kind.parameters.resolve(values), seed) for seed in range(n_lanes)], CPU)
+
+
+def _trained(kind: type[at.Problem], n_lanes: int = 2, **values: Any) -> PackResult:
+    return Pack(kind(), list(_lanes(kind, n_lanes, **values).trainings)).train_to_end()
+
+
+def test_arguments_are_parameters_and_what_may_change_a_shape_is_static() -> None:
+    check_declarations(ECHO)
+    declared = ECHO.parameters.declared()
+    assert {name: declared[name].default for name in ("n", "width", "batch_size", "noise", "init_sigma")} == {
+        **{"n": 3, "width": 1.0, "batch_size": 16, "noise": 0.0},
+        "init_sigma": None,
+    }
+    assert [name for name in ("n", "width", "batch_size", "noise") if declared[name].static] == ["n", "batch_size"]
+    assert {"train_fraction", "batch_size"} <= set(ADDING.parameters.declared())
+
+
+def test_an_annotation_may_name_choices_and_bounds() -> None:
+    def model(norm: Literal["pre", "post"] = "pre", depth: int = at.parameter(2, "blocks", low=1)) -> nn.Module:
+        return nn.Linear(depth, len(norm))
+
+    declared = at.problem("one", model=model, data=echo, loss="mse", solved=0.1).parameters.declared()
+    assert declared["norm"].choices == ("pre", "post")
+    assert (declared["depth"].low, declared["depth"].doc, declared["depth"].static) == (1, "blocks", True)
+
+
+def test_data_are_drawn_from_each_trainings_own_seed_and_step() -> None:
+    lanes, problem = _lanes(ECHO), ECHO()
+    batch = problem.batch(lanes, 3)
+    assert batch["inputs/0"].shape == (2, 16, 3)
+    assert batch["inputs/0"].dtype == torch.float32
+    alone = problem.batch(Lanes([lanes.trainings[1]], CPU), 3)
+    assert torch.equal(alone["inputs/0"][0], batch["inputs/0"][1])
+    assert not torch.equal(problem.batch(lanes, 4)["inputs/0"], batch["inputs/0"])
+    held_out = problem.eval_batch(lanes)["inputs/0"]
+    assert held_out.shape == (2, 512, 3)
+    assert not torch.equal(held_out[:, :16], batch["inputs/0"])
+
+
+def test_a_parameter_of_the_data_may_differ_between_the_trainings_of_a_program() -> None:
+    trainings = [Training(ECHO.parameters.resolve({"noise": noise}), 7) for noise in (0.0, 0.5)]
+    batch = ECHO().batch(Lanes(trainings, CPU), 0)
+    assert torch.equal(batch["inputs/0"][0], batch["target"][0])
+    assert (batch["target"][1] - batch["inputs/0"][1]).std() == pytest.approx(0.5, rel=0.3)
+
+
+def test_what_is_fixed_is_the_same_at_all_steps_and_another_for_each_training() -> None:
+    def task(draw: at.Draw) -> tuple[Tensor, Tensor]:
+        return draw.uniform(4, 3), draw.fixed.uniform(4, 3)
+
+    kind = at.problem("fixed", model=linear, data=task, loss="mse", solved=0.1)
+    lanes, problem = _lanes(kind), kind()
+    first, second = problem.batch(lanes, 0), problem.batch(lanes, 1)
+    assert torch.equal(first["target"], second["target"])
+    assert torch.equal(first["target"], problem.eval_batch(lanes)["target"])
+    assert not torch.equal(first["target"][0], first["target"][1])
+    assert not torch.equal(first["inputs/0"], second["inputs/0"])
+
+
+def test_permutations_are_uniform() -> None:
+    drawn = at.Draw(torch.tensor(1), "train", 0).permutation(3, 6000)
+    assert drawn.sort(-1).values.eq(torch.arange(3)).all()
+    _, counts = np.unique(drawn.numpy() @ [9, 3, 1], return_counts=True)
+    assert len(counts) == 6
+    assert counts.min() > 900
+
+
+def test_each_training_has_its_own_split_of_the_table() -> None:
+    lanes = _lanes(ADDING, train_fraction=0.6)
+    problem, module = ADDING(), ADDING().build(lanes.shared)
+    rows = problem.initial(module, lanes)["rows_of_split"]
+    assert rows.sort(-1).values.eq(torch.arange(25)).all()
+    assert not torch.equal(rows[0], rows[1])
+    module.of_problem, module.rows_of_split = lanes.shared, rows[0]
+    (pairs,), target = problem._rows(module, "trained on")
+    (others,), _ = problem._rows(module, "held out")
+    assert (len(pairs), len(others)) == (15, 10)
+    assert torch.equal(pairs.sum(1) % 5, target)
+    assert len({*map(tuple, pairs.tolist()), *map(tuple, others.tolist())}) == 25
+
+
+def test_levels_are_those_of_predictors_that_know_little() -> None:
+    result = _trained(ADDING, n_steps=1)
+    assert result.evidence.levels["zero"] == pytest.approx([math.log(5)] * 2, rel=1e-6)
+    assert (result.evidence.levels["unigram"] <= math.log(5)).all()
+    assert np.isnan(result.evidence.levels["solved"]).all()
+    mse = _trained(ECHO, n_steps=1).evidence.levels
+    assert mse["zero"] == pytest.approx([1, 1], rel=0.2)
+    assert mse["mean"] == pytest.approx(mse["zero"], rel=0.05)
+    assert mse["solved"].tolist() == pytest.approx([0.01, 0.01])
+
+
+def test_a_table_is_memorized_or_generalized_and_the_events_say_when() -> None:
+    from attnsweep.workloads.engine.judging import first_held, judged
+
+    result = _trained(ADDING, n_lanes=4, train_fraction=0.5, stop_when_solved=False)
+    problem, parameters = ADDING(), ADDING.parameters.resolve({})
+    outcomes = result.at_last_probe(judged(problem, parameters, result.evidence).outcome)
+    metrics = result.evidence.metrics
+    assert set(outcomes) <= {"memorized", "solved"}
+    first = first_held(problem, parameters, result.evidence, result.last_probe)
+    for lane in range(4):
+        held = np.flatnonzero(metrics["train_accuracy"][lane] >= 0.99)
+        assert first["memorized"][lane] == held[0]
+
+
+def test_a_loss_of_ones_own_may_name_what_it_is_computed_from() -> None:
+    def loss(output: Tensor, target: Tensor, margin: float = 0.5) -> Tensor:
+        return (output - target).abs().clamp(min=margin).mean()
+
+    kind = at.problem(
+        "own",
+        model=linear,
+        data=echo,
+        loss=loss,
+        solved=0.1,
+        metrics={"norm": lambda module: module.weight.square().sum()},
+        levels={"margin": lambda margin: margin},
+    )
+    trainings = [Training(kind.parameters.resolve({"margin": margin, "n_steps": 2}), 1) for margin in (0.25, 4.0)]
+    evidence = Pack(kind(), trainings).train_to_end().evidence
+    assert evidence.levels["margin"].tolist() == [0.25, 4.0]
+    assert evidence.metrics["loss"][1].tolist() == pytest.approx([4.0] * evidence.metrics["loss"].shape[1], abs=0.3)
+    assert evidence.metrics["norm"].shape == evidence.metrics["loss"].shape
+
+
+class OneHead(nn.Module):
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.zeros(n, n))
+
+    def attention(self, x: Tensor) -> Tensor:
+        return self.logits.softmax(-1).expand(1, len(x), 1, -1, -1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.logits.softmax(-1)
+
+
+def test_the_role_of_a_head_is_that_of_its_highest_score() -> None:
+    kind = at.problem(
+        "heads",
+        model=lambda n: OneHead(n),
+        data=echo,
+        loss="mse",
+        solved=0.1,
+        heads={
+            "first": lambda weights: weights[..., 0].mean((1, 3)),
+            "own": lambda weights: weights.diagonal(dim1=-2, dim2=-1).mean((1, 3)),
+        },
+    )
+    lanes = _lanes(kind, n_lanes=3)
+    logits = torch.zeros(3, 3, 3)
+    logits[1] += 9 * torch.eye(3)
+    logits[2, :, 0] = 9
+    heads = kind().score_heads(lanes, {"logits": logits})
+    assert heads is not None
+    assert heads.role[:, 0, 0].tolist() == ["none", "own", "first"]
+    assert heads.scores["own"][:, 0, 0].tolist() == pytest.approx([1 / 3, 1, 1 / 3], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"model": lambda depth: nn.Linear(depth, depth)}, "depth of model: got 'an argument without a default'"),
+        ({"model": lambda n=[3]: n}, "n of model: got 'n=[3]', expected one of the types float, int, bool, str"),
+        ({"model": lambda learning_rate=1.0: learning_rate}, "learning_rate of model"),
+        ({"data": lambda draw, n=4: (draw, n)}, "n of data: got 4, expected 3"),
+        ({"data": lambda *draw: draw}, "data: got '*draw', expected arguments with names"),
+        ({"loss": "mes"}, "loss: got 'mes', expected 'cross_entropy' or 'mse', or a function; did you mean mse?"),
+        ({"solved": "accuracy"}, "a condition: got 'accuracy', expected comparisons of a metric with a number"),
+        ({"solved": None}, "a condition: got None"),
+        ({"outcomes": {"won": at.Outcome("won")}}, "a condition: got None"),
+        ({"defaults": {"n": 4}}, "defaults: got 'n', expected parameters that every training has"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_runs(changes: dict[str, Any], told: str) -> None:
+    settings: dict[str, Any] = {"model": linear, "data": echo, "loss": "mse", "solved": 0.1}
+    with pytest.raises(SpecError) as refused:
+        at.problem("wrong", **settings | changes)
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (lambda: torch.zeros(3), "data: got 'Tensor', expected a pair (inputs, target) of tensors"),
+        (lambda: (torch.zeros(3, 3), torch.zeros(4, 3)), "data: got '[3] rows of inputs and 4 of the target'"),
+        (lambda: (torch.zeros(3, 3), torch.tensor(np.random.default_rng().normal(size=(3, 3)))), "other tensors when"),
+    ],
+)
+def test_a_wrong_table_is_refused(data: Any, told: str) -> None:
+    kind = at.problem("wrong", model=linear, data=data, loss="mse", solved=0.1)
+    with pytest.raises(SpecError) as refused:
+        kind().build(kind.parameters.resolve({}))
+    assert told in str(refused.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [ECHO, ADDING])
+def test_conformance(kind: type[at.Problem]) -> None:
+    values = [{"n_steps": 20}, {"n_steps": 20, "init_sigma": 0.1}]
+    at.check_workload(kind(), [kind.parameters.resolve(each) for each in values], quick=True)

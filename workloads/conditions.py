@@ -1,0 +1,63 @@
+"""Conditions on what probes measure, as text: `train_accuracy >= 0.99 and loss < 0.1`. Axes: L lane, P probe."""
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnsweep.workloads.errors import SpecError, did_you_mean
+
+Compare: TypeAlias = Callable[[Any, float], Any]
+
+_COMPARISONS: Mapping[str, Compare] = MappingProxyType(
+    {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+)
+_TERM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
+
+
+def holds(condition: str, metrics: Mapping[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
+    """Where a condition holds, (L, P); nowhere where one of its metrics was not measured.
+
+    Args:
+        condition: Comparisons of a metric with a number, joined by `and`.
+        metrics: (L, P) by name.
+
+    Raises:
+        SpecError: For a text that is no condition, or a metric that is not measured.
+    """
+    terms = terms_of(condition)
+    for name, _, _ in terms:
+        if name not in metrics:
+            raise SpecError(
+                "a condition",
+                given=condition,
+                expected=f"metrics that the workload measures: {', '.join(sorted(metrics))}",
+                fix=did_you_mean(name, metrics, otherwise=f"measure {name}, or name another"),
+            )
+    with np.errstate(invalid="ignore"):
+        held: NDArray[np.bool_] = np.logical_and.reduce(
+            [compare(metrics[name], number) for name, compare, number in terms]
+        )
+    return held
+
+
+def terms_of(condition: str) -> list[tuple[str, Compare, float]]:
+    """The metric, the comparison and the number of each term.
+
+    Raises:
+        SpecError: For a text that is no condition.
+    """
+    matches = [_TERM.fullmatch(term) for term in re.split(r"\band\b", condition)]
+    if not all(matches):
+        raise SpecError(
+            "a condition",
+            given=condition,
+            expected="comparisons of a metric with a number, such as: accuracy >= 0.99 and loss < 0.1",
+            fix="write one such comparison, or several joined by `and`",
+        )
+    terms = [match.groups() for match in matches if match]
+    return [(name, _COMPARISONS[sign], float(number)) for name, sign, number in terms]

@@ -1,0 +1,143 @@
+"""The small transformer of the field's problems: attention alone or with a feed-forward part, with or without norms.
+
+Axes of one training: B sequence, T token, C context, V vocabulary, D model, H head.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from attnsweep.workloads.attention.attention import Attention, by_head
+from attnsweep.workloads.attention.layers import Embedding, FeedForward, LayerNorm, Linear
+from attnsweep.workloads.attention.sight import Sight
+
+Positions = Literal["learned", "none"]
+Kind = Literal["softmax", "linear"]
+
+
+class LinearAttention(Attention):
+    """Attention whose weights are s Q K^t / n, without a softmax, where n is the number of keys that a query sees."""
+
+    def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
+        """As `Attention.attend`."""
+        query_BHQC = by_head(self.query(asking_BQD) * self.factor(sight), self._n_heads)
+        is_seen_BQK = (sight.bias_BQK == 0).to(asking_BQD.dtype)
+        mean_BQK = is_seen_BQK / is_seen_BQK.sum(-1, keepdim=True)
+        weight_BHQK = (query_BHQC @ key_BHKC.mT) * mean_BQK.unsqueeze(1)
+        return self.out((weight_BHQK @ value_BHKE).transpose(1, 2).flatten(2)), weight_BHQK
+
+
+class Block(nn.Module):
+    """x' = x + Attention(N x), x'' = x' + FFN(N x'), where N is LayerNorm or nothing.
+
+    Args:
+        d_model, n_heads: D and H.
+        d_ffn: Width of the feed-forward part; 0 for none.
+        attention: `softmax` or `linear`.
+        attention_scale: The logits' factor, in units of 1 / sqrt(D / H).
+        layer_norm_eps: Added to the variance, inside the root; `None` for no LayerNorm.
+        activation: Of the feed-forward part.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        d_ffn: int,
+        attention: Kind,
+        attention_scale: float,
+        layer_norm_eps: float | None,
+        activation: str,
+    ) -> None:
+        super().__init__()
+        self.attention = (Attention if attention == "softmax" else LinearAttention)(d_model, n_heads)
+        # A buffer: trainings of one program may differ in it.
+        self.attention.scale *= attention_scale
+        self.attention_norm = _norm(d_model, layer_norm_eps)
+        self.ffn = FeedForward(d_model, d_ffn, activation=activation) if d_ffn else None
+        self.ffn_norm = _norm(d_model, layer_norm_eps) if d_ffn else None
+
+    def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
+        """The output (B, T, D), and the attention weights (B, H, T, T)."""
+        given_BTD, weight_BHTT = self.attention(self.attention_norm(x_BTD), sight)
+        x_BTD = x_BTD + given_BTD
+        if self.ffn is not None and self.ffn_norm is not None:
+            x_BTD = x_BTD + self.ffn(self.ffn_norm(x_BTD))
+        return x_BTD, weight_BHTT
+
+
+class Transformer(nn.Module):
+    """Reads tokens and answers at each with logits.
+
+    Args:
+        n_words: V, of the tokens read. n_answers: Of the logits; `None` = V.
+        n_context: C, the most tokens of a sequence.
+        d_model, n_heads, d_ffn, attention, attention_scale, layer_norm_eps, activation: As `Block` takes them.
+        n_blocks: The number of blocks.
+        positions: `learned`, or `none`.
+        is_causal: Whether tokens see no later ones.
+
+    Under `init_sigma` null all layers start as PyTorch's do.
+    """
+
+    def __init__(
+        self,
+        n_words: int,
+        n_context: int,
+        *,
+        n_answers: int | None = None,
+        d_model: int = 32,
+        n_blocks: int = 1,
+        n_heads: int = 1,
+        d_ffn: int = 0,
+        attention: Kind = "softmax",
+        attention_scale: float = 1.0,
+        layer_norm_eps: float | None = 1e-5,
+        activation: str = "relu",
+        positions: Positions = "learned",
+        is_causal: bool = True,
+    ) -> None:
+        super().__init__()
+        self.token = Embedding(n_words, d_model)
+        self.position = Embedding(n_context, d_model) if positions == "learned" else None
+        self.blocks = nn.ModuleList(
+            Block(
+                d_model,
+                n_heads,
+                d_ffn=d_ffn,
+                attention=attention,
+                attention_scale=attention_scale,
+                layer_norm_eps=layer_norm_eps,
+                activation=activation,
+            )
+            for _ in range(n_blocks)
+        )
+        self.last_norm = _norm(d_model, layer_norm_eps)
+        self.head = Linear(d_model, n_answers or n_words)
+        self._is_causal = is_causal
+
+    def forward(self, token_BT: Tensor) -> Tensor:
+        """(B, T, V) logits."""
+        return self.trace(token_BT)[0]
+
+    def trace(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The logits of `forward`, and the attention weights (B, H, T, T) of each block."""
+        x_BTD = self.token(token_BT)
+        if self.position is not None:
+            x_BTD = x_BTD + self.position.weight[: token_BT.shape[1]]
+        sight = Sight.causal(x_BTD) if self._is_causal else Sight.everything(x_BTD)
+        weights = []
+        for block in self.blocks:
+            x_BTD, weight_BHTT = block(x_BTD, sight)
+            weights.append(weight_BHTT)
+        return self.head(self.last_norm(x_BTD)), weights
+
+    def attention(self, token_BT: Tensor) -> Tensor:
+        """(N, B, H, T, T) the attention weights of each block."""
+        return torch.stack(self.trace(token_BT)[1])
+
+
+def _norm(d_model: int, layer_norm_eps: float | None) -> nn.Module:
+    return nn.Identity() if layer_norm_eps is None else LayerNorm(d_model, layer_norm_eps)

@@ -1,0 +1,1 @@
+"""A training problem put together from functions: `attnsweep.problem`."""

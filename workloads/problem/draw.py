@@ -1,0 +1,48 @@
+"""Random numbers for the data of ONE training, as a function of its seed, the step, and what they are for."""
+
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from attnsweep.workloads.engine.streams import Streams
+
+
+class Draw:
+    """The random numbers of one training at one step. Two calls draw different numbers, in the order of the calls.
+
+    Args:
+        seed: () int64, the training's seed.
+        use: What the numbers are for: `train`, `eval` or `fixed`.
+        step: The optimizer step.
+    """
+
+    def __init__(self, seed: Tensor, use: str, step: int) -> None:
+        self._seed, self._use, self._step = seed, use, step
+        self._streams = Streams(seed.unsqueeze(0))
+        self._n_calls = 0
+
+    @property
+    def fixed(self) -> Self:
+        """Numbers that are the same at all steps and for training and evaluation: of the training's own task."""
+        return type(self)(self._seed, "fixed", 0)
+
+    def uniform(self, *shape: int) -> Tensor:
+        """float64 values in [0, 1), of this shape."""
+        return self._streams.uniform(self._name(), shape, self._step)[0]
+
+    def normal(self, *shape: int) -> Tensor:
+        """float64 standard normal values, of this shape."""
+        return self._streams.normal(self._name(), shape, self._step)[0]
+
+    def integers(self, n_values: int, *shape: int) -> Tensor:
+        """int64 values, uniform over 0 to n_values - 1, of this shape."""
+        return self._streams.integers(self._name(), shape, n_values, self._step)[0]
+
+    def permutation(self, n: int, *shape: int) -> Tensor:
+        """int64 permutations of 0 to n - 1, independent of each other, (*shape, n)."""
+        return torch.argsort(self.uniform(*shape, n), dim=-1)
+
+    def _name(self) -> str:
+        self._n_calls += 1
+        return f"problem/{self._use}/{self._n_calls}"
