@@ -110,7 +110,7 @@ class Growing(AnyModule):
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         del batch
         self.n_calls += 1
-        answer = module(torch.ones(2, WIDTH, dtype=next(module.parameters()).dtype))
+        answer: Tensor = module(torch.ones(2, WIDTH, dtype=next(module.parameters()).dtype))
         for _ in range(self.n_calls):
             answer = functional.dropout(answer, 0.5)
         return answer.square().mean()

@@ -22,15 +22,18 @@ def _attended(**options: Any) -> Callable[[], Tensor]:
     return lambda: scaled_dot_product_attention(q.sin(), q, q.cos(), **options)
 
 
+def _of_groups() -> Tensor:
+    q, k, v = (X.view(3, 1, 5, 4).expand(3, n_heads, 5, 4) for n_heads in (4, 2, 2))
+    return scaled_dot_product_attention(q.sin(), k, v.cos(), enable_gqa=True)
+
+
 ATTENTION = {
     "plain": _attended(),
     "causal": _attended(is_causal=True),
     "scaled": _attended(scale=3.0),
     "a mask": _attended(attn_mask=SEEN),
     "a sum": _attended(attn_mask=torch.zeros(5, 5, dtype=torch.float64).masked_fill(~SEEN, -torch.inf)),
-    "groups": lambda: scaled_dot_product_attention(
-        *(X.view(3, 1, 5, 4).expand(3, n, 5, 4) for n in (4, 2, 2)), enable_gqa=True
-    ),
+    "groups": _of_groups,
 }
 
 

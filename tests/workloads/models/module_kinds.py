@@ -107,7 +107,7 @@ def _channels(module: Any, batch: Batch) -> Tensor:
     return answer
 
 
-_TRANSFORMER = {"d_model": WIDTH, "nhead": 2, "dim_feedforward": 16, "batch_first": True}
+_TRANSFORMER: dict[str, Any] = {"d_model": WIDTH, "nhead": 2, "dim_feedforward": 16, "batch_first": True}
 KINDS: dict[str, Kind] = {
     "nn.Linear": Kind(lambda: nn.Linear(WIDTH, 3)),
     "nn.Embedding": Kind(lambda: nn.Embedding(WORDS, WIDTH, padding_idx=0), _of_words),
