@@ -6,7 +6,6 @@ copies of the last one behind them.
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -27,8 +26,6 @@ from attnsweep.workloads.engine.starting_state import starting_state
 from attnsweep.workloads.engine.width import filled_up
 
 Array = TypeVar("Array", Tensor, NDArray[Any])
-
-_SITES: WeakKeyDictionary[Workload[Any], dict[Hashable, tuple[Site, ...]]] = WeakKeyDictionary()
 
 
 class LaneStore(LaneState, Generic[P]):
@@ -67,6 +64,7 @@ class LaneStore(LaneState, Generic[P]):
         self.optimizer.keeps_width = width is not None
         self._all_buffers, self._ended_rows = self.buffers, torch.empty_like(self.rows[: len(trainings)])
         self._drawn: list[Batch] = []
+        self._sites: dict[Hashable, tuple[Site, ...]] = {}
         self._masked: tuple[int, Batch] = (-1, {})
         self._first_drawn, self._drawn_for = 0, self.position
 
@@ -99,14 +97,14 @@ class LaneStore(LaneState, Generic[P]):
         return self._drawn[start - self._first_drawn :][: until - start]
 
     def _sites_of(self, batch: Batch) -> tuple[Site, ...]:
-        """The calls of dropout in the loss on batches of this shape, found once for all packs of a workload."""
-        known = _SITES.setdefault(self._workload, {})
-        shape = self.problem.shape, shapes_of(batch)
-        if shape not in known:
+        """The calls of dropout in the loss on batches of this shape, found by evaluating it once."""
+        shapes = shapes_of(batch)
+        if shapes not in self._sites:
             state = {name: value[0].detach() for name, value in (self.parameters | self.buffers).items()}
             one = {name: value[0] for name, value in batch.items()}
-            known[shape] = tuple(forms_in(self.problem.template, self._workload.loss, state, one).masks.sites)
-        return known[shape]
+            forms = forms_in(self.problem.template, self._workload.loss, state, one)
+            self._sites[shapes] = tuple(forms.masks.sites)
+        return self._sites[shapes]
 
     def keep(self, position: NDArray[np.int64]) -> Tensor | None:
         """Lets go of all active trainings but those at these positions in the pack.

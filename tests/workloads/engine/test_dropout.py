@@ -9,10 +9,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attnsweep.workloads.engine.contract import Batch, Training
+from attnsweep.workloads.engine.compiling.gradient import gradient_graph
+from attnsweep.workloads.engine.compiling.traces import NoRuleError
+from attnsweep.workloads.engine.contract import Batch, Split, Training
 from attnsweep.workloads.engine.dropout import DROPOUT, Site, with_masks
 from attnsweep.workloads.engine.engine_forms import EngineForms, without_dropout
 from attnsweep.workloads.engine.executors.programs import Programs
+from attnsweep.workloads.engine.lane_store import LaneStore
 from attnsweep.workloads.engine.layout import under
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
@@ -128,6 +131,18 @@ def test_a_resumed_pack_drops_the_same() -> None:
     pack.advance(3)
     resumed = Pack.resumed(workload, trainings, pack.checkpoint()).train_to_end()
     assert np.array_equal(resumed.evidence.metrics["loss"], undisturbed.evidence.metrics["loss"])
+
+
+class InParts(KindWorkload):
+    def split(self, parameters: AnyParameters) -> Split:
+        del parameters
+        return Split("x", 1)
+
+
+def test_a_gradient_in_parts_is_not_compiled_with_dropout() -> None:
+    store = LaneStore(InParts(KINDS["nn.Dropout"]), lanes_of(*SETTINGS).trainings, "cpu", None, None)
+    with pytest.raises(NoRuleError, match="takes its data in parts and drops"):
+        gradient_graph(store, store.batch_at(0))
 
 
 @pytest.mark.slow
