@@ -153,7 +153,7 @@ def _content(
 def _name(spec: Sweep, parameters: Mapping[str, Any], trial: int) -> str:
     """The name of a child run. The trial's number comes first, because tables cut names off at the end."""
     words = [f"#{trial}"]
-    for name in spec.space:
+    for name in spec.parameters():
         if name in spec.fixed() or name not in parameters:
             continue
         value = parameters[name]

@@ -70,7 +70,7 @@ class Mirror:
         self.directory = directory
         self._ledger = Ledger(directory.place)
         self.runs = SweepRuns(directory, uri)
-        self._finished, self._unfinished = self.runs.logged()
+        self._finished, self._unfinished = self.runs.logged(self._retried())
         self.n_present = len(self._finished)
 
     def missing(self) -> list[int]:
@@ -78,6 +78,21 @@ class Mirror:
         replicates = self.directory.spec.replicates
         complete = self._ledger.ask(lambda connection: complete_trials(connection, replicates))
         return [trial for trial in complete if trial not in self._finished]
+
+    def _retried(self) -> dict[int, int | None]:
+        """When each trial ended of which a failed training was trained again; `None` while one is missing."""
+        trials = {trial for each in self.directory.retried for trial in each}
+        if not trials:
+            return {}
+        chosen = ", ".join(map(str, trials))
+        ends = f"select trial, epoch_ms(max(finished_at)) from trainings where trial in ({chosen}) group by trial"
+
+        def ask(connection: duckdb.DuckDBPyConnection) -> dict[int, int | None]:
+            complete = {*complete_trials(connection, self.directory.spec.replicates)}
+            ended = dict(connection.execute(ends).fetchall())
+            return {trial: ended[trial] if trial in complete else None for trial in trials}
+
+        return self._ledger.ask(ask)
 
     def log(self, trials: Sequence[int]) -> Iterator[list[int]]:
         """Logs those of these complete trials that MLflow does not have, and yields those that were logged at once.
@@ -195,8 +210,8 @@ class Follower:
             open_client(self._uri)
         self.claim()
         directory = SweepDirectory.open(self._place)
-        # Replicates may have been added, which makes other trials complete.
-        if self._mirror is None or self._mirror.directory.spec != directory.spec:
+        # Replicates may have been added, or failed ones are trained again, which makes other trials complete.
+        if self._mirror is None or _wanted(self._mirror.directory) != _wanted(directory):
             self._mirror = Mirror(directory, self._uri)
             # A trial whose answer was lost is there, and was not counted.
             self._say(replace(self.state, n_present=max(self._mirror.n_present - self.state.n_logged, 0)))
@@ -224,6 +239,11 @@ class Follower:
         if state != self.state:
             self.state = state
             self._tell(state)
+
+
+def _wanted(directory: SweepDirectory) -> tuple[object, ...]:
+    """What decides which trials are complete."""
+    return directory.spec, directory.retried
 
 
 def sync(

@@ -18,6 +18,7 @@ from .search_spaces.dimensions import Categorical as Categorical
 from .search_spaces.dimensions import Conditional as Conditional
 from .search_spaces.dimensions import Float as Float
 from .search_spaces.dimensions import Int as Int
+from .search_spaces.dimensions import Zip as Zip
 from .search_spaces.pruners import HyperbandPruner as HyperbandPruner
 from .search_spaces.pruners import MedianPruner as MedianPruner
 from .search_spaces.pruners import PatientPruner as PatientPruner
@@ -26,6 +27,7 @@ from .search_spaces.pruners import SuccessiveHalvingPruner as SuccessiveHalvingP
 from .search_spaces.pruners import ThresholdPruner as ThresholdPruner
 from .search_spaces.replication import Sequential as Sequential
 from .search_spaces.sweep import LossQuantile as LossQuantile
+from .search_spaces.sweep import Rate as Rate
 from .search_spaces.sweep import StuckRate as StuckRate
 from .search_spaces.sweep import Sweep as Sweep
 from .workloads import identities as identities

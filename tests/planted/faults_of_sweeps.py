@@ -168,8 +168,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a resumed study draws what the first trial drew",
         "orchestrator/running/study.py",
-        "        return make_sampler(self._spec, trial)",
-        "        return make_sampler(self._spec, 0)",
+        "        return make_sampler(self._spec, trial, self._told_before)",
+        "        return make_sampler(self._spec, 0, self._told_before)",
         (f"{_RUNNING}/test_study.py",),
     ),
     Fault(
@@ -196,8 +196,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a value told other than the rows have it is no fault",
         "orchestrator/audit/check_trials.py",
-        "trial.value not in (values := _values(books.directory, ended))",
-        "None in (values := _values(books.directory, ended))",
+        "trial.value not in (values := _values(books.directory, number, ended))",
+        "None in (values := _values(books.directory, number, ended))",
         _AUDIT,
     ),
     Fault(
@@ -373,7 +373,7 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "replicates that are added to a followed sweep and not logged",
         "orchestrator/tracking/follow.py",
-        " or self._mirror.directory.spec != directory.spec:",
+        " or _wanted(self._mirror.directory) != _wanted(directory):",
         ":",
         (f"{_PROJECTION}::test_replicates_that_are_added_to_a_followed_sweep_are_logged",),
     ),
