@@ -49,13 +49,6 @@ FAULTS_OF_TRAININGS = (
         (f"{_ENGINE}/test_dropout.py::test_each_training_step_and_call_has_a_mask_of_its_own",),
     ),
     Fault(
-        "recurrent layers that keep the weights of one training",
-        "workloads/engine/functional.py",
-        "[getattr(each, name, None) for name in each._flat_weights_names]",
-        "list(each._flat_weights)",
-        ("tests/workloads/models/test_module_kinds.py",),
-    ),
-    Fault(
         "Adam's bias correction one update late",
         "workloads/update_rules.py",
         '"correction_1": 1 - beta_1**t',

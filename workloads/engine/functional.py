@@ -106,15 +106,6 @@ class _Objective(nn.Module, Generic[R]):
         super().__init__()
         self.module = module
         self._function = function
-        self._recurrent = [each for each in module.modules() if isinstance(each, nn.RNNBase)]
 
     def forward(self, batch: Batch) -> R:
-        kept = [each._flat_weights for each in self._recurrent]
-        for each in self._recurrent:
-            # They keep a list of their weights, which `functional_call` does not replace.
-            each._flat_weights = [getattr(each, name, None) for name in each._flat_weights_names]
-        try:
-            return self._function(self.module, batch)
-        finally:
-            for each, weights in zip(self._recurrent, kept, strict=True):
-                each._flat_weights = weights
+        return self._function(self.module, batch)
