@@ -8,8 +8,8 @@ attnsweep, without probes, outcomes, rows or resumption. Both sides start from t
 the same steps are compared before anything is timed. One thread each, in turns, in CPU seconds. Two problems:
 
 - `system P`: the reduced system of docs/zeros.md in closed form, N = 10, M = 20, float64.
-- `induction`: the two-block GPT of `attnsweep run induction`, d = 32, batch 16, float32. Each side draws its own batches
-  from its own generator, as both would; the losses compared are those on one batch of attnsweep's.
+- `induction`: the two-block GPT of `attnsweep run induction`, d = 32, batch 16, float32. Each side draws its own
+  batches from its own generator, as both would; the losses compared are those on one batch of attnsweep's.
 """
 
 import os
@@ -72,8 +72,8 @@ def _row(
     rounds: int,
 ) -> dict[str, Any]:
     """Microseconds of CPU for a step of one training, of each side."""
-    shared = {"optimizer": "sgd", "learning_rate": _LEARNING_RATE, "init_sigma": 0.1, "stop_when_solved": False}
-    parameters = defaults(workload, **settings, **shared)
+    settings = settings | {"optimizer": "sgd", "learning_rate": _LEARNING_RATE, "stop_when_solved": False}
+    parameters = defaults(workload, **settings)
     trainings = [Training(parameters, seed) for seed in range(size)]
     packs = {
         "blocks": Pack(workload, trainings, programs=Programs()),
@@ -108,7 +108,10 @@ def _stepper(loss: Loss, draw: Callable[[Any], Any] | None) -> Callable[[Weights
         slopes = gradient(weights, batch)
         return jax.tree.map(lambda weight, slope: weight - _LEARNING_RATE * slope, weights, slopes), keys
 
-    return jax.jit(lambda weights, keys, n: jax.lax.fori_loop(0, n, one, (weights, keys)))
+    step: Callable[[Weights, Any, int], tuple[Weights, Any]] = jax.jit(
+        lambda weights, keys, n: jax.lax.fori_loop(0, n, one, (weights, keys))
+    )
+    return step
 
 
 def _as_jax(pack: Pack[Any]) -> Weights:

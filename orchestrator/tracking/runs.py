@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attnsweep.orchestrator.analysis.results import SweepResults
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import TrialContent
+from attnsweep.orchestrator.tracking.run_store import Runs, outgrown
 from attnsweep.orchestrator.tracking.store import experiment, open_client
 from attnsweep.orchestrator.tracking.view import links, view_of_trials
 
@@ -28,7 +29,7 @@ _N_RETRIED = "attnsweep.n_retried"
 """The tag of an ended parent run with how often a failed training had been trained again by then."""
 
 
-class SweepRuns:
+class SweepRuns(Runs):
     """The parent run of a sweep and its children.
 
     Children are inserted into a database, many in one transaction. A server gets a child in three calls: created
@@ -79,17 +80,9 @@ class SweepRuns:
         self._client.set_terminated(self._parent_id, "KILLED")
 
     def logged(self, retried: Mapping[int, int | None]) -> tuple[set[int], dict[int, str]]:
-        """The trials that have a finished run; and the ids of unfinished runs, by trial.
-
-        A run is unfinished too if replicates were added to its trial since, or failed ones trained again.
-
-        Args:
-            retried: By trial of which a failed training was trained again, when its last training ended, milliseconds
-                since the epoch; `None` while one is missing.
-        """
+        """Unfinished runs are named by their ids."""
         finished, unfinished = set(), {}
-        # Where a rule decides about replicates, a complete trial stays as it is.
-        n_before = {float(n) for n in self._directory.stages[:-1]}
+        n_before = outgrown(self._directory)
         for run in self._search("trial"):
             trial = trial_of(run)
             is_behind = run.data.metrics.get("n_trainings") in n_before or (
