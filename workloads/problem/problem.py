@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
+from attnsweep.workloads.attention_weights import attention_weights
 from attnsweep.workloads.conditions import holds, terms_of
 from attnsweep.workloads.declaration import parameter
 from attnsweep.workloads.diagnostics.outcomes import DIVERGED_FACTOR, has_diverged
@@ -349,7 +350,8 @@ def problem(
         heads: Scores of attention heads by role: functions of `weights` (layer, example, head, query, key) and of what
             a loss may name, to (layer, head). The role of a head is that of its highest score, if that is at least
             0.5.
-        weights: From what a loss may name to these weights; by default `module.attention(inputs)`.
+        weights: From what a loss may name to these weights; by default `module.attention(inputs)`, or where the module
+            has no such method, the softmaxes of its forward pass (`attention_weights`).
         outcomes: Outcomes of its own, each with `when` it holds. They are tried in their order, after `solved`.
         events: What may happen to a training, and when it holds.
         defaults: Other defaults of the parameters of every training.
@@ -414,7 +416,10 @@ _OF_TABLES: Mapping[str, tuple[Any, Any]] = MappingProxyType(
 
 
 def _weights(module: Any, inputs: Any) -> Tensor:
-    weights: Tensor = module.attention(*(inputs if isinstance(inputs, tuple) else (inputs,)))
+    arguments = inputs if isinstance(inputs, tuple) else (inputs,)
+    if not hasattr(module, "attention"):
+        return attention_weights(module, *arguments)
+    weights: Tensor = module.attention(*arguments)
     return weights
 
 
