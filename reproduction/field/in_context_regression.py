@@ -5,6 +5,7 @@ Axes: L lane (a seed), P probe, D dimension of x, H head.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,11 @@ def closed_form(result: Trained[Any]) -> Floats:
     return np.array([[float(loss(m * torch.eye(_DIMENSION), variance_D, _N_CONTEXT)) for m in m_P] for m_P in m_LP])
 
 
+def _near(row: ComparedValue, published: float, within: float = 0.1) -> ComparedValue:
+    """With the verdict whether our value is this one, within a share of it."""
+    return replace(row, agrees=abs(float(row.ours) / published - 1) <= within)
+
+
 def _trained(values: Mapping[str, Value]) -> Trained[Any]:
     """64 seeds, probed every 3% of their steps."""
     values = {"learning_rate": _RATE, **values}
@@ -119,9 +125,10 @@ def _stands(evidence: Evidence) -> NDArray[np.bool_]:
 def _time_course_rows(white: Trained[Any]) -> Iterator[ComparedValue]:
     evidence = white.evidence
     off_L = np.abs(evidence.metrics["eval_loss"] - closed_form(white)).max(1)
-    yield median_row(
+    row = median_row(
         "merged, white: largest distance of the loss from its closed form, of 1", off_L.tolist(), published="0"
     )
+    yield replace(row, agrees=bool(off_L.max() < 0.02))
 
 
 def _merged_rows() -> Iterator[ComparedValue]:
@@ -132,11 +139,12 @@ def _merged_rows() -> Iterator[ComparedValue]:
     per_decade = math.log(10) / math.log1p(_RATE * growth)
     for at, (high, low) in enumerate(pairwise(_MERGED_SIGMAS)):
         decades = math.log10(high / low)
-        yield median_row(
+        row = median_row(
             f"merged: steps more to leave the zero for a tenth of init_sigma, {low:g} to {high:g}",
             ((left[at + 1] - left[at]) / decades).tolist(),
             published=f"{per_decade:.1f} by ln(10) / ln(1 + rate * 2 |Lambda^2|)",
         )
+        yield _near(row, per_decade)
     yield from _predicted_rows("merged", values, _MERGED_SIGMAS, left)
     for sigma in (_MERGED_SIGMAS[0], _MERGED_SIGMAS[-1]):
         drop = _trained({**values, "init_sigma": sigma, "n_steps": 4_000})
@@ -150,11 +158,12 @@ def _merged_rows() -> Iterator[ComparedValue]:
 def _separate_rows() -> Iterator[ComparedValue]:
     values: dict[str, Value] = {"kq": "separate", "learning_rate": _RATE}
     left = _escapes(values, _SEPARATE_SIGMAS, 40_000)
-    yield median_row(
+    row = median_row(
         "separate: times more steps to leave the zero for a tenth of init_sigma",
         (left[1] / left[0]).tolist(),
         published="10 by order 2",
     )
+    yield _near(row, 10.0)
     yield from _predicted_rows("separate", values, _SEPARATE_SIGMAS, left)
 
 
@@ -169,11 +178,12 @@ def _predicted_rows(
     for sigma, left_L in zip(sigmas, left, strict=True):
         parameters = IN_CONTEXT_REGRESSION.parameters.resolve({**values, "init_sigma": sigma})
         predicted_L = predicted_escapes(IN_CONTEXT_REGRESSION(), [Training(parameters, seed) for seed in _SEEDS])
-        yield median_row(
+        row = median_row(
             f"{name}, {sigma:g}: predicted_escape_step over the trained one",
             (predicted_L / left_L).tolist(),
             published="1",
         )
+        yield _near(row, 1.0)
 
 
 def _stairs_rows(stairs: Trained[Any]) -> Iterator[ComparedValue]:
@@ -184,14 +194,17 @@ def _stairs_rows(stairs: Trained[Any]) -> Iterator[ComparedValue]:
             int(stands_LD[:, n].sum()),
             len(_SEEDS),
             published="all",
+            agrees_within=(0.85, 1.0),
         )
     variance_D = data(None, _DIMENSION, "linear")[0].numpy()[::-1]
     for n in range(1, _DIMENSION):
-        yield median_row(
+        law = float(variance_D[0] / variance_D[n]) ** 2
+        row = median_row(
             f"separate, 0.01: steps to {n + 1} directions over those to the first",
             (learned_LD[:, n] / learned_LD[:, 0]).tolist(),
-            published=f"{(variance_D[0] / variance_D[n]) ** 2:.1f} by the squared ratio of variances",
+            published=f"{law:.1f} by the squared ratio of variances",
         )
+        yield _near(row, law, within=0.15)
 
 
 def _published_rows(result: Trained[Any]) -> Iterator[ComparedValue]:

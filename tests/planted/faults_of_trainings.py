@@ -328,4 +328,14 @@ FAULTS_OF_TRAININGS = (
         "np.abs(growth), 0.0).max(1) < 1",
         ("tests/workloads/field/test_in_context_regression.py::test_the_start_is_left_when_predicted",),
     ),
+    Fault(
+        "an escape predicted from where the training ended",
+        "workloads/forecast/start.py",
+        "self.weights, drawn, template = starting_state(workload, lanes)",
+        "self.weights, drawn, template = starting_state(workload, lanes, buffers)",
+        (
+            "tests/workloads/forecast/test_prediction.py"
+            "::test_a_prediction_is_of_the_start_whatever_became_of_the_weights",
+        ),
+    ),
 )

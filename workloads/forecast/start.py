@@ -14,6 +14,7 @@ from attnsweep.workloads.engine.contract import Lanes, Training, Workload
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.precision import in_type
 from attnsweep.workloads.engine.starting_state import starting_state
 
 RATIO = 3.0
@@ -37,7 +38,8 @@ class Start:
     Args:
         workload: The problem.
         trainings: One per lane, of one shape, in float64.
-        buffers: Theirs (L, ...) by name, where they are known; otherwise those that the workload draws.
+        buffers: Theirs (L, ...) by name, among other state, where they are known; otherwise those that the workload
+            draws.
 
     Attributes:
         weights: (L, ...) by name.
@@ -48,7 +50,11 @@ class Start:
         self, workload: Workload[Any], trainings: Sequence[Training[Any]], buffers: State | None = None
     ) -> None:
         lanes = Lanes(trainings, torch.device("cpu"))
-        self.weights, self._buffers, template = starting_state(workload, lanes, buffers)
+        self.weights, drawn, template = starting_state(workload, lanes)
+        # A state that has ended has weights too, which are no start.
+        self._buffers = drawn | {
+            name: each.to(lanes.device) for name, each in in_type(buffers or {}, lanes.dtype).items() if name in drawn
+        }
         self._loss = over_lanes(template, workload.loss)
         self._layout = Layout(self.weights)
         (self._batch, *_) = workload.batches(lanes, range(1))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from attnsweep import defaults
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Training
+from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.forecast.escapes import escape_times
 from attnsweep.workloads.forecast.linear import spectrum, steps_until
 from attnsweep.workloads.forecast.prediction import predicted_escapes
@@ -51,6 +52,14 @@ def test_a_prediction_depends_neither_on_the_lane_nor_on_its_neighbours() -> Non
     assert np.isfinite(together).tolist() == [True] * 5 + [False] * 2
     in_float32 = [replace(each, parameters=replace(each.parameters, dtype="float32")) for each in several]
     assert np.array_equal(predicted_escapes(PAIRS, in_float32), together, equal_nan=True)
+
+
+def test_a_prediction_is_of_the_start_whatever_became_of_the_weights() -> None:
+    several = trainings(range(3), init_sigma=1e-3, n_steps=20)
+    pack = Pack(PAIRS, several)
+    pack.train_to_end()
+    _, ended = pack.final_state(np.arange(3))
+    assert np.array_equal(predicted_escapes(PAIRS, several, ended), predicted_escapes(PAIRS, several))
 
 
 @pytest.mark.parametrize(
