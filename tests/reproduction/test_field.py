@@ -36,3 +36,4 @@ def test_a_median_that_is_not_reached_is_infinite() -> None:
     few, many = np.array([500.0, math.inf, math.inf]), np.full(3, 100.0)
     found, _, high = per_percent(_cell(0.6, few), _cell(0.7, many))
     assert (found, high) == (math.inf, math.inf)
+    assert math.isnan(per_percent(_cell(0.6, few), _cell(0.7, few))[0])

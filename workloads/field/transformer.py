@@ -145,7 +145,7 @@ class Transformer(nn.Module):
     def last(self, token_BT: Tensor) -> Tensor:
         """(B, V) the logits of `forward` at the last token, for which the last block computes no other."""
         x_BTD, sight = self._read(token_BT)
-        *blocks, last = self.blocks
+        *blocks, last = (each for each in self.blocks if isinstance(each, Block))
         for block in blocks:
             x_BTD, _ = block(x_BTD, sight)
         logits_BV: Tensor = self.head(self.last_norm(last.last(x_BTD, sight)))[:, 0]
