@@ -68,8 +68,8 @@ def compare_weight_decay(sweep: SweepDirectory, directory: Path) -> Comparison:
     little, middle, much = cells
     for other in (little, much):
         name = f"share generalized, weight decay {middle.weight_decay:g} minus {other.weight_decay:g}"
-        came = [np.isfinite(each.generalized).tolist() for each in (middle, other)]
-        rows.append(bounded_difference_row(name, *came, (0.0, 1.0), published="more", agrees_within=ABOVE_ZERO))
+        more, fewer = (np.isfinite(each.generalized).tolist() for each in (middle, other))
+        rows.append(bounded_difference_row(name, more, fewer, (0.0, 1.0), published="more", agrees_within=ABOVE_ZERO))
     for what, after in (("memorized", None), ("generalized", None), ("generalized", "memorized")):
         rows += _medians(sweep, what, after)
     frequencies = dict(queried(sweep, _KEY))

@@ -5,20 +5,21 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import attnsweep as at
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.field.modular_addition import ModularAddition, key_frequencies, sums
+from attnsweep.workloads.field.modular_addition import Adder, ModularAddition, key_frequencies, sums
 
 P = 11
 SMALL = {"p": P, "d_model": 8, "n_heads": 2, "d_ffn": 32, "init_sigma": 0.3, "learning_rate": 0.03}
 
 
-def _embedding() -> nn.Module:
-    return ModularAddition().build(ModularAddition.parameters.resolve(SMALL)).double()
+def _adder() -> Adder:
+    module = ModularAddition().build(ModularAddition.parameters.resolve(SMALL))
+    assert isinstance(module, Adder)
+    return module.double()
 
 
 def test_the_table_has_all_pairs_and_their_sums() -> None:
@@ -31,7 +32,7 @@ def test_the_table_has_all_pairs_and_their_sums() -> None:
 
 
 def test_an_embedding_of_few_waves_has_all_its_power_in_them() -> None:
-    module = _embedding()
+    module = _adder()
     angle = 2 * torch.pi * torch.arange(P, dtype=torch.float64)[:, None] / P
     with torch.no_grad():
         module.token.weight[:P] = 7 + (angle * torch.tensor([1, 1, 3, 3])).cos().repeat(1, 2)
@@ -40,7 +41,7 @@ def test_an_embedding_of_few_waves_has_all_its_power_in_them() -> None:
 
 
 def test_the_frequencies_are_those_of_a_discrete_fourier_transform() -> None:
-    module = _embedding()
+    module = _adder()
     torch.nn.init.normal_(module.token.weight)
     power = (np.abs(np.fft.rfft(module.token.weight[:P].detach().numpy(), axis=0)[1:]) ** 2).sum(1)
     expected = np.sort(power)[-2:].sum() / power.sum()
