@@ -35,7 +35,8 @@ _KEY = """
 select outcome = 'solved', list(value order by training_id) from trainings join curves using (training_id)
 where metric = 'key_frequencies' and curves.step = trainings.n_steps and outcome in ('solved', 'memorized') group by all
 """
-_NANDA = {"p": 113, "d_model": 128, "d_ffn": 512, "init_sigma": 128**-0.5, "learning_rate": 1e-3, "n_steps": 50_000}
+_SIZES = {"p": 113, "d_model": 128, "d_ffn": 512}
+_NANDA = _SIZES | {"init_sigma": 128**-0.5, "learning_rate": 1e-3, "warmup_steps": 10, "n_steps": 50_000}
 _POWER = 1.40, 1.50
 _N_DRAWS = 4000
 
