@@ -1,0 +1,1 @@
+"""Published numbers of the field's problems, beside ours: one file each, named for the problem."""
