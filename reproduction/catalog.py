@@ -385,4 +385,11 @@ REPRODUCTIONS = (
         sweep="sparse_parity",
         full="attnsweep.reproduction.field.sparse_parity:reproduce_full",
     ),
+    Reproduction(
+        name="atlas",
+        title="where the field's problems get stuck, by initialization, epsilon, attention scale and structure",
+        source="attnsweep, docs/atlas.md",
+        cost="15 min",
+        function="attnsweep.reproduction.field.atlas:reproduce",
+    ),
 )
