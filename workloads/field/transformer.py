@@ -124,6 +124,11 @@ class Transformer(nn.Module):
 
     def trace(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The logits of `forward`, and the attention weights (B, H, T, T) of each block."""
+        x_BTD, weights = self.read(token_BT)
+        return self.head(x_BTD), weights
+
+    def read(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """(B, T, D) the states that the logits are computed from, and the attention weights of each block."""
         x_BTD = self.token(token_BT)
         if self.position is not None:
             x_BTD = x_BTD + self.position.weight[: token_BT.shape[1]]
@@ -132,7 +137,7 @@ class Transformer(nn.Module):
         for block in self.blocks:
             x_BTD, weight_BHTT = block(x_BTD, sight)
             weights.append(weight_BHTT)
-        return self.head(self.last_norm(x_BTD)), weights
+        return self.last_norm(x_BTD), weights
 
     def attention(self, token_BT: Tensor) -> Tensor:
         """(N, B, H, T, T) the attention weights of each block."""

@@ -1,0 +1,1 @@
+"""The problems that the field studies, their published numbers beside ours."""
