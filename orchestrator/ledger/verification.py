@@ -191,7 +191,7 @@ def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
     said: dict[str, str] = {}
     if not _n_doubled(place, snapshot):
         return said
-    held: set[tuple[int, int]] = set()
+    held: set[tuple[str, int, int]] = set()
     rows = snapshot.rows()
     for name in sorted(rows, key=lambda name: (-rows[name], name)):
         keys = set(zip(*_trainings(place, snapshot.only([name])).to_pydict().values(), strict=True))
@@ -228,11 +228,12 @@ def _n_doubled(place: Place, snapshot: Snapshot) -> int:
 
 def _trainings(place: Place, snapshot: Snapshot) -> pa.Table:
     with naming_damage([place]), place.answering():
-        return _once(snapshot.dataset("trainings").to_table(columns=["trial", "replicate"]))
+        # With the sweep: rows of another one that were copied here are refused, and none is set aside for them.
+        return _once(snapshot.dataset("trainings").to_table(columns=["sweep", "trial", "replicate"]))
 
 
 def _once(trainings: pa.Table) -> pa.Table:
-    return trainings.group_by(trainings.column_names).aggregate([])
+    return trainings.unify_dictionaries().group_by(trainings.column_names).aggregate([])
 
 
 def _check(place: Place, table: str, name: str, attested: str | None) -> OpenFile | DamagedFileError:

@@ -31,9 +31,9 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.parameters import TrainingParameters, Value
 from attnsweep.workloads.registry import load_workload
-from attnsweep.workloads.testing import defaults
+from attnsweep.workloads.testing import check_workload, defaults
 from attnsweep.workloads.vocabulary import OUTCOMES
 from tests.across.documents import DOCUMENTS, README, blocks, invocations
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
@@ -97,6 +97,11 @@ def test_the_documents_have_their_examples() -> None:
         "my_sweep.py",
         "averages.py",
         "two_systems.py",
+        "modadd.py",
+        "check_modadd.py",
+        "borrowed.py",
+        "two_terms.py",
+        "graded.py",
         "find_first.py",
         "check_find_first.py",
         "find_first_declared.py",
@@ -120,13 +125,16 @@ def test_the_readme_fits_on_a_few_screens() -> None:
 
 
 def test_the_workload_of_the_readme_is_a_part_of_the_whole_one() -> None:
-    excerpt = next(block for block in snippets("README.md") if block.startswith("class "))
-    parts = excerpt.strip().split("\n\n")
-    assert all(part in examples()["find_first.py"] for part in [*parts[0].splitlines(), *parts[1:]])
+    excerpt = next(block for block in snippets("README.md") if block.startswith("def data"))
+    assert excerpt.strip() in examples()["modadd.py"]
 
 
 @pytest.mark.parametrize(
-    "name", ["my_sweep.py", "averages.py", "two_systems.py", "find_first.py", "edge.py", "best.py"]
+    "name",
+    [
+        *("my_sweep.py", "averages.py", "two_systems.py", "find_first.py", "edge.py", "best.py"),
+        *("modadd.py", "borrowed.py", "two_terms.py", "graded.py"),
+    ],
 )
 def test_an_example_is_a_sweep_that_fits_its_workload(name: str, written: Path) -> None:
     sweep = load_sweep(name)
@@ -148,8 +156,24 @@ def test_the_settings_of_a_documented_run_fit_its_workload(name: str, written: P
 
 
 @pytest.mark.slow
-def test_the_example_workload_passes_the_conformance_suite(written: Path) -> None:
-    run_python(examples()["check_find_first.py"], "check_find_first.py")
+@pytest.mark.parametrize("name", ["check_find_first.py", "check_modadd.py"])
+def test_the_example_workload_passes_the_conformance_suite(name: str, written: Path) -> None:
+    run_python(examples()[name], name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["borrowed.py", "two_terms.py"])
+def test_a_recipe_holds_what_the_engine_relies_on(name: str, written: Path) -> None:
+    workload = load_workload(load_sweep(name).workload)
+    check_workload(
+        workload, [defaults(workload, n_steps=20), defaults(workload, n_steps=20, init_sigma=0.1)], quick=True
+    )
+
+
+def test_the_page_of_problems_has_the_parameters_of_every_training() -> None:
+    table = re.findall(r"^\| `(\w+)` \| .* \| (.*) \| (yes|) \|$", DOCUMENTS["problem.md"], re.MULTILINE)
+    declared = TrainingParameters.declared().items()
+    assert table == [(name, each.doc, "yes" if each.static else "") for name, each in declared]
 
 
 def test_the_verses_of_docs_translation_are_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,8 +93,8 @@ FAULTS_OF_TRAININGS = (
     Fault(
         "a line search that accepts ascent",
         "workloads/engine/line_search.py",
-        "self._start_loss + ARMIJO * self.step_size",
-        "self._start_loss - ARMIJO * self.step_size",
+        "self._start.loss + ARMIJO * trial.at",
+        "self._start.loss - ARMIJO * trial.at",
         (f"{_ENGINE}/test_line_search.py",),
     ),
     Fault(

@@ -17,7 +17,7 @@ from attnsweep.workloads.engine.contract import Training
 
 Checkpoint: TypeAlias = Mapping[str, NDArray[Any]]
 
-FORMAT = 2
+FORMAT = 3
 """Raise it when the names, shapes or meaning of a checkpoint's arrays change."""
 _DIGEST_BYTES = 32
 

@@ -15,13 +15,12 @@ packs that keep their width.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.engine.layout import prefixed, under
-from attnsweep.workloads.engine.line_search import LineSearches
+from attnsweep.workloads.engine.layout import prefixed, selected, under
+from attnsweep.workloads.engine.line_search import LineSearches, Points
 from attnsweep.workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
 from attnsweep.workloads.engine.quasi_newton import CurvaturePairs
 
@@ -30,29 +29,13 @@ TOLERANCE_GRAD = 1e-7
 TOLERANCE_CHANGE = 1e-9
 
 
-class _Seen(NamedTuple):
-    """The part of an iterate that a pack reads: (L, n), (L,) and (L,)."""
-
-    point: Tensor
-    loss: Tensor
-    grad_norm: Tensor
-
-
-class _Counts(NamedTuple):
-    """How many lanes are still before the next stop, and how many want an evaluation."""
-
-    behind: int
-    searching: int
-
-
 @dataclass(kw_only=True, slots=True)
 class _Iterates:
-    """The current iterates of L descents, and the previous ones.
+    """The current iterates of L descents.
 
     Attributes:
         point, loss, gradient: (L, n), (L,), (L, n) at the last iterate.
-        last_loss, last_gradient: The same at the iterate before.
-        direction, step_size: (L, n), (L,) of the current iteration, or of the last one.
+        direction: (L, n) of the current iteration, or of the last one.
         steps: (L,) int64 iterations done.
         is_over: (L,) bool, ended by a tolerance, a limit or a loss that is not finite.
     """
@@ -60,24 +43,23 @@ class _Iterates:
     point: Tensor
     loss: Tensor
     gradient: Tensor
-    last_loss: Tensor
-    last_gradient: Tensor
     direction: Tensor
-    step_size: Tensor
     steps: Tensor
     is_over: Tensor
 
-    def state_dict(self) -> Mapping[str, Tensor]:
+    def state_dict(self) -> State:
         """All attributes, by name: not a copy."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def select(self, lanes: Tensor) -> None:
         """Keeps only the lanes at these positions, (K,) int64."""
-        for name, value in self.state_dict().items():
-            setattr(self, name, value[lanes])
+        for name, value in selected(self.state_dict(), lanes).items():
+            setattr(self, name, value)
 
-    def seen(self) -> _Seen:
-        return _Seen(self.point, self.loss, torch.linalg.vecdot(self.gradient, self.gradient).sqrt())
+    def seen(self) -> State:
+        """The part of an iterate that a pack reads, (L, ...) by name."""
+        grad_norm = torch.linalg.vecdot(self.gradient, self.gradient).sqrt()
+        return {"point": self.point, "train_loss": self.loss, "train_grad_norm": grad_norm}
 
     def is_optimal(self) -> Tensor:
         """(L,) bool, true where no component of the gradient is above tolerance."""
@@ -107,8 +89,8 @@ class Lbfgs(Optimizer):
         self._most_evaluations = settings.n_steps * 5 // 4
         self._is_running = torch.ones_like(self.is_finite)
         self._has_started = False
-        self._seen_at: dict[int, _Seen] = {}
-        self._shown: _Seen | None = None
+        self._seen_at: dict[int, State] = {}
+        self._shown: State = {}
         self.n_evaluations = torch.zeros_like(self.steps)
 
     @property
@@ -119,9 +101,7 @@ class Lbfgs(Optimizer):
         return 0
 
     def descended(self) -> dict[str, Tensor]:
-        if self._shown is None:
-            return {}
-        return {"train_loss": self._shown.loss, "train_grad_norm": self._shown.grad_norm}
+        return {name: value for name, value in self._shown.items() if name != "point"}
 
     def advance(self, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
         evaluations_left = most_evaluations
@@ -135,17 +115,17 @@ class Lbfgs(Optimizer):
             return True
         if self._n_waiting:
             self._begin_iterations(stops[-1])
-        counts = self._counted(stops, torch.zeros_like(self._now.is_over))
-        while counts.behind:
+        n_behind, n_searching = self._counted(stops, torch.zeros_like(self._now.is_over))
+        while n_behind:
             if evaluations_left <= 0:
                 return False
-            loss, gradient = self._evaluate_trials(parameters, evaluate, counts.searching)
+            loss, gradient = self._evaluate_trials(parameters, evaluate, n_searching)
             evaluations_left -= 1
             slope = torch.linalg.vecdot(gradient, self._now.direction)
             ended = self._search.observe(loss, gradient, slope)
             self._end_iterations(ended)
             self._begin_iterations(stops[-1])
-            counts = self._counted(stops, ended)
+            n_behind, n_searching = self._counted(stops, ended)
         self._look_back(parameters, stops[0])
         return True
 
@@ -156,7 +136,7 @@ class Lbfgs(Optimizer):
             state |= prefixed("search", self._search.state_dict())
             state |= prefixed("pairs", self._pairs.state_dict())
         for stop, seen in self._seen_at.items():
-            state |= prefixed(f"seen_at/{stop}", seen._asdict())
+            state |= prefixed(f"seen_at/{stop}", seen)
         return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -168,7 +148,7 @@ class Lbfgs(Optimizer):
             self._search.load_state_dict(under("search", state))
             self._pairs.load_state_dict(under("pairs", state))
         stops = {name.partition("/")[0] for name in under("seen_at", state)}
-        self._seen_at = {int(stop): _Seen(**under(f"seen_at/{stop}", state)) for stop in stops}
+        self._seen_at = {int(stop): under(f"seen_at/{stop}", state) for stop in stops}
 
     def select(self, lanes: Tensor) -> None:
         super().select(lanes)
@@ -177,8 +157,8 @@ class Lbfgs(Optimizer):
             self._now.select(lanes)
             self._search.select(lanes)
             self._pairs.select(lanes)
-            self._shown = _rows(self._shown, lanes) if self._shown else None
-            self._seen_at = {stop: _rows(seen, lanes) for stop, seen in self._seen_at.items()}
+            self._shown = selected(self._shown, lanes)
+            self._seen_at = {stop: selected(seen, lanes) for stop, seen in self._seen_at.items()}
 
     def _start(self, parameters: State, evaluate: Evaluate) -> None:
         loss, gradients = evaluate(parameters, self.batch_step(0))
@@ -187,10 +167,7 @@ class Lbfgs(Optimizer):
             point=flattened(parameters),
             loss=loss,
             gradient=gradient,
-            last_loss=loss,
-            last_gradient=gradient,
             direction=torch.zeros_like(gradient),
-            step_size=torch.zeros_like(loss),
             steps=torch.zeros_like(self.steps),
             is_over=~torch.isfinite(loss),
         )
@@ -206,8 +183,11 @@ class Lbfgs(Optimizer):
         self._n_waiting = len(iterates.loss)
         self._has_started = True
 
-    def _counted(self, stops: Sequence[int], ended: Tensor) -> _Counts:
-        """Reads how far the lanes are, and keeps what will be shown of those, (L,) bool, that just took a step."""
+    def _counted(self, stops: Sequence[int], ended: Tensor) -> tuple[int, int]:
+        """How many lanes are still before the next stop, and how many want an evaluation.
+
+        It keeps what will be shown of the lanes (L,) bool that just took a step.
+        """
         now = self._now
         behind = ~now.is_over & (now.steps < stops[0])
         at_stops = [ended & (now.steps == stop) for stop in stops]
@@ -220,8 +200,8 @@ class Lbfgs(Optimizer):
         for stop, is_there, n_there in zip(stops, at_stops, n_at_stops, strict=True):
             if n_there:
                 seen = now.seen()
-                self._seen_at[stop] = _where_all(is_there, seen, self._seen_at.get(stop, seen))
-        return _Counts(n_behind, n_searching)
+                self._seen_at[stop] = _seen_where(is_there, seen, self._seen_at.get(stop, seen))
+        return n_behind, n_searching
 
     def _evaluate_trials(self, parameters: State, evaluate: Evaluate, n_searching: int) -> tuple[Tensor, Tensor]:
         """Loss (L,) and gradient (L, n): of searching lanes at their trial points, of the others at their iterates."""
@@ -242,35 +222,28 @@ class Lbfgs(Optimizer):
         """Opens a line search along the next direction in lanes that are between iterations and before step `until`."""
         now = self._now
         lanes = ~now.is_over & ~self._search.is_open & (now.steps < until)
-        is_first = now.steps == 0
-        self._pairs.add(lanes & ~is_first, now.direction * now.step_size[:, None], now.gradient - now.last_gradient)
         now.direction = _where(lanes, self._pairs.descent_direction(now.gradient), now.direction)
-        now.last_loss = torch.where(lanes, now.loss, now.last_loss)
-        now.last_gradient = _where(lanes, now.gradient, now.last_gradient)
-
         slope = torch.linalg.vecdot(now.gradient, now.direction)
         is_flat = lanes & (slope > -TOLERANCE_CHANGE)
         now.is_over = now.is_over | is_flat
         learning_rate = self.settings.column("learning_rate")[:, 0]
         cautious = (1 / now.gradient.abs().sum(1)).clamp(max=1) * learning_rate
-        first_trial = torch.where(is_first, cautious, learning_rate)
-        start = (now.loss, now.gradient, slope)
+        first_trial = torch.where(now.steps == 0, cautious, learning_rate)
+        start = Points(torch.zeros_like(slope), now.loss, slope, now.gradient)
         evaluations_left = self._most_evaluations - self.n_evaluations
-        self._search.begin(lanes & ~is_flat, first_trial, start, now.direction, evaluations_left)
+        self._search.begin(lanes & ~is_flat, first_trial, start, now.direction.abs().amax(1), evaluations_left)
 
     def _end_iterations(self, lanes: Tensor) -> None:
         """Moves lanes (L,) bool whose search has ended to the point found; ends those at a tolerance or limit."""
-        now = self._now
-        loss, gradient = self._search.found()
-        now.loss = torch.where(lanes, loss, now.loss)
-        now.gradient = _where(lanes, gradient, now.gradient)
-        now.step_size = torch.where(lanes, self._search.step_size, now.step_size)
-        now.point = _where(lanes, now.point.addcmul(now.step_size[:, None], now.direction), now.point)
+        now, found = self._now, self._search.found()
+        self._pairs.add(lanes, now.direction * found.at[:, None], found.gradient - now.gradient)
+        stands_still = (self._search.direction_size * found.at.abs()) <= TOLERANCE_CHANGE
+        is_level = (found.loss - now.loss).abs() < TOLERANCE_CHANGE
+        now.loss = torch.where(lanes, found.loss, now.loss)
+        now.gradient = _where(lanes, found.gradient, now.gradient)
+        now.point = _where(lanes, now.point.addcmul(found.at[:, None], now.direction), now.point)
         now.steps = now.steps + lanes
         self.n_evaluations += self._search.n_evaluations * lanes
-
-        stands_still = (now.direction.abs().amax(1) * now.step_size.abs()) <= TOLERANCE_CHANGE
-        is_level = (now.loss - now.last_loss).abs() < TOLERANCE_CHANGE
         at_limit = (now.steps >= self.settings.n_steps) | (self.n_evaluations >= self._most_evaluations)
         is_over = now.is_optimal() | stands_still | is_level | at_limit | ~torch.isfinite(now.loss)
         now.is_over = now.is_over | (lanes & is_over)
@@ -283,8 +256,8 @@ class Lbfgs(Optimizer):
         self.is_finite = has_gone_on | torch.isfinite(now.loss)
         self._is_running = has_gone_on | ~now.is_over
         here = now.seen()
-        self._shown = _where_all(has_gone_on, self._seen_at.pop(stop, here), here)
-        for name, value in unflattened(self._shown.point, parameters).items():
+        self._shown = _seen_where(has_gone_on, self._seen_at.pop(stop, here), here)
+        for name, value in unflattened(self._shown["point"], parameters).items():
             parameters[name].copy_(value)
 
 
@@ -302,16 +275,9 @@ def unflattened(rows: Tensor, like: State) -> State:
 
 
 def _where(lanes: Tensor, rows: Tensor, otherwise: Tensor) -> Tensor:
-    return torch.where(lanes[:, None], rows, otherwise)
+    """The rows (L, ...) of lanes (L,) bool, and the others' otherwise."""
+    return torch.where(lanes.view(-1, *[1] * (rows.dim() - 1)), rows, otherwise)
 
 
-def _where_all(lanes: Tensor, seen: _Seen, otherwise: _Seen) -> _Seen:
-    return _Seen(
-        _where(lanes, seen.point, otherwise.point),
-        torch.where(lanes, seen.loss, otherwise.loss),
-        torch.where(lanes, seen.grad_norm, otherwise.grad_norm),
-    )
-
-
-def _rows(seen: _Seen, lanes: Tensor) -> _Seen:
-    return _Seen(*(value[lanes] for value in seen))
+def _seen_where(lanes: Tensor, seen: State, otherwise: State) -> State:
+    return {name: _where(lanes, value, otherwise[name]) for name, value in seen.items()}

@@ -1,4 +1,4 @@
-"""Strong-Wolfe line searches, one per lane, each at a stage of its own. Axes: L lane, 2 bracket end, n parameter.
+"""Strong-Wolfe line searches, one per lane, each at a stage of its own. Axes: L lane, n parameter.
 
 Every evaluation of the pack gives each search one function value: one lane may look for a bracket while another zooms
 and a third begins a new search. The decisions, comparisons with NaN included, are those of PyTorch's
@@ -7,12 +7,30 @@ interpolation: their equation 3.59; the rule against slow progress: minFunc's).
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from attnsweep.workloads.engine.layout import prefixed, selected, under
+from attnsweep.workloads.engine.optimizers import State
+
 ARMIJO = 1e-4
 CURVATURE = 0.9
+
+
+class Points(NamedTuple):
+    """A point on the line of each lane.
+
+    Attributes:
+        at: (L,) step sizes.
+        loss, slope, gradient: (L,), (L,), (L, n) there.
+    """
+
+    at: Tensor
+    loss: Tensor
+    slope: Tensor
+    gradient: Tensor
 
 
 class LineSearches:
@@ -21,131 +39,120 @@ class LineSearches:
     The two ends of a search are the last two points tried while it brackets, and the bracket while it zooms.
 
     Attributes:
-        step_size: (L,) the step at which each search wants its next evaluation; in a closed search, the step found.
+        step_size: (L,) the step at which each search wants its next evaluation.
         is_open: (L,) bool, whether the search wants an evaluation.
         n_evaluations: (L,) int64, evaluations of the current search.
+        direction_size: (L,) the largest component of the direction.
     """
 
     def __init__(self, gradient: Tensor, tolerance_change: float) -> None:
-        n_lanes = gradient.shape[0]
-        scalar, pair = gradient.new_zeros(n_lanes), gradient.new_zeros(n_lanes, 2)
-        flags = torch.zeros(n_lanes, dtype=torch.bool, device=gradient.device)
+        zeros = gradient.new_zeros(gradient.shape[0])
+        no = torch.zeros_like(zeros, dtype=torch.bool)
         self._tolerance_change = tolerance_change
-        self.step_size, self.is_open = scalar.clone(), flags.clone()
-        self.n_evaluations = torch.zeros_like(self.step_size, dtype=torch.int64)
-        self._most_evaluations = torch.zeros_like(self.n_evaluations)
-        self._start_loss, self._start_slope, self._start_gradient = scalar.clone(), scalar.clone(), gradient.clone()
-        self._direction_size = scalar.clone()
-        self._is_zooming, self._was_slow = flags.clone(), flags.clone()
-        self._low = flags.clone()  # True: end 1 is the lower
-        self._at, self._loss, self._slope = pair.clone(), pair.clone(), pair.clone()
-        self._gradient = torch.stack([gradient, gradient], dim=1)
+        # Shared, because nothing below changes a tensor in place.
+        self.step_size, self.is_open = zeros, no
+        self.n_evaluations = self._most_evaluations = torch.zeros_like(zeros, dtype=torch.int64)
+        self.direction_size = zeros
+        self._is_zooming = self._was_slow = no
+        self._start = self._first = self._second = Points(zeros, zeros, zeros, gradient)
+        self._low = no
+        """(L,) bool, true where the second end is the lower."""
 
     def begin(
-        self,
-        lanes: Tensor,
-        step_size: Tensor,
-        start: tuple[Tensor, Tensor, Tensor],
-        direction: Tensor,
-        most_interpolations: Tensor,
+        self, lanes: Tensor, step_size: Tensor, start: Points, direction_size: Tensor, most_interpolations: Tensor
     ) -> None:
         """Opens a search in some lanes.
 
         Args:
             lanes: (L,) bool, the lanes whose search begins.
             step_size: (L,) first trials.
-            start: Loss (L,), gradient (L, n) and slope (L,) at step size 0.
-            direction: (L, n).
+            start: The points at step size 0. In lanes whose search is under way, this and what follows is as it was
+                when that search began.
+            direction_size: (L,) see above.
             most_interpolations: (L,) int64, the most trials after the first.
         """
-        loss, gradient, slope = start
+        self._start, self.direction_size = start, direction_size
+        self._most_evaluations = most_interpolations + 1
         self.is_open = self.is_open | lanes
         self.step_size = torch.where(lanes, step_size, self.step_size)
         self.n_evaluations = self.n_evaluations.masked_fill(lanes, 0)
-        self._most_evaluations = torch.where(lanes, most_interpolations + 1, self._most_evaluations)
-        self._start_loss = torch.where(lanes, loss, self._start_loss)
-        self._start_slope = torch.where(lanes, slope, self._start_slope)
-        self._start_gradient = torch.where(lanes[:, None], gradient, self._start_gradient)
-        self._direction_size = torch.where(lanes, direction.abs().amax(1), self._direction_size)
         self._is_zooming = self._is_zooming & ~lanes
         self._was_slow = self._was_slow & ~lanes
-        self._return_to_start(lanes)
+        self._first = _where(lanes, start, self._first)
 
     def observe(self, loss: Tensor, gradient: Tensor, slope: Tensor) -> Tensor:
         """Continues every open search with the values at its `step_size`; (L,) bool, true where a search just ended."""
-        was_open = self.is_open
+        trial, was_open = Points(self.step_size, loss, slope, gradient), self.is_open
         self.n_evaluations = self.n_evaluations + was_open
+        spent = was_open & (self.n_evaluations >= self._most_evaluations)
         zooming = was_open & self._is_zooming
-        found = self._zoom(zooming, loss, gradient, slope)
-        found = found | self._bracket(was_open & ~self._is_zooming, loss, gradient, slope)
-        spent = zooming & (self.n_evaluations >= self._most_evaluations)
-        self.is_open = self.is_open & ~found & ~spent
+        found = self._zoom(zooming, trial) | self._bracket(was_open & ~zooming, spent, trial)
+        self.is_open = was_open & ~found & ~spent
         self._interpolate(self.is_open & self._is_zooming)
-        ended = was_open & ~self.is_open
-        self.step_size = torch.where(ended, self._of(self._at, self._low), self.step_size)
-        return ended
+        return was_open & ~self.is_open
 
-    def found(self) -> tuple[Tensor, Tensor]:
-        """Loss (L,) and gradient (L, n) at the lower end: of the step found, where a search has ended."""
-        lower = torch.where(self._low[:, None], self._gradient[:, 1], self._gradient[:, 0])
-        return self._of(self._loss, self._low), lower
+    def found(self) -> Points:
+        """The lower ends: where a search has ended, the point found."""
+        return _where(self._low, self._second, self._first)
 
-    def state_dict(self) -> Mapping[str, Tensor]:
+    def state_dict(self) -> State:
         """The state of all searches, (L, ...) by name: not a copy."""
-        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        state: State = {}
+        for name, value in vars(self).items():
+            if isinstance(value, Points):
+                state |= prefixed(name, value._asdict())
+            elif isinstance(value, Tensor):
+                state[name] = value
+        return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Continues from the state of other searches, whose tensors it keeps."""
-        for name in self.state_dict():
-            setattr(self, name, state[name])
+        for name, value in vars(self).items():
+            if isinstance(value, Points):
+                setattr(self, name, Points(**under(name, state)))
+            elif isinstance(value, Tensor):
+                setattr(self, name, state[name])
 
     def select(self, lanes: Tensor) -> None:
         """Keeps only the lanes at these positions, (K,) int64."""
-        self.load_state_dict({name: value[lanes] for name, value in self.state_dict().items()})
+        self.load_state_dict(selected(self.state_dict(), lanes))
 
-    def _bracket(self, lanes: Tensor, loss: Tensor, gradient: Tensor, slope: Tensor) -> Tensor:
-        """Uses the trials of bracketing lanes; true where the search is over."""
-        at = self.step_size
-        last_loss, last_at = self._loss[:, 0], self._at[:, 0]
-        self._set_end(1, lanes, at, loss, gradient, slope)
-        rises = self._rises(loss) | ((self.n_evaluations > 2) & (loss >= last_loss))
-        is_flat = slope.abs() <= -CURVATURE * self._start_slope
-        spent = lanes & (self.n_evaluations >= self._most_evaluations)
-        accepted = lanes & ~spent & ~rises & is_flat
-        enclosed = lanes & ~spent & ~accepted & (rises | (slope >= 0))
+    def _bracket(self, lanes: Tensor, spent: Tensor, trial: Points) -> Tensor:
+        """Uses the trials of bracketing lanes; true where the conditions hold."""
+        last = self._first
+        rises = self._rises(trial) | ((self.n_evaluations > 2) & (trial.loss >= last.loss))
+        accepted = lanes & ~spent & ~rises & self._is_flat(trial)
+        enclosed = lanes & ~spent & ~accepted & (rises | (trial.slope >= 0))
         goes_on = lanes & ~spent & ~accepted & ~enclosed
 
-        beyond = (at + 0.01 * (at - last_at), at * 10)
-        further = cubic_minimum(self._at, self._loss, self._slope, *beyond)
-        self.step_size = torch.where(goes_on, further, at)
-        self._copy_end(0, goes_on)
-        self._return_to_start(spent)
+        beyond = (trial.at + 0.01 * (trial.at - last.at), trial.at * 10)
+        self.step_size = torch.where(goes_on, cubic_minimum(last, trial, *beyond), trial.at)
+        self._first = _where(goes_on, trial, _where(lanes & spent, self._start, last))
+        self._second = _where(lanes, trial, self._second)
         self._is_zooming = self._is_zooming | enclosed
-        self._low = torch.where(lanes, ~(self._loss[:, 0] <= self._loss[:, 1]) | accepted, self._low)
-        return accepted | spent
+        self._low = torch.where(lanes, ~(self._first.loss <= trial.loss) | accepted, self._low)
+        return accepted
 
-    def _zoom(self, lanes: Tensor, loss: Tensor, gradient: Tensor, slope: Tensor) -> Tensor:
-        """Uses the trials of zooming lanes; true where the search is over."""
-        low, high = self._low, ~self._low
-        too_high = lanes & (self._rises(loss) | (loss >= self._of(self._loss, low)))
-        lower = lanes & ~too_high
-        accepted = lower & (slope.abs() <= -CURVATURE * self._start_slope)
-        turned = slope * (self._of(self._at, high) - self._of(self._at, low)) >= 0
-        is_moved = lower & ~accepted & turned
-        self._copy_end(0, is_moved & ~high)
-        self._copy_end(1, is_moved & high)
-        is_set = torch.where(too_high, high, low)
-        self._set_end(0, lanes & ~is_set, self.step_size, loss, gradient, slope)
-        self._set_end(1, lanes & is_set, self.step_size, loss, gradient, slope)
-        self._low = torch.where(too_high, ~(self._loss[:, 0] <= self._loss[:, 1]), self._low)
+    def _zoom(self, lanes: Tensor, trial: Points) -> Tensor:
+        """Uses the trials of zooming lanes; true where the conditions hold."""
+        first, second, low = self._first, self._second, self._low
+        rises = self._rises(trial) | (trial.loss >= torch.where(low, second.loss, first.loss))
+        too_high, lower = lanes & rises, lanes & ~rises
+        accepted = lower & self._is_flat(trial)
+        to_high = torch.where(low, first.at - second.at, second.at - first.at)
+        turned = lower & ~accepted & (trial.slope * to_high >= 0)
+        replaces_second = low ^ too_high
+        self._first = _where(lanes & ~replaces_second, trial, _where(turned & low, second, first))
+        self._second = _where(lanes & replaces_second, trial, _where(turned & ~low, first, second))
+        self._low = torch.where(too_high, ~(self._first.loss <= self._second.loss), low)
         return accepted
 
     def _interpolate(self, lanes: Tensor) -> None:
         """Sets the next trial of zooming lanes, or closes their search where the bracket is too small."""
-        left, right = self._at.amin(1), self._at.amax(1)
-        too_small = lanes & ((right - left) * self._direction_size < self._tolerance_change)
+        left, right = (which(self._first.at, self._second.at) for which in (torch.minimum, torch.maximum))
+        too_small = lanes & ((right - left) * self.direction_size < self._tolerance_change)
         self.is_open = self.is_open & ~too_small
-        at = cubic_minimum(self._at, self._loss, self._slope, left, right)
+        at = cubic_minimum(self._first, self._second, left, right)
         margin = 0.1 * (right - left)
         is_slow = torch.minimum(right - at, at - left) < margin
         pushed = is_slow & (self._was_slow | (at >= right) | (at <= left))
@@ -153,45 +160,36 @@ class LineSearches:
         self.step_size = torch.where(lanes, torch.where(pushed, inside, at), self.step_size)
         self._was_slow = torch.where(lanes, is_slow & ~pushed, self._was_slow)
 
-    def _rises(self, loss: Tensor) -> Tensor:
+    def _rises(self, trial: Points) -> Tensor:
         """True where the condition of sufficient decrease fails."""
-        return loss > self._start_loss + ARMIJO * self.step_size * self._start_slope
+        return trial.loss > self._start.loss + ARMIJO * trial.at * self._start.slope
 
-    def _return_to_start(self, lanes: Tensor) -> None:
-        start = (self._start_loss, self._start_gradient, self._start_slope)
-        self._set_end(0, lanes, torch.zeros_like(self.step_size), *start)
-
-    def _set_end(self, end: int, lanes: Tensor, at: Tensor, loss: Tensor, gradient: Tensor, slope: Tensor) -> None:
-        """Puts a point at one end of the lanes' brackets."""
-        # Masked: to pick rows, the host would have to know how many there are.
-        for table, values in ((self._at, at), (self._loss, loss), (self._slope, slope)):
-            torch.where(lanes, values, table[:, end], out=table[:, end])
-        torch.where(lanes[:, None], gradient, self._gradient[:, end], out=self._gradient[:, end])
-
-    def _copy_end(self, end: int, lanes: Tensor) -> None:
-        """Copies the point of the other end of the lanes' brackets to this one."""
-        points = (values[:, 1 - end] for values in (self._at, self._loss, self._gradient, self._slope))
-        self._set_end(end, lanes, *points)
-
-    @staticmethod
-    def _of(values: Tensor, end: Tensor) -> Tensor:
-        return torch.where(end, values[:, 1], values[:, 0])
+    def _is_flat(self, trial: Points) -> Tensor:
+        """True where the condition of curvature holds."""
+        return trial.slope.abs() <= -CURVATURE * self._start.slope
 
 
-def cubic_minimum(at: Tensor, loss: Tensor, slope: Tensor, lowest: Tensor, highest: Tensor) -> Tensor:
-    """(L,) minima of the cubics through two points each, kept inside bounds; their middle where there is none.
-
-    Args:
-        at, loss, slope: (L, 2), the points in any order.
-        lowest, highest: (L,).
+def cubic_minimum(one: Points, other: Points, lowest: Tensor, highest: Tensor) -> Tensor:
+    """(L,) minima of the cubics through two points each, kept inside bounds (L,); their middle where there is none.
 
     Source: Nocedal & Wright 2006, equation 3.59.
     """
-    is_ordered = (at[:, 0] <= at[:, 1])[:, None]
-    (x1, x2), (g1, g2) = (torch.where(is_ordered, values, values.flip(1)).unbind(1) for values in (at, slope))
-    d1 = slope[:, 0] + slope[:, 1] - 3 * (loss[:, 0] - loss[:, 1]) / (at[:, 0] - at[:, 1])
+    is_ordered = one.at <= other.at
+    x1, x2 = torch.where(is_ordered, one.at, other.at), torch.where(is_ordered, other.at, one.at)
+    g1, g2 = torch.where(is_ordered, one.slope, other.slope), torch.where(is_ordered, other.slope, one.slope)
+    d1 = one.slope + other.slope - 3 * (one.loss - other.loss) / (one.at - other.at)
     square = d1.square() - g1 * g2
     d2 = square.sqrt()
     minimum = x2 - (x2 - x1) * ((g2 + d2 - d1) / (g2 - g1 + 2 * d2))
     inside = torch.minimum(torch.maximum(minimum, lowest), highest)
     return torch.where(square >= 0, inside, (lowest + highest) / 2)
+
+
+def _where(lanes: Tensor, points: Points, otherwise: Points) -> Points:
+    """The points of lanes (L,) bool, and the others' otherwise."""
+    return Points(
+        torch.where(lanes, points.at, otherwise.at),
+        torch.where(lanes, points.loss, otherwise.loss),
+        torch.where(lanes, points.slope, otherwise.slope),
+        torch.where(lanes[:, None], points.gradient, otherwise.gradient),
+    )

@@ -44,14 +44,14 @@ def this_machine() -> list[Node]:
 
 
 def nodes_of_cluster() -> list[Node]:
-    """Every node of the cluster that this process is connected to, the head's first."""
+    """Every node of the cluster that this process is connected to, the head's first, the others by name."""
     import ray.cloudpickle
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     # By value: a node that lacks attnsweep shall say so, and not fail to read the question.
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     alive = [node for node in ray.nodes() if node["Alive"]]
-    alive.sort(key=lambda node: "node:__internal_head__" not in node["Resources"])
+    alive.sort(key=lambda node: ("node:__internal_head__" not in node["Resources"], node["NodeManagerHostname"]))
     ask = ray.remote(num_cpus=0, max_retries=0, runtime_env={"env_vars": _OWN_DEVICES})(_ask_there)
     began = time.time()
     asked = [

@@ -11,8 +11,8 @@ from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import registered_names
 
 _TEMPLATE = Path(__file__).with_name("look_back.py")
-_NAME, _CLASS = "look_back", "LookBack"
-"""The names of the template."""
+_NAME = "look_back"
+"""The name of the template's problem."""
 _LONGEST = 40
 _VALID = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
@@ -21,7 +21,7 @@ def write_workload(name: str, folder: Path) -> Path:
     """Writes `name`.py into the folder, and returns its path.
 
     Args:
-        name: Its name in lower case; the workload's class is called the same in CamelCase.
+        name: Its name in lower case.
         folder: Where to write.
 
     Raises:
@@ -29,7 +29,7 @@ def write_workload(name: str, folder: Path) -> Path:
     """
     _check_name(name)
     path = folder / f"{name}.py"
-    content = _TEMPLATE.read_text(encoding="utf-8").replace(_NAME, name).replace(_CLASS, class_name(name))
+    content = _TEMPLATE.read_text(encoding="utf-8").replace(_NAME, name)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(content)
@@ -44,14 +44,9 @@ def write_workload(name: str, folder: Path) -> Path:
     return path
 
 
-def class_name(name: str) -> str:
-    """The workload's class: `copy_task` gives `CopyTask`."""
-    return "".join(part.capitalize() for part in name.split("_"))
-
-
 def next_commands(name: str) -> list[tuple[str, str]]:
     """What to do with the file: commands, and what each is for."""
-    file, workload = f"{name}.py", f"{name}.py:{class_name(name)}"
+    file, workload = f"{name}.py", f"{name}.py:{name}"
     return [
         (f"attnsweep run {file} --local", "run its sweep in this process; without --local, on all cores"),
         (f"python {file}", "check what the engine relies on, in about a minute at most"),
@@ -65,7 +60,7 @@ def _check_name(name: str) -> None:
         raise _refused(
             name, f"lower-case letters, digits and single underscores, at most {_LONGEST}, such as copy_task"
         )
-    if keyword.iskeyword(name) or keyword.iskeyword(class_name(name)):
+    if keyword.iskeyword(name):
         raise _refused(name, "a name that is no word of Python's own")
     if name in registered_names():
         raise _refused(name, "a name that no installed workload has")

@@ -28,12 +28,11 @@ def test_the_file_is_written_with_the_commands_to_go_on(
     monkeypatch.chdir(tmp_path)
     assert _run(monkeypatch, "copy_task") == 0
     text = (tmp_path / "copy_task.py").read_text()
-    assert "class CopyTask(at.Workload[CopyTaskParameters]):" in text
+    assert "copy_task = at.problem(\n" in text
     assert "look_back" not in text.lower()
-    assert "LookBack" not in text
     printed = capsys.readouterr().out
     assert printed.startswith("copy_task.py: ")
-    for command in ("run copy_task.py --local", "check-gradients copy_task.py:CopyTask", "forecast copy_task.py"):
+    for command in ("run copy_task.py --local", "check-gradients copy_task.py:copy_task", "forecast copy_task.py"):
         assert f"  attnsweep {command} " in printed
     assert "  python copy_task.py " in printed
 
@@ -70,7 +69,6 @@ def test_the_file_is_a_workload_and_a_sweep_as_written(
         ("", "lower-case letters"),
         ("c" * 41, "at most 40"),
         ("lambda", "no word of Python's own"),
-        ("none", "no word of Python's own"),
         ("gpt", "no installed workload"),
         ("torch", "no installed module"),
         ("json", "no installed module"),

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch._inductor.exc import InductorError
 
-from attnsweep.orchestrator.tools.new_workload.look_back import LookBack
+from attnsweep.orchestrator.tools.new_workload.look_back import look_back
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.compiling.lanes_last import OverLanes
 from attnsweep.workloads.engine.compiling.libraries import NoCompilerError, _key, block_engine, interpreted
@@ -91,7 +91,7 @@ SHAPES: dict[str, tuple[Workload[Any], dict[str, Any]]] = {
         SMALL_GPT | {"task": "induction", "n_words": 8, "n_tokens": 8, "n_blocks": 2, "qk": "merged"},
     ),
     "PARITY": (FormalLanguages(), SMALL_LANGUAGE | {"language": "parity", "n_layers": 2}),
-    "the template": (LookBack(), SMALL_EXAMPLE | {"n_words": 3, "n_tokens": 4}),
+    "the template": (look_back(), SMALL_EXAMPLE | {"n_words": 3, "n_tokens": 4}),
     "an example": (load_workload(f"{EXAMPLES / 'induction.py'}:Induction"), SMALL_EXAMPLE | {"n_words": 4}),
     "constants in the loss": (Scaled(), SMALL_P),
 }

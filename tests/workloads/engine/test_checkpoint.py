@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, from_bytes, to_bytes
 from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.line_search import Points
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.quasi_newton import CurvaturePairs
 from attnsweep.workloads.engine.result import PackResult
@@ -351,7 +352,7 @@ def test_another_workload_version_or_schedule_of_probes_is_refused(monkeypatch: 
     for workload in (Renamed(), LookedAtMore()):
         with pytest.raises(CheckpointError, match="of other trainings, or of another version"):
             Pack.resumed(workload, trainings, from_bytes(CONTENT))
-    monkeypatch.setattr("attnsweep.workloads.engine.checkpoint.FORMAT", 3)
+    monkeypatch.setattr("attnsweep.workloads.engine.checkpoint.FORMAT", 4)
     with pytest.raises(CheckpointError, match="of another version"):
         Pack.resumed(CategoryPairs(), trainings, from_bytes(CONTENT))
 
@@ -363,12 +364,11 @@ STATES: dict[str, set[str]] = {
     "adam": {"n_updates", "first/rows", "second/rows"},
     "adamw": {"n_updates", "first/rows", "second/rows"},
     "lbfgs": {
-        *("is_running", "n_evaluations", "now/point", "now/loss", "now/gradient", "now/last_loss", "now/last_gradient"),
-        *("now/direction", "now/step_size", "now/steps", "now/is_over"),
+        *("is_running", "n_evaluations", "now/point", "now/loss", "now/gradient"),
+        *("now/direction", "now/steps", "now/is_over"),
         *("search/step_size", "search/is_open", "search/n_evaluations", "search/_most_evaluations"),
-        *("search/_start_loss", "search/_start_slope", "search/_start_gradient", "search/_direction_size"),
-        *("search/_is_zooming", "search/_was_slow", "search/_low"),
-        *("search/_at", "search/_loss", "search/_slope", "search/_gradient"),
+        *("search/direction_size", "search/_is_zooming", "search/_was_slow", "search/_low"),
+        *(f"search/_{point}/{name}" for point in ("start", "first", "second") for name in Points._fields),
         *("pairs/s", "pairs/y", "pairs/rho", "pairs/scale", "pairs/end"),
     },
 }

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim.lbfgs import _strong_wolfe
 
-from attnsweep.workloads.engine.line_search import ARMIJO, LineSearches
+from attnsweep.workloads.engine.line_search import ARMIJO, LineSearches, Points
 
 N_LANES = 300
 TOLERANCE_CHANGE = 1e-3
@@ -45,13 +45,14 @@ def test_every_search_ends_where_torch_alone_would(most_interpolations: int) -> 
     searches = LineSearches(gradient, TOLERANCE_CHANGE)
     limit = torch.full((N_LANES,), most_interpolations)
     # Twice, so that the second search starts with the state that the first left.
+    start, direction_size = Points(torch.zeros_like(loss), loss, slope, gradient), direction.abs().amax(1)
     for _ in range(2):
-        searches.begin(torch.ones_like(limit).bool(), first_trial, (loss, gradient, slope), direction, limit)
+        searches.begin(torch.ones_like(limit).bool(), first_trial, start, direction_size, limit)
         while searches.is_open.any():
             trial_loss, trial_gradient = _values(x + searches.step_size[:, None] * direction, shape_L4)
             searches.observe(trial_loss, trial_gradient, (trial_gradient * direction).sum(1))
 
-    found_loss, found_gradient = searches.found()
+    found = searches.found()
     ended_early = 0
     for lane in range(N_LANES):
 
@@ -59,11 +60,11 @@ def test_every_search_ends_where_torch_alone_would(most_interpolations: int) -> 
             loss, gradient = _values((x + t * d)[None], shape[None])
             return loss.item(), gradient[0]
 
-        start = (x[lane], first_trial[lane], direction[lane], loss[lane].item(), gradient[lane], slope[lane])
+        begun = (x[lane], first_trial[lane], direction[lane], loss[lane].item(), gradient[lane], slope[lane])
         tolerances = {"tolerance_change": TOLERANCE_CHANGE, "max_ls": most_interpolations}
-        their_loss, their_gradient, step_size, n_evaluations = _strong_wolfe(evaluate, *start, **tolerances)
+        their_loss, their_gradient, step_size, n_evaluations = _strong_wolfe(evaluate, *begun, **tolerances)
         assert n_evaluations == searches.n_evaluations[lane]
-        ours = torch.cat([searches.step_size[[lane]], found_loss[[lane]], found_gradient[lane]])
+        ours = torch.cat([found.at[[lane]], found.loss[[lane]], found.gradient[lane]])
         theirs = torch.cat([torch.as_tensor([step_size, their_loss], dtype=torch.float64), their_gradient])
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9, equal_nan=True)
         ended_early += n_evaluations <= most_interpolations
@@ -75,6 +76,6 @@ def test_a_step_is_taken_that_gains_what_is_asked_for(share: float, is_taken: bo
     """A flat function, lower beyond the start by a share of the sufficient decrease."""
     one, yes = torch.ones(1, dtype=torch.float64), torch.tensor([True])
     searches = LineSearches(one[None], TOLERANCE_CHANGE)
-    searches.begin(yes, one, (0 * one, -one[None], -one), one[None], torch.tensor([25]))
+    searches.begin(yes, one, Points(0 * one, 0 * one, -one, -one[None]), one, torch.tensor([25]))
     ended = searches.observe(-share * ARMIJO * one, 0 * one[None], 0 * one)
     assert ended.tolist() == [is_taken]

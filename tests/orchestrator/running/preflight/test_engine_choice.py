@@ -68,7 +68,7 @@ def test_the_template_is_compiled_where_its_small_gain_repays_it(
     compiled_blocks: None, trials: int, engine: str
 ) -> None:
     """Its `cross_entropy` can be computed for a block."""
-    assert engine_for(look_back.sweep().but(trials=trials), look_back.LookBack(), "auto", QUIET).engine == engine
+    assert engine_for(look_back.sweep().but(trials=trials), look_back.look_back(), "auto", QUIET).engine == engine
 
 
 @pytest.mark.parametrize("name", ["quickstart", "chiang_fig4"])
