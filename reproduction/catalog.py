@@ -376,6 +376,14 @@ REPRODUCTIONS = (
         sweep="abrupt_learning_starts",
     ),
     Reproduction(
+        name="gopalani-tasks",
+        title="the same plateau of copies, reversals and prefix sums",
+        source="Gopalani & Hu 2025, the configurations of its repository",
+        cost="4 min",
+        function="attnsweep.reproduction.field.abrupt_learning:compare_tasks",
+        sweep="abrupt_learning_tasks",
+    ),
+    Reproduction(
         name="behrens-histogram",
         title="who learns to count letters, by the widths of embedding and hidden layer",
         source="Behrens, Biggio & Zdeborova 2024, Figure 1",

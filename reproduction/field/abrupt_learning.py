@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, framed, save_figure
-from attnsweep.reproduction.rows import mean_difference_row, mean_row, median_row, ratio_row, share_row
+from attnsweep.reproduction.rows import Bounds, mean_difference_row, mean_row, median_row, ratio_row, share_row
 from attnsweep.reproduction.trained import queried, swept
 from attnsweep.search_spaces.catalog import abrupt_learning
 
@@ -29,7 +30,9 @@ from trainings join (
 """
 _COLOURS = ("#0072B2", "#56B4E9", "#000000", "#E69F00", "#D55E00")
 """Okabe & Ito 2008."""
-_NEARLY_ALL, _MOST = (0.8, 1.0), (0.5, 1.0)
+_NEARLY_ALL: Bounds = (0.8, 1.0)
+_SHORTER: Bounds = (0.0, 0.99)
+_LONGER: Bounds = (1.01, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,35 @@ def compare_starts(sweep: SweepDirectory, directory: Path) -> Comparison:
     )
 
 
+def compare_tasks(sweep: SweepDirectory, directory: Path) -> Comparison:
+    """Reads a finished sweep over `task`."""
+    found = plateaus_of(sweep, "task")
+    plain = list(found["window_sum"].length)
+    rows = [
+        median_row(f"{task}: steps on the plateau, median", list(each.length), published=None)
+        for task, each in found.items()
+    ]
+    for task, published, within in (
+        ("reverse", "100 of 400 steps", _SHORTER),
+        ("copy", "100 of 400 steps", _SHORTER),
+        ("prefix_sum", "1,000 of 400 steps", _LONGER),
+    ):
+        name = f"{task}: steps on the plateau, over those of window_sum"
+        rows.append(ratio_row(name, list(found[task].length), plain, published=published, agrees_within=within))
+    return Comparison(
+        title="abrupt-learning-tasks: the plateau by the task",
+        source="Gopalani & Hu 2025, arXiv 2506.13688, the steps of the repository's configurations",
+        rows=rows,
+        tables=[("Steps on the plateau, by task", _table("task", found))],
+        figures=save_figure(_figure("task", found), directory, "abrupt_learning_tasks"),
+        notes=[
+            "Published is for how many steps the authors train each task: of a plateau's length it is only a hint. The "
+            "rows are held against the direction.",
+            "A training that has not left the plateau counts with its last step.",
+        ],
+    )
+
+
 def reproduce_full(directory: Path, console: Console) -> Comparison:
     """The same at the size of the source: width 256, 16 numbers of 16, batches of 256, learning rate 1e-4."""
     sizes = {"d_model": 256, "length": 16, "n_numbers": 16, "batch_size": 256}
@@ -99,9 +131,9 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
     return compare(swept(spec.name, directory, console, "auto", changed=spec), directory)
 
 
-def plateaus_of(sweep: SweepDirectory, by: str) -> Mapping[float, Plateau]:
+def plateaus_of(sweep: SweepDirectory, by: str) -> Mapping[Any, Plateau]:
     """The plateaus of a sweep's trainings, by the value of a parameter."""
-    rows: dict[float, list[tuple[float, ...]]] = {}
+    rows: dict[Any, list[tuple[float, ...]]] = {}
     for factor, left_at, is_left, first_at, _, *curves in queried(sweep, _CURVES.format(by=by)):
         steps, repeats, cosines, progress = (np.asarray(curve, np.float64) for curve in curves)
         on = (steps > 0) & ((steps < left_at) | (not is_left))
@@ -121,12 +153,11 @@ def _plateau(columns: NDArray[np.float64]) -> Plateau:
 
 def _rows(found: Mapping[float, Plateau]) -> Iterator[ComparedValue]:
     plain = found[1.0]
-    left = plain.is_left
     for factor, each in found.items():
         yield median_row(f"c = {factor:g}: steps on the plateau, median", list(each.length), published=None)
     for factor, each in found.items():
         if factor != 1.0:
-            said, within = ("longer", (1.01, math.inf)) if factor < 1.0 else ("shorter", (0.0, 0.99))
+            said, within = ("longer", _LONGER) if factor < 1.0 else ("shorter", _SHORTER)
             name = f"c = {factor:g}: steps on the plateau, over those at c = 1"
             yield ratio_row(name, list(each.length), list(plain.length), published=said, agrees_within=within)
     yield share_row(
@@ -142,18 +173,8 @@ def _rows(found: Mapping[float, Plateau]) -> Iterator[ComparedValue]:
         published="nearly parallel",
         agrees_within=_NEARLY_ALL,
     )
-    yield mean_difference_row(
-        "c = 1: repetition on the plateau minus at the end",
-        list(plain.repetition[left]),
-        list(plain.repetition_after[left]),
-        published="strong repetition bias, ends with it",
-    )
-    yield mean_difference_row(
-        "c = 1: mean cosine on the plateau minus at the end",
-        list(plain.collapse[left]),
-        list(plain.collapse_after[left]),
-        published="collapse, ends with it",
-    )
+    if plain.is_left.any():
+        yield from _ends(plain)
     yield mean_difference_row(
         "c = 1: attention on needed tokens, last probe of the plateau minus start",
         list(plain.progress),
@@ -170,11 +191,21 @@ def _rows(found: Mapping[float, Plateau]) -> Iterator[ComparedValue]:
         )
 
 
-def _table(name: str, found: Mapping[float, Plateau]) -> list[list[str]]:
+def _ends(plain: Plateau) -> Iterator[ComparedValue]:
+    """What ends with the plateau, of the trainings that leave it."""
+    for what, name, published in (
+        ("repetition", "repetition", "strong repetition bias, ends with it"),
+        ("collapse", "mean cosine", "collapse, ends with it"),
+    ):
+        on, after = (list(getattr(plain, each)[plain.is_left]) for each in (what, f"{what}_after"))
+        yield mean_difference_row(f"c = 1: {name} on the plateau minus at the end", on, after, published=published)
+
+
+def _table(name: str, found: Mapping[Any, Plateau]) -> list[list[str]]:
     header = [name, "trainings", "left", "steps, quartiles", "repetition", "mean cosine"]
     return [header] + [
         [
-            f"{factor:g}",
+            str(factor),
             str(len(each.length)),
             str(int(each.is_left.sum())),
             " ".join(f"{step:.0f}" for step in np.quantile(each.length, (0.25, 0.5, 0.75))),
@@ -185,13 +216,13 @@ def _table(name: str, found: Mapping[float, Plateau]) -> list[list[str]]:
     ]
 
 
-def _figure(name: str, found: Mapping[float, Plateau]) -> Figure:
+def _figure(name: str, found: Mapping[Any, Plateau]) -> Figure:
     figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
     left, right = figure.subplots(1, 2)
     for colour, (factor, each) in zip(_COLOURS, found.items(), strict=False):
         steps = np.sort(each.length[each.is_left])
         share = np.arange(1, len(steps) + 1) / len(each.length)
-        left.step(np.r_[0, steps], np.r_[0, share], where="post", color=colour, label=f"{name} = {factor:g}")
+        left.step(np.r_[0, steps], np.r_[0, share], where="post", color=colour, label=f"{name} = {factor}")
         right.scatter(each.repetition, each.collapse, s=8, color=colour, alpha=0.6, edgecolors="none")
     framed(left, xlabel="step", ylabel="share of trainings that have left the plateau", ylim=(0, 1))
     framed(right, xlabel="repetition on the plateau", ylabel="mean cosine of states on the plateau")

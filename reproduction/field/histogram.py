@@ -52,7 +52,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
     return Comparison(
         title="histogram: who learns to count letters, by the widths d of the embedding and p of the hidden layer",
         source="Behrens, Biggio & Zdeborova 2024, arXiv 2407.11542, Figure 1 (T = 32 letters, 5 seeds)",
-        rows=list(_rows(cells, n_letters)),
+        rows=list(rows_of(cells, n_letters)),
         tables=[(f"{mixing}: share solved, and mean accuracy", _table(cells, mixing)) for mixing in mixings],
         figures=save_figure(_figure(cells, mixings, n_letters), directory, "histogram"),
         notes=[
@@ -79,7 +79,8 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
     return compare(swept(spec.name, directory, console, "auto", changed=spec), directory)
 
 
-def _rows(cells: Cells, T: int) -> Iterator[ComparedValue]:
+def rows_of(cells: Cells, T: int) -> Iterator[ComparedValue]:
+    """The share solved in each quarter of the plane, beside whether the source marks cells there."""
     for mixing, published in (("lin", (True, False, False, False)), ("bos", (True, True, True, None))):
         quarters = ((True, True), (False, True), (True, False), (False, False))
         for (is_wide, is_deep), is_marked in zip(quarters, published, strict=True):
