@@ -1,9 +1,13 @@
-"""Imports that leave out a library which is there, but not needed."""
+"""Imports that leave out a library which is there, but not needed; and of libraries that need not be there."""
 
+import importlib
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
+from typing import Any
+
+from attnsweep.workloads.errors import UserError
 
 
 class _NotInstalled(MetaPathFinder):
@@ -35,3 +39,25 @@ def importing(*, without: Collection[str]) -> Iterator[None]:
         yield
     finally:
         sys.meta_path.remove(absent)
+
+
+def import_extra(module: str, extra: str, subject: str) -> Any:
+    """A module of a library that an extra of attnsweep brings.
+
+    Args:
+        module: Its name.
+        extra: The extra's.
+        subject: What needs it, as an error names it.
+
+    Raises:
+        UserError: If it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UserError(
+            subject,
+            given=f"no library {module.partition('.')[0]} ({error})",
+            expected="it to be installed",
+            fix=f"pip install 'attnsweep[{extra}]'",
+        ) from error

@@ -3,7 +3,7 @@
 if __name__ != "attnsweep.search_spaces":
     raise ImportError("search_spaces: this package is attnsweep.search_spaces; import its names from attnsweep")
 
-from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Zip
 from attnsweep.search_spaces.pruners import (
     HyperbandPruner,
     MedianPruner,
@@ -13,7 +13,7 @@ from attnsweep.search_spaces.pruners import (
     ThresholdPruner,
 )
 from attnsweep.search_spaces.replication import Sequential
-from attnsweep.search_spaces.sweep import LossQuantile, StuckRate, Sweep
+from attnsweep.search_spaces.sweep import LossQuantile, Rate, StuckRate, Sweep
 
 __all__ = [
     "Categorical",
@@ -25,9 +25,11 @@ __all__ = [
     "MedianPruner",
     "PatientPruner",
     "PercentilePruner",
+    "Rate",
     "Sequential",
     "StuckRate",
     "SuccessiveHalvingPruner",
     "Sweep",
     "ThresholdPruner",
+    "Zip",
 ]

@@ -1,12 +1,16 @@
 """Optuna's CMA-ES sampler, with its state stored as JSON."""
 
 import json
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from cmaes import CMA
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import CmaEsSampler
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, create_trial
 
 _KIND = "__array__"
 _STATE = "cma:state"
@@ -43,6 +47,28 @@ class JsonCmaEsSampler(CmaEsSampler):
         text = json.dumps(self._optimizer.__getstate__(), default=_written)
         begins = range(0, len(text), _MOST_CHARACTERS)
         return {f"{_STATE}:{part}": text[begin : begin + _MOST_CHARACTERS] for part, begin in enumerate(begins)}
+
+
+def warm_cma_es(seed: int, space: Mapping[str, BaseDistribution], earlier: Sequence[FrozenTrial]) -> CmaEsSampler:
+    """The sampler, which begins at the best of the earlier trials, if there are any.
+
+    Args:
+        seed: The seed of its draws.
+        space: The unconditional parameters, of which it draws the numbers.
+        earlier: Trials of earlier sweeps.
+    """
+    numbers: dict[str, BaseDistribution] = {
+        name: each
+        for name, each in space.items()
+        if isinstance(each, FloatDistribution | IntDistribution) and not each.single()
+    }
+    source = [
+        create_trial(value=each.value, params={name: each.params[name] for name in numbers}, distributions=numbers)
+        for each in earlier
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        return JsonCmaEsSampler(seed=seed, warn_independent_sampling=False, source_trials=source or None)
 
 
 def _written(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """How one parameter of a search space varies."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
@@ -34,8 +35,8 @@ Scalars: TypeAlias = Annotated[tuple[_CheckedScalar, ...], Field(min_length=1), 
 _R = TypeVar("_R", bound="_Range")
 
 
-class _Positional(SpecModel):
-    """A dimension whose first fields can be given by position, as in Optuna's `suggest_float(name, low, high)`."""
+class Positional(SpecModel):
+    """A part of a spec whose first fields can be given by position, as in Optuna's `suggest_float(name, low, high)`."""
 
     positional: ClassVar[tuple[str, ...]]
 
@@ -53,7 +54,7 @@ class _Positional(SpecModel):
         super().__init__(**named, **fields)
 
 
-class Categorical(_Positional):
+class Categorical(Positional):
     """One of several values, `Categorical(("a", "b"))`; `None` stands for a parameter's null."""
 
     positional = ("choices",)
@@ -74,7 +75,7 @@ class Categorical(_Positional):
         return list(self.choices)
 
 
-class _Range(_Positional):
+class _Range(Positional):
     positional = ("low", "high")
 
     log: bool = False
@@ -174,15 +175,42 @@ class Conditional(SpecModel):
     otherwise: Simple | None = None
 
 
+class Zip(Positional):
+    """Parameters that vary together: one row of values in each trial.
+
+    In a space its name is those of the parameters: `"d_model, n_heads": Zip(((16, 2), (32, 4)))`.
+    """
+
+    positional = ("rows",)
+
+    kind: Literal["zip"] = "zip"
+    rows: Annotated[tuple[Scalars, ...], Field(min_length=1), Strict(False)]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, rows: Sequence[Sequence[Scalar]]) -> None: ...
+
+    def drawn(self) -> Categorical:
+        """What Optuna draws, which knows no rows: their texts, such as `[16, 2]`."""
+        return Categorical(tuple(json.dumps(row) for row in self.rows))
+
+    @staticmethod
+    def row(text: str) -> list[Scalar]:
+        """The row of a text that was drawn."""
+        row: list[Scalar] = json.loads(text)
+        return row
+
+
 Dimension: TypeAlias = Annotated[
     Annotated[_CheckedScalar, Tag("value")]
     | Annotated[Categorical, Tag("categorical")]
     | Annotated[Float, Tag("float")]
     | Annotated[Int, Tag("int")]
-    | Annotated[Conditional, Tag("conditional")],
+    | Annotated[Conditional, Tag("conditional")]
+    | Annotated[Zip, Tag("zip")],
     Discriminator(_kind),
 ]
-"""How a parameter varies; a bare value is fixed."""
+"""How a parameter varies, or several together; a bare value is fixed."""
 
 Varied: TypeAlias = Categorical | Float | Int
 """The dimensions that Optuna draws without looking at another."""

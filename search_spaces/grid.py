@@ -7,8 +7,8 @@ from attnsweep.search_spaces.sweep import Sweep
 
 
 def grid_axes(sweep: Sweep) -> dict[str, list[Scalar]]:
-    """The values of each varied parameter."""
-    return {name: dimension.grid() for name, dimension in sweep.varied().items()}
+    """The values of what is drawn: of each varied parameter, and of each `Zip`."""
+    return {name: dimension.grid() for name, dimension in sweep.drawn().items()}
 
 
 def grid_size(sweep: Sweep) -> int:

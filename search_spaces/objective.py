@@ -3,7 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from attnsweep.search_spaces.sweep import LossQuantile, StuckRate
+from attnsweep.search_spaces.sweep import Measured, Rate, StuckRate
+from attnsweep.workloads.vocabulary import STUCK
 
 N_JUDGED = "n_judged"
 """The trial attribute with the number of trainings behind its value, for sweeps whose trials differ in it."""
@@ -12,7 +13,7 @@ WORST_LOSS = 1e12
 
 
 def objective_value(
-    objective: StuckRate | LossQuantile, outcome: Sequence[str], stuck: Sequence[bool], loss: Sequence[float | None]
+    objective: Measured, outcome: Sequence[str], stuck: Sequence[bool], loss: Sequence[float | None]
 ) -> float:
     """The objective over a trial's trainings, without the failed ones.
 
@@ -31,6 +32,10 @@ def objective_value(
             is_stuck or (worst_counts and each == "diverged") for is_stuck, each in zip(stuck, outcome, strict=True)
         )
         return n_bad / len(stuck)
+    if isinstance(objective, Rate):
+        counts = {objective.outcome, "diverged"} if objective.direction == "minimize" else {objective.outcome}
+        n = sum(each in counts or (is_stuck and STUCK in counts) for is_stuck, each in zip(stuck, outcome, strict=True))
+        return n / len(stuck)
     worst = WORST_LOSS
     if objective.direction == "maximize":
         # This includes trainings that diverged with a finite loss, which might otherwise be among the best.

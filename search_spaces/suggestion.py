@@ -1,7 +1,7 @@
 """From a search space and an Optuna trial to the parameters of one configuration."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from optuna.distributions import BaseDistribution
@@ -50,8 +50,13 @@ class _SweepQMCSampler(QMCSampler):
         return self._space if trial.number else {}
 
 
-def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
+def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) -> BaseSampler:
     """The Optuna sampler that a sweep names, seeded by the sweep for this trial alone.
+
+    Args:
+        sweep: The sweep.
+        trial: The number of the trial.
+        earlier: Trials of earlier sweeps, where the sampler takes them from nowhere else: `cmaes` begins with them.
 
     Layouts that are shared by the whole sweep (the quasi-random sequence, the grid) are seeded by the sweep alone.
     """
@@ -71,9 +76,9 @@ def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
                 return _SweepQMCSampler(sweep, seed if trial else sweep_seed)
         case "cmaes":
             # SciPy takes a second to import.
-            from attnsweep.search_spaces.cma_es import JsonCmaEsSampler
+            from attnsweep.search_spaces.cma_es import warm_cma_es
 
-            return JsonCmaEsSampler(seed=seed, warn_independent_sampling=False)
+            return warm_cma_es(seed, distributions(sweep), earlier)
         case "boundary":
             # scikit-learn takes seconds to import.
             from attnsweep.search_spaces.boundary import BoundarySampler
@@ -91,8 +96,16 @@ def trial_seed(sweep: Sweep, trial: int) -> int:
 
 
 def distributions(sweep: Sweep) -> dict[str, BaseDistribution]:
-    """The distributions of the unconditional parameters, which are drawn together."""
-    return {name: dimension.distribution() for name, dimension in sweep.varied().items()}
+    """The distributions of what is drawn without looking at another parameter, by its name in the space."""
+    return {name: dimension.distribution() for name, dimension in sweep.drawn().items()}
+
+
+def distributions_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, BaseDistribution]:
+    """The distributions of what a trial has drawn, conditional parameters included."""
+    found: dict[str, BaseDistribution] = {}
+    while missing := undrawn(sweep, {name: drawn[name] for name in found}):
+        found |= {name: dimension.distribution() for name, dimension in missing.items()}
+    return found
 
 
 def suggest(sweep: Sweep, trial: Trial) -> dict[str, Scalar]:
@@ -110,7 +123,7 @@ def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
         sweep: The sweep.
         drawn: The values drawn for the trial, complete: `undrawn` would be empty.
     """
-    values = sweep.fixed() | {name: drawn[name] for name in sweep.varied()}
+    values = sweep.fixed() | sweep.unzipped({name: drawn[name] for name in sweep.drawn()})
     for name, condition in sweep.conditional().items():
         branch = _branch(condition, values[condition.on])
         if isinstance(branch, Varied):
@@ -127,8 +140,8 @@ def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
         sweep: The sweep.
         drawn: The values drawn for the trial so far.
     """
-    missing = {name: dimension for name, dimension in sweep.varied().items() if name not in drawn}
-    known = sweep.fixed() | dict(drawn)
+    missing = {name: dimension for name, dimension in sweep.drawn().items() if name not in drawn}
+    known = sweep.fixed() | sweep.unzipped(drawn)
     for name, condition in sweep.conditional().items():
         if name not in drawn and condition.on in known:
             branch = _branch(condition, known[condition.on])

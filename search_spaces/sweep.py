@@ -3,12 +3,22 @@
 import hashlib
 import html
 import json
-from collections.abc import Mapping
-from typing import Annotated, Literal, Self, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
 
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
-from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
+from attnsweep.search_spaces.dimensions import (
+    Categorical,
+    Conditional,
+    Dimension,
+    Float,
+    Int,
+    Positional,
+    Scalar,
+    Varied,
+    Zip,
+)
 from attnsweep.search_spaces.model import SpecModel, first_mistake
 from attnsweep.search_spaces.pruners import Pruner
 from attnsweep.search_spaces.replication import Replicates
@@ -29,6 +39,30 @@ class StuckRate(SpecModel):
     kind: Literal["stuck_rate"] = "stuck_rate"
     direction: Literal["minimize", "maximize"] = "minimize"
 
+    @property
+    def label(self) -> str:
+        """For people."""
+        return self.kind
+
+
+class Rate(Positional):
+    """The share of a trial's trainings that end with an outcome, `Rate("solved")`, or stuck, `Rate("stuck")`."""
+
+    positional = ("outcome",)
+
+    kind: Literal["rate"] = "rate"
+    outcome: str
+    direction: Literal["minimize", "maximize"] = "maximize"
+
+    if TYPE_CHECKING:
+
+        def __init__(self, outcome: str, *, direction: Literal["minimize", "maximize"] = "maximize") -> None: ...
+
+    @property
+    def label(self) -> str:
+        """For people: `rate of solved`."""
+        return f"rate of {self.outcome}"
+
 
 class LossQuantile(SpecModel):
     """A quantile of `eval_loss` over a trial's trainings; a diverged training counts as the worst finite loss."""
@@ -37,13 +71,20 @@ class LossQuantile(SpecModel):
     quantile: float = Field(default=0.5, ge=0.0, le=1.0)
     direction: Literal["minimize", "maximize"] = "minimize"
 
+    @property
+    def label(self) -> str:
+        """For people."""
+        return self.kind
+
 
 def _by_name(given: object) -> object:
     """A name alone takes all defaults, as a pruner's does."""
     return {"kind": given} if isinstance(given, str) else given
 
 
-Objective: TypeAlias = Annotated[StuckRate | LossQuantile, Field(discriminator="kind"), BeforeValidator(_by_name)]
+Measured: TypeAlias = StuckRate | Rate | LossQuantile
+"""What can be measured of a trial."""
+Objective: TypeAlias = Annotated[Measured, Field(discriminator="kind"), BeforeValidator(_by_name)]
 
 
 def _named(space: object) -> object:
@@ -75,7 +116,8 @@ class Sweep(SpecModel):
     Attributes:
         name: Letters, digits, `_`, `.` and `-`: it names directories and MLflow runs.
         workload: A registered name, `module:Class`, or `path/to/file.py:Class`.
-        space: How parameters vary, by name; a bare value is fixed. Other parameters have the workload's default.
+        space: How parameters vary, by name; a bare value is fixed. Other parameters have the workload's default. The
+            name of a `Zip` is those of its parameters, separated by commas.
         sampler: The sampler that chooses the configurations: docs/sampling.md.
         trials: The most configurations to train.
         seconds: Wall time after which no further trial is started.
@@ -106,6 +148,14 @@ class Sweep(SpecModel):
     prune_anyway: bool = Field(default=False, exclude_if=lambda anyway: not anyway)
     storage: str | None = None
     description: str = ""
+
+    @model_validator(mode="after")
+    def _check_zips(self) -> Self:
+        names = [name for key, each in self.space.items() for name in _names(key, each)]
+        for key, each in self.space.items():
+            if isinstance(each, Zip):
+                _check_zip(key, each, names)
+        return self
 
     def __repr__(self) -> str:
         """One line; all of it is in `to_yaml`."""
@@ -149,9 +199,35 @@ class Sweep(SpecModel):
         """The parameters that are the same in all trials."""
         return {name: each for name, each in self.space.items() if isinstance(each, bool | int | float | str | None)}
 
+    def parameters(self) -> dict[str, Dimension]:
+        """How each parameter varies, by its own name: one of a `Zip` as a choice among its values there."""
+        found: dict[str, Dimension] = {}
+        for name, each in self.space.items():
+            if isinstance(each, Zip):
+                columns = zip(zipped_names(name), zip(*each.rows, strict=True), strict=True)
+                found |= {of: Categorical(tuple(dict.fromkeys(column))) for of, column in columns}
+            else:
+                found[name] = each
+        return found
+
     def varied(self) -> dict[str, Varied]:
-        """The parameters that vary by themselves."""
-        return {name: each for name, each in self.space.items() if isinstance(each, Categorical | Float | Int)}
+        """The parameters that vary without looking at another, alone or together."""
+        return {name: each for name, each in self.parameters().items() if isinstance(each, Categorical | Float | Int)}
+
+    def drawn(self) -> dict[str, Varied]:
+        """What a sampler draws without looking at another: parameters, and one choice for each `Zip`, by its name."""
+        drawn = {name: each.drawn() if isinstance(each, Zip) else each for name, each in self.space.items()}
+        return {name: each for name, each in drawn.items() if isinstance(each, Categorical | Float | Int)}
+
+    def unzipped(self, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """What was drawn, with the parameters of each `Zip` by their own names."""
+        values: dict[str, Scalar] = {}
+        for name, value in drawn.items():
+            if isinstance(self.space.get(name), Zip):
+                values |= zip(zipped_names(name), Zip.row(str(value)), strict=True)
+            else:
+                values[name] = value
+        return values
 
     def conditional(self) -> dict[str, Conditional]:
         """The parameters whose variation depends on another."""
@@ -164,6 +240,33 @@ class Sweep(SpecModel):
     def but(self, **changes: object) -> Self:
         """The same sweep with some fields changed, validated again."""
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
+
+
+def zipped_names(name: str) -> list[str]:
+    """The parameters that the name of a `Zip` in a space names."""
+    return [each.strip() for each in name.split(",")]
+
+
+def _names(key: str, dimension: Dimension) -> list[str]:
+    return zipped_names(key) if isinstance(dimension, Zip) else [key]
+
+
+def _check_zip(key: str, zipped: Zip, names: Sequence[str]) -> None:
+    """Checks that each row has a value for each parameter, and that none of them has another place in the space."""
+    own = zipped_names(key)
+    if len(own) < 2:
+        fix = f'write "{key}, OTHER": Zip(...), or "{key}": Categorical(...)'
+        raise SpecError(f"space.{key}", given="a Zip", expected="the names of two or more parameters", fix=fix)
+    for name in own:
+        if names.count(name) > 1:
+            fix = "leave it out of one of them"
+            raise SpecError(name, given=f"a place in the Zip of {key}, and another", expected="one place", fix=fix)
+    for at, row in enumerate(zipped.rows):
+        if len(row) != len(own):
+            expected = f"{len(own)} values, for {', '.join(own)}"
+            raise SpecError(f"space.{key}.rows", given=list(row), expected=expected, fix="give one for each")
+        if row in zipped.rows[:at]:
+            raise SpecError(f"space.{key}.rows", given=list(row), expected="each row once", fix="remove one of the two")
 
 
 def sha256_of(spec: object) -> str:

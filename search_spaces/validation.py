@@ -3,30 +3,39 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied, Zip
 from attnsweep.search_spaces.grid import grid_size
 from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.replication import Sequential
-from attnsweep.search_spaces.sweep import StuckRate, Sweep
-from attnsweep.workloads.errors import SpecError
+from attnsweep.search_spaces.sweep import LossQuantile, Rate, Sweep
+from attnsweep.workloads.errors import SpecError, did_you_mean
 from attnsweep.workloads.parameters import Parameter, TrainingParameters, unknown_parameter
 from attnsweep.workloads.registry import parameters_of_others
+from attnsweep.workloads.vocabulary import STUCK, Outcome, with_own
 
 _MOST_COMBINATIONS = 4096
 _MOST_POINTS = 100_000
 """The most points of a grid: Optuna builds the whole grid again for each trial."""
 
 
-def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
+def check_sweep(
+    sweep: Sweep, parameters: type[TrainingParameters], own_outcomes: Mapping[str, Outcome] = MappingProxyType({})
+) -> None:
     """Checks each dimension of a sweep against the workload's declaration, and the grid against its budget.
+
+    Args:
+        sweep: The sweep.
+        parameters: Those of its workload.
+        own_outcomes: The outcomes that its workload declares beside the shipped ones.
 
     Raises:
         SpecError: For the first parameter that is unknown, of a wrong type or out of range; for a conditional on a
             parameter that is missing or conditional; for a grid that cannot be laid out.
     """
     declared = parameters.declared()
-    for name, dimension in sweep.space.items():
+    for name, dimension in sweep.parameters().items():
         if name not in declared:
             raise unknown_parameter(name, _shown(dimension), parameters, parameters_of_others(sweep.workload))
         for value in _extremes(dimension):
@@ -37,6 +46,8 @@ def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
     for name, condition in sweep.conditional().items():
         _check_condition(name, condition, sweep, declared)
     _check_combinations(sweep, parameters)
+    if isinstance(sweep.objective, Rate):
+        check_outcome("objective.outcome", sweep.objective.outcome, own_outcomes)
     if sweep.sampler == "grid":
         _check_grid(sweep)
     if sweep.sampler == "boundary":
@@ -44,6 +55,23 @@ def check_sweep(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
     if sweep.pruner is not None:
         make_pruner(sweep.pruner)
         _check_pruned(sweep)
+
+
+def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome]) -> None:
+    """Checks that a rate can be one of this outcome.
+
+    Args:
+        subject: What names it.
+        outcome: Its label.
+        own: The outcomes that the workload declares beside the shipped ones.
+
+    Raises:
+        SpecError: If the workload never gives it.
+    """
+    known = (*(name for name, each in with_own(own).items() if each.is_judged), STUCK)
+    if outcome not in known:
+        fix = did_you_mean(outcome, known, otherwise="choose one of these")
+        raise SpecError(subject, given=outcome, expected=f"one of {', '.join(known)}", fix=fix)
 
 
 def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
@@ -55,10 +83,10 @@ def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
 
 def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
     """Checks that some combination of values can be trained. Trials whose combination cannot are refused one by one."""
-    axes = {name: _extremes(dimension) for name, dimension in sweep.varied().items()}
+    axes = {name: _extremes(dimension) for name, dimension in sweep.drawn().items()}
     refusal: SpecError | None = None
     for point in itertools.islice(itertools.product(*axes.values()), _MOST_COMBINATIONS):
-        values = sweep.fixed() | dict(zip(axes, point, strict=True))
+        values = sweep.fixed() | sweep.unzipped(dict(zip(axes, point, strict=True)))
         for name, condition in sweep.conditional().items():
             branch = condition.then if values[condition.on] in condition.among else condition.otherwise
             if branch is not None:
@@ -74,7 +102,7 @@ def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> N
 
 
 def _check_condition(name: str, condition: Conditional, sweep: Sweep, declared: Mapping[str, Parameter]) -> None:
-    if condition.on not in sweep.space or condition.on in sweep.conditional():
+    if condition.on not in sweep.parameters() or condition.on in sweep.conditional():
         raise SpecError(
             f"{name}.on",
             given=condition.on,
@@ -93,7 +121,7 @@ def _check_grid(sweep: Sweep) -> None:
             expected="none under sampler=grid",
             fix="use sampler=random or tpe, or one sweep per branch",
         )
-    for name, dimension in sweep.varied().items():
+    for name, dimension in sweep.drawn().items():
         if isinstance(dimension, Float | Int) and dimension.points is None:
             raise SpecError(
                 f"{name}.points",
@@ -101,12 +129,12 @@ def _check_grid(sweep: Sweep) -> None:
                 expected="the number of values on the axis, for sampler=grid",
                 fix=f"write {type(dimension).__name__}(low={dimension.low:g}, high={dimension.high:g}, points=8)",
             )
-    for name, dimension in sweep.varied().items():
+    for name, dimension in sweep.drawn().items():
         if isinstance(dimension, Float) and dimension.log and not math.isfinite(dimension.high / dimension.low):
             ends = f"{dimension.low:g} to {dimension.high:g}"
             raise SpecError(name, given=ends, expected="ends whose ratio a float can hold", fix="make it narrower")
     # Counted by `points`, although points of an Int may coincide: the axes may be too long to build.
-    asked = math.prod(_n_points(dimension) for dimension in sweep.varied().values())
+    asked = math.prod(_n_points(dimension) for dimension in sweep.drawn().values())
     if asked > _MOST_POINTS:
         raise SpecError(
             "space",
@@ -128,12 +156,12 @@ def _n_points(dimension: Varied) -> int:
 
 
 def _check_boundary(sweep: Sweep) -> None:
-    if not isinstance(sweep.objective, StuckRate):
+    if isinstance(sweep.objective, LossQuantile):
         raise SpecError(
             "objective",
             given=sweep.objective.kind,
-            expected="stuck_rate under sampler=boundary, which looks for where half of the trainings are stuck",
-            fix="write objective=StuckRate(), or use sampler=tpe",
+            expected="a rate under sampler=boundary, which looks for where it is one half",
+            fix='write objective=StuckRate() or Rate("solved"), or use sampler=tpe',
         )
     if not any(isinstance(dimension, Float | Int) for dimension in sweep.varied().values()):
         raise SpecError(
@@ -145,10 +173,10 @@ def _check_boundary(sweep: Sweep) -> None:
 
 
 def _check_pruned(sweep: Sweep) -> None:
-    if isinstance(sweep.objective, StuckRate) and not sweep.prune_anyway:
+    if not isinstance(sweep.objective, LossQuantile) and not sweep.prune_anyway:
         raise SpecError(
             "pruner",
-            given=f"{sweep.pruner and sweep.pruner.kind} with the objective stuck_rate",
+            given=f"{sweep.pruner and sweep.pruner.kind} with the objective {sweep.objective.label}",
             expected="an objective of losses: a training that looks stuck may only be slow (of those still unsolved at"
             " step 512, 12% to 25% were solved later), so the rate would be of those that were let run",
             fix="write objective=LossQuantile(), or prune_anyway=True (--prune-anyway): docs/pruning.md",
@@ -177,6 +205,8 @@ def _extremes(dimension: Dimension) -> list[Scalar]:
             return [low, high]
         case Conditional(then=then, otherwise=otherwise):
             return _extremes(then) + ([] if otherwise is None else _extremes(otherwise))
+        case Zip(rows=rows):
+            return [value for row in rows for value in row]
     return [dimension]
 
 

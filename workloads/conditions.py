@@ -19,12 +19,15 @@ _COMPARISONS: Mapping[str, Compare] = MappingProxyType(
 _TERM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
 
 
-def holds(condition: str, metrics: Mapping[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
+def holds(
+    condition: str, metrics: Mapping[str, NDArray[np.float64]], subject: str = "a condition"
+) -> NDArray[np.bool_]:
     """Where a condition holds, (L, P); nowhere where one of its metrics was not measured.
 
     Args:
         condition: Comparisons of a metric with a number, joined by `and`.
         metrics: (L, P) by name.
+        subject: What the condition is, in errors.
 
     Raises:
         SpecError: For a text that is no condition, or a metric that is not measured.
@@ -33,7 +36,7 @@ def holds(condition: str, metrics: Mapping[str, NDArray[np.float64]]) -> NDArray
     for name, _, _ in terms:
         if name not in metrics:
             raise SpecError(
-                "a condition",
+                subject,
                 given=condition,
                 expected=f"metrics that the workload measures: {', '.join(sorted(metrics))}",
                 fix=did_you_mean(name, metrics, otherwise=f"measure {name}, or name another"),

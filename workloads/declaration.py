@@ -4,6 +4,7 @@ import dataclasses
 import math
 import sys
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -37,6 +38,7 @@ class Parameter:
         retired: What to write in its place, for a parameter that only sweeps of earlier versions have. In new sweeps
             its value is `None`, and the identity is that of a training with the old default.
         doc: One line for the user, with the unit.
+        check: Raises a `SpecError` for a `str` that is no value; `None` accepts any.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Parameter:
     since: str | None
     retired: str | None
     doc: str
+    check: Callable[[str], object] | None = None
 
     def expected(self) -> str:
         """What is accepted, in words."""
@@ -83,6 +86,11 @@ class Parameter:
         if type(number) is not self.kind or not self._inside(number):
             fix = did_you_mean(value, self.choices or (), otherwise=f"it is: {self.doc}")
             raise SpecError(self.name, given=value, expected=self.expected(), fix=fix)
+        if self.check is not None:
+            try:
+                self.check(str(number))
+            except SpecError as error:
+                raise SpecError(self.name, given=value, expected=error.expected, fix=error.fix) from None
         return typing.cast(Value, number)
 
     def _inside(self, value: object) -> bool:
@@ -106,11 +114,12 @@ def parameter(
     high: float | None = None,
     above: float | None = None,
     choices: tuple[str, ...] | None = None,
+    check: Callable[[str], object] | None = None,
     static: bool = False,
     since: str | None = None,
 ) -> Any:
     """Declares a field of a `TrainingParameters` class. See `Parameter` for the arguments."""
-    bounds = {"low": low, "high": high, "above": above, "choices": choices}
+    bounds = {"low": low, "high": high, "above": above, "choices": choices, "check": check}
     declared = {**bounds, "default": default, "static": static, "since": since, "retired": None, "doc": doc}
     return dataclasses.field(default=default, metadata={"parameter": declared})
 

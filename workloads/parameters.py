@@ -24,6 +24,13 @@ CERTIFIED_SHARE = 0.05
 """Share of the stuck trainings whose label is tested, unless the sweep says otherwise."""
 
 
+def _check_condition(text: str) -> None:
+    # Imports NumPy.
+    from attnsweep.workloads.conditions import terms_of
+
+    terms_of(text)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Start:
     init_sigma: float | None = parameter(
@@ -60,6 +67,13 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
 
     stop_when_solved: bool = parameter(
         True, "end a training at the first probe that finds it solved, instead of at n_steps", static=True
+    )
+    stop_when: str | None = parameter(
+        None,
+        'end a training at the first probe where metrics meet a condition, such as "eval_loss <= 0.01"; null = none',
+        check=_check_condition,
+        static=True,
+        since="0.2",
     )
 
     record_charges: bool = parameter(

@@ -96,6 +96,8 @@ def with_own(own: Mapping[str, Outcome]) -> Mapping[str, Outcome]:
 
 
 STUCK_OUTCOMES = tuple(name for name, each in OUTCOMES.items() if each.is_stuck)
+STUCK = "stuck"
+"""Stands for all of `STUCK_OUTCOMES` where a sweep names an outcome."""
 JUDGED_OUTCOMES = tuple(name for name, each in OUTCOMES.items() if each.is_judged)
 UNJUDGED_OUTCOMES = tuple(name for name, each in OUTCOMES.items() if not each.is_judged)
 

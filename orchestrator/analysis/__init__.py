@@ -17,15 +17,7 @@ if TYPE_CHECKING:
 
 
 def open_sweep(directory: "PlaceName | str", *more: "PlaceName | str") -> "SweepData":
-    """Opens a sweep for analysis, or several of one workload as one; a sweep may still be running.
-
-    Args:
-        directory: A sweep directory, or `s3://BUCKET/PREFIX`.
-        more: Further sweeps, whose trials are numbered from 1,000,000, 2,000,000, ...
-
-    Raises:
-        UserError: For a directory without a sweep, the same sweep twice, or sweeps of different workloads.
-    """
+    """`attnsweep.open_sweep`, without the modules of trainings: see there."""
     from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 
     return SweepData.open(directory, *more)

@@ -105,7 +105,7 @@ def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Importance
     rows = connection.execute(
         f"select trial{columns} from trainings where {IS_JUDGED} group by trial order by trial"
     ).fetchall()
-    objective = f"{spec.objective.kind}, to {spec.objective.direction}"
+    objective = f"{spec.objective.label}, to {spec.objective.direction}"
     value_of = objective_values(ended_trainings(judging_columns(connection)), spec.objective)
     values = np.array([value_of[row[0]] for row in rows])
     if len(rows) < _FEWEST_TRIALS:

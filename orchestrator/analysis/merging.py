@@ -169,7 +169,7 @@ def _check_columns(directories: Sequence[SweepDirectory], snapshots: Sequence[Sn
 
 def _merged_spec(data: SweepData, connection: duckdb.DuckDBPyConnection) -> Sweep:
     specs = [each.spec for each in data.directories]
-    names = dict.fromkeys([*(name for spec in specs for name in spec.space), *data.differing(connection)])
+    names = dict.fromkeys([*(name for spec in specs for name in spec.parameters()), *data.differing(connection)])
     space = {name: _dimension(specs, connection, name) for name in names}
     name = specs[0].name if len({spec.name for spec in specs}) == 1 else "merged"
     trials, description = sum(spec.trials for spec in specs), f"{len(specs)} sweeps, merged for analysis"
@@ -177,7 +177,7 @@ def _merged_spec(data: SweepData, connection: duckdb.DuckDBPyConnection) -> Swee
 
 
 def _dimension(specs: Sequence[Sweep], connection: duckdb.DuckDBPyConnection, name: str) -> Dimension:
-    stated = [spec.space[name] for spec in specs if name in spec.space]
+    stated = [spec.parameters()[name] for spec in specs if name in spec.parameters()]
     if len(stated) == len(specs) and all(each == stated[0] for each in stated):
         return stated[0]
     found, _ = dimension_of(specs, name, values_of(connection, name))
@@ -191,7 +191,7 @@ def _shared_defaults(directories: Sequence[SweepDirectory], spec: Sweep) -> dict
     return {
         name: value
         for name, value in first.items()
-        if name not in spec.space and all(name in each and each[name] == value for each in others)
+        if name not in spec.parameters() and all(name in each and each[name] == value for each in others)
     }
 
 

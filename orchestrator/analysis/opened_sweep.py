@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 import pyarrow.compute as pc
@@ -62,8 +62,8 @@ class SweepData:
     _ledgers: tuple[Ledger, ...] = field(compare=False)
 
     @classmethod
-    def open(cls, *where: PlaceName) -> "SweepData":
-        """Opens the sweeps at these places, at least one: see `attnsweep.orchestrator.analysis.open_sweep`."""
+    def open(cls, *where: PlaceName) -> Self:
+        """Opens the sweeps at these places, at least one: see `attnsweep.open_sweep`."""
         directories = tuple(SweepDirectory.open(each) for each in where)
         for index, each in enumerate(directories):
             if any(each.all_sweeps & other.all_sweeps for other in directories[:index]):

@@ -38,12 +38,14 @@ class BestTrial(Record):
         value: The trial's objective.
         parameters: The trial's values of the parameters that the sweep varies.
         rate: The trial's stuck rate.
+        objective: The objective's name.
     """
 
     trial: int
     value: float
     parameters: dict[str, Scalar]
     rate: Rate
+    objective: str
 
     def as_json(self) -> dict[str, Any]:
         """The fields; unlike elsewhere, those of the rate too."""
@@ -66,7 +68,7 @@ def best_trial(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> BestTrial 
     trial = min(losses, key=lambda each: (losses[each], each))
     judged = ended[trial].judged
     rate = trial_rate(spec.replicates, sum(each.stuck for each in judged), len(judged))
-    return BestTrial(trial, value, _parameters(connection, trial, swept_names(spec)), rate)
+    return BestTrial(trial, value, _parameters(connection, trial, swept_names(spec)), rate, spec.objective.label)
 
 
 def _parameters(connection: duckdb.DuckDBPyConnection, trial: int, names: Sequence[str]) -> dict[str, Scalar]:
@@ -177,7 +179,7 @@ class SweepResults(Record):
         if self.best is not None:
             values = ", ".join(f"{name}={value_label(value)}" for name, value in self.best.parameters.items())
             yield ""
-            yield f"Best trial: {self.best.trial} ({values}), objective {self.best.value:.4g}"
+            yield f"Best trial: {self.best.trial} ({values}), {self.best.objective} {self.best.value:.4g}"
         for each in self.by_parameter:
             yield ""
             rows = [(one.label, one.n_trials, rate_label(one.rate)) for one in each.bins]

@@ -50,8 +50,10 @@ def compare_logged(logged: Logged, books: Books) -> tuple[Problem, ...]:
     runs = Counter(child.trial for child in logged.children)
     several = sorted(trial for trial, n in runs.items() if n > 1)
     faults.add(_TWICE, *(f"{trial} ({', '.join(logged.runs_of(trial))})" for trial in several))
-    # While replicates are added, trials that were complete before have runs and are not complete.
-    before = {trial.number for trial in books.asked} if books.directory.more_replicates and not books.finished else ()
+    # While replicates are added or failed trainings are trained again, trials that were complete before have runs and
+    # are not complete.
+    changing = (books.directory.more_replicates or books.directory.retried) and not books.finished
+    before = {trial.number for trial in books.asked} if changing else ()
     unknown = sorted(runs.keys() - trials - {*before})
     faults.add(_UNKNOWN, *(f"{trial} ({', '.join(logged.runs_of(trial))})" for trial in unknown))
     for child in sorted(logged.children, key=lambda child: child.trial):
@@ -62,6 +64,9 @@ def compare_logged(logged: Logged, books: Books) -> tuple[Problem, ...]:
 
 
 def _is_behind(child: Child, books: Books) -> bool:
+    """Whether rows of a trial have changed since MLflow got it, which the next run mends."""
+    if books.directory.retried_of(child.trial):
+        return True
     return child.values.metrics.get("n_trainings") != books.values[child.trial].metrics["n_trainings"]
 
 

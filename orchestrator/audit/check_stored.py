@@ -8,6 +8,7 @@ from pydantic import ConfigDict
 
 from attnsweep.orchestrator.audit.problems import Problem
 from attnsweep.orchestrator.inspection.kept_weights import FOLDER as WEIGHTS
+from attnsweep.orchestrator.running.warm_start import told_trials
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.place import CHECKPOINTS, digest
 from attnsweep.orchestrator.storage.promise import PROMISE
@@ -31,7 +32,7 @@ class _AnyRecord(Record):
 
 
 def check_stored(directory: SweepDirectory) -> tuple[Problem, ...]:
-    """Checkpoints, kept weights, a forecast's promise and records of merged sweeps that are not what was written."""
+    """Checkpoints, weights, a promise, a warm start and records of merged sweeps that are not what was written."""
     return tuple(_problems(directory))
 
 
@@ -41,6 +42,10 @@ def _problems(directory: SweepDirectory) -> Iterator[Problem]:
     # Most sweeps have none.
     with suppress(FileNotFoundError):
         yield from _record(directory, PROMISE)
+    try:
+        told_trials(directory)
+    except UserError as damage:
+        yield Problem(f"{damage.subject}: {damage.given}", damage.fix)
     for each in directory.sources:
         file, fix = source_file(each.sweep), f"copy it from {each.place}"
         try:

@@ -91,9 +91,10 @@ def _compare(trial: FrozenTrial, books: Books, faults: Faults) -> None:
     faults.add(
         _SURPLUS, *(f"{number}/{replicate}" for replicate in sorted(ended.by_replicate) if replicate not in wanted)
     )
-    # Replicates that were added and are not trained yet are no fault of a trial that was told without them.
+    # Replicates that were added, or failed, and are not trained yet are no fault of a trial that was told without them.
     due = wanted if books.finished or not books.directory.more_replicates else range(books.directory.stages[0])
-    n_missing = sum(replicate not in ended.by_replicate for replicate in due)
+    again = frozenset().union(*books.directory.retried_of(number)) if not books.finished else frozenset()
+    n_missing = sum(replicate not in ended.by_replicate and replicate not in again for replicate in due)
     if trial.state == TrialState.RUNNING:
         faults.add(_NOT_TOLD, *([f"{number}"] if books.finished else []))
     elif trial.state not in _TOLD or (trial.state == TrialState.PRUNED and books.directory.spec.pruner is None):
@@ -102,14 +103,18 @@ def _compare(trial: FrozenTrial, books: Books, faults: Faults) -> None:
         faults.add(_UNTRAINED, f"{number} ({n_missing} of {len(due)} missing)")
     elif (trial.state == TrialState.PRUNED) != ended.is_pruned:
         faults.add(_PRUNED, f"{number}")
-    elif not ended.is_pruned and trial.value not in (values := _values(books.directory, ended)):
+    elif not ended.is_pruned and trial.value not in (values := _values(books.directory, number, ended)):
         faults.add(_VALUE, f"{number} ({trial.value}, not {values[-1]})")
 
 
-def _values(directory: SweepDirectory, ended: EndedTrainings) -> list[float | None]:
-    """The values that a trial may have been told with: of all its trainings, or of those before an addition."""
-    objective = directory.spec.objective
-    return [*(ended.first(n).value(objective) for n in directory.stages[:-1]), ended.value(objective)]
+def _values(directory: SweepDirectory, trial: int, ended: EndedTrainings) -> list[float | None]:
+    """The values that a trial may have been told with: of all its trainings, or of those before an addition.
+
+    Trainings that had failed by then, and were trained again since, were no part of it.
+    """
+    then = [*(ended.without(retried) for retried in directory.retried_of(trial)), ended]
+    earlier = [each.first(n) for each in then for n in directory.stages[:-1]]
+    return [each.value(directory.spec.objective) for each in (*earlier, *then)]
 
 
 def _compare_drawn(trial: FrozenTrial, books: Books, faults: Faults) -> None:

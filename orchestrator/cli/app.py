@@ -8,17 +8,17 @@ import typer
 from typer.core import TyperGroup, TyperOption
 
 from attnsweep.orchestrator.cli.author import check_gradients, new_workload, prepare_corpus, workloads
-from attnsweep.orchestrator.cli.care import audit, compact, doctor, gc, merge, mlflow_sync
+from attnsweep.orchestrator.cli.care import audit, compact, doctor, gc, merge, mlflow_sync, tensorboard_sync, wandb_sync
 from attnsweep.orchestrator.cli.literature import reproduce, score_heads
 from attnsweep.orchestrator.cli.read import compare, list_, query, report, serve, status
 from attnsweep.orchestrator.cli.run import forecast, resume, run, specs
-from attnsweep.orchestrator.cli.training import heads, replay, why
+from attnsweep.orchestrator.cli.training import export, heads, replay, why
 
 _PANELS = {
     "Run": (run, resume, forecast, specs),
     "Read": (status, list_, query, compare, report, serve),
-    "One training": (replay, why, heads),
-    "Care": (audit, gc, compact, merge, mlflow_sync, doctor),
+    "One training": (replay, why, heads, export),
+    "Care": (audit, gc, compact, merge, mlflow_sync, wandb_sync, tensorboard_sync, doctor),
     "Author": (new_workload, workloads, check_gradients, prepare_corpus),
     "Literature": (reproduce, score_heads),
 }

@@ -1,6 +1,7 @@
 """Commands that check and tidy sweeps, and the machines. Light to import: each loads its libraries when it runs."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -8,6 +9,13 @@ from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, console, say
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs, TrackingUri
 from attnsweep.orchestrator.cli.ending import drawing
 from attnsweep.orchestrator.cli.trusting import Trust, opened
+
+if TYPE_CHECKING:
+    from attnsweep.orchestrator.tracking.run_store import RunStore
+
+Follow = Annotated[
+    bool, typer.Option("--follow", help="While the sweep runs, log its trials as they end; then the rest.")
+]
 
 
 def audit(
@@ -72,9 +80,7 @@ def merge(
 def mlflow_sync(
     directory: SweepDir,
     tracking_uri: TrackingUri = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="While the sweep runs, log its trials as they end; then the rest.")
-    ] = False,
+    follow: Follow = False,
 ) -> None:
     """Log to MLflow the trials and the report that it lacks."""
     from attnsweep.orchestrator.running.progress import logging_progress
@@ -87,6 +93,35 @@ def mlflow_sync(
     say(f"{done.n_logged} trials logged, {done.n_present} already there")
     with drawing():
         add_report(sweep, tracking_uri)
+
+
+def wandb_sync(directory: SweepDir, follow: Follow = False) -> None:
+    """Log to Weights & Biases the trials that it lacks: a run per trial, a group per sweep."""
+    from attnsweep.orchestrator.tracking.wandb import WandbStore
+
+    _sync_with(directory, WandbStore.of_environment(), follow=follow)
+
+
+def tensorboard_sync(
+    directory: SweepDir,
+    out: Annotated[Path, typer.Option(metavar="LOGDIR", help="Folder for tensorboard --logdir.")],
+    follow: Follow = False,
+) -> None:
+    """Write for TensorBoard the trials that a folder lacks: a run per trial, a folder per sweep."""
+    from attnsweep.orchestrator.tracking.tensorboard import TensorBoardStore
+
+    _sync_with(directory, TensorBoardStore(out), follow=follow)
+
+
+def _sync_with(directory: str, store: "RunStore", *, follow: bool) -> None:
+    from attnsweep.orchestrator.running.progress import logging_progress
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+    from attnsweep.orchestrator.tracking.follow import sync_with
+
+    store.check()
+    progress = logging_progress(console(stderr=True), store.label)
+    done = sync_with(SweepDirectory.open(directory), store, progress, follow=follow)
+    say(f"{done.n_logged} trials logged, {done.n_present} already there")
 
 
 def doctor(

@@ -59,6 +59,14 @@ def run(
         bool,
         _what("--prune-anyway", help="Use the sweep's pruner although it biases the objective, a stuck rate."),
     ] = False,
+    warm_starts: Annotated[
+        list[str] | None,
+        _what(
+            "--warm-start",
+            metavar="DIR",
+            help="Tell the sampler the trials of this finished sweep before its first draw; may be repeated.",
+        ),
+    ] = None,
     directory: Annotated[
         str | None,
         _where("--dir", help="New sweep directory, or s3://BUCKET/PREFIX; default: ./sweeps/<name>-<time>."),
@@ -131,7 +139,7 @@ def run(
 
         start = run_or_resume if or_resume else run_sweep
         with hooks.telling_faults(on_failure):
-            summary = start(sweep, place, resources, console(stderr=True), code, annotation)
+            summary = start(sweep, place, resources, console(stderr=True), code, annotation, warm_starts or ())
     # A repetition of `--or-resume` may name further trials.
     kept = {*annotation.keep_weights, *summary.directory.keep_weights}
     conclude(summary, kept, on_finish, on_failure, report=not no_report, as_json=as_json)
@@ -153,6 +161,7 @@ def resume(
     replicates: Annotated[
         str | None, typer.Option(metavar="+N", help="Add this many trainings to each trial, with seeds of their own.")
     ] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Train again what has failed.")] = False,
     accept_drift: Annotated[
         bool, typer.Option("--accept-drift", help="Resume although versions or code have changed.")
     ] = False,
@@ -190,6 +199,7 @@ def resume(
                 accept_drift=accept_drift,
                 more_trials=more_trials,
                 more_replicates=more_replicates,
+                retry_failed=retry_failed,
             )
     conclude(summary, summary.directory.keep_weights, on_finish, on_failure, report=not no_report, as_json=as_json)
 

@@ -2,13 +2,15 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, say
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, TrainingId
 from attnsweep.orchestrator.cli.trusting import Trust, opened
+
+Target: TypeAlias = Literal["safetensors", "hf", "transformer-lens"]
 
 
 def replay(
@@ -73,3 +75,19 @@ def heads(
         save_figure(found.plot(), path, file.suffix)
     answer(partial(print_heads, found), found.to_json, as_json=as_json)
     say(f"maps in {file}")
+
+
+def export(
+    directory: SweepDir,
+    training_id: TrainingId,
+    to: Annotated[Target, typer.Option(help="What reads it.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder to write.")],
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Take the weights after this many steps; default: the training's end.")
+    ] = None,
+    trust: Trust = False,
+) -> None:
+    """Write the trained module of one training for another library, and print how it is loaded."""
+    from attnsweep.orchestrator.inspection.exporting import export as export_training
+
+    typer.echo(export_training(opened(directory, trusted=trust), training_id, to, out, step))

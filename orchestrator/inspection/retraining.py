@@ -48,7 +48,8 @@ class Retrained:
         deviation: How far it ends from where it was recorded to end.
         notes: Why the last digits may differ: another device, engine or version of PyTorch.
         traced: Its rows with the additional probes.
-        state: Its parameters and buffers where it ended, by name, on the CPU; `None` if it raised.
+        state: Its parameters and buffers where it ended, or at the step that was asked for, by name, on the CPU; `None`
+            if it raised.
     """
 
     training: Training[Any]
@@ -106,7 +107,10 @@ def no_further(n_steps: int) -> Sequence[int]:
 
 
 def retrain(
-    directory: SweepDirectory, training_ids: Sequence[str], extra_probes: ExtraProbes = no_further
+    directory: SweepDirectory,
+    training_ids: Sequence[str],
+    extra_probes: ExtraProbes = no_further,
+    at_step: int | None = None,
 ) -> list[Retrained]:
     """Trains some of a sweep's trainings again, to their end, those that may share a pack together.
 
@@ -114,6 +118,7 @@ def retrain(
         directory: The sweep.
         training_ids: Ids of trainings in the ledger.
         extra_probes: Where to measure besides. It does not change how the trainings end.
+        at_step: The step of the state, for a single training: others may run ahead of it. By default where it ended.
 
     Returns:
         One for each, in the order asked for.
@@ -133,7 +138,7 @@ def retrain(
     ended: dict[Place, _Ended] = {}
     for setting, of_setting in alike.items():
         programs = executors_on(setting.device, setting.engine)
-        again = _Again(workload, directory.sweep, setting, programs, extra_probes)
+        again = _Again(workload, directory.sweep, setting, programs, extra_probes, at_step)
         size = setting.width or len(of_setting)
         for first in range(0, len(of_setting), size):
             ended |= again.pack(of_setting[first : first + size])
@@ -164,6 +169,7 @@ class _Again:
     setting: _Setting
     programs: Executors | None
     extra_probes: ExtraProbes
+    at_step: int | None
 
     def pack(self, tasks: Sequence[Task]) -> Mapping[Place, _Ended]:
         """The ends of these trainings, by trial and replicate. If one raises, each is trained alone."""
@@ -187,27 +193,39 @@ class _Again:
             self.workload,
             [task.training for task in tasks],
             self.setting.device,
-            self.extra_probes(parameters.n_steps),
+            [*self.extra_probes(parameters.n_steps), *([] if self.at_step is None else [self.at_step])],
             self.programs,
             width=self.setting.width,
             prune_at=[task.pruned_step for task in tasks],
         )
+        before = None if self.at_step is None else _state_at(self.at_step, pack, len(tasks))
         result = pack.train_to_end(1)
         rows = ended_rows(self.workload, tasks, pack, result.at(self.workload.probe_steps(parameters)), context)
         with_extra = Rows(
             rows.trainings, curve_rows(self.workload, tasks, result), head_rows(self.workload, tasks, result)
         )
         by_place, traced = by_training(rows), by_training(with_extra)
-        _, state = pack.final_state(np.arange(len(tasks)))
-        states = {name: value.cpu() for name, value in state.items()}
+        state = before or _state(pack, len(tasks))
         return {
             (task.trial, task.replicate): _Ended(
                 by_place[task.trial, task.replicate],
                 traced[task.trial, task.replicate],
-                {name: value[lane] for name, value in states.items()},
+                {name: value[lane] for name, value in state.items()},
             )
             for lane, task in enumerate(tasks)
         }
+
+
+def _state_at(step: int, pack: Pack[Any], n_lanes: int) -> State:
+    """The state (L, ...) of a pack, by name, once it has been trained to a step at which it is measured."""
+    while not pack.done and pack.step < step:
+        pack.advance(1, 1)
+    return _state(pack, n_lanes)
+
+
+def _state(pack: Pack[Any], n_lanes: int) -> State:
+    _, state = pack.final_state(np.arange(n_lanes))
+    return {name: value.cpu() for name, value in state.items()}
 
 
 def _setting(directory: SweepDirectory, row: Mapping[str, Any], task: Task) -> _Setting:

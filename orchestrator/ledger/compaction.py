@@ -101,13 +101,14 @@ def recover(place: Place) -> Recovery:
     return Recovery(uncommitted=tuple(sorted(uncommitted)), n_files=n_files)
 
 
-def merge(place: Place, names: Collection[str], thin: int = 1) -> str:
+def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Expression | None = None) -> str:
     """Merges these fragments into one sorted fragment, with `_CELLS_AT_ONCE` of their cells in memory at a time.
 
     Args:
         place: The sweep directory.
         names: Fragments whose curves hold the same probes.
         thin: Of each curve in them, every probe of this number stays, with the first and the last.
+        leave_out: The rows of `trainings` that are left out. They have none in the other tables.
 
     Returns:
         Its name.
@@ -120,7 +121,16 @@ def merge(place: Place, names: Collection[str], thin: int = 1) -> str:
     (held,) = chosen.by_thinning()
     stamp = Stamp(spec_sha256=_one_spec(place, chosen), replaces=tuple(sorted(names)), curves_every=held * thin)
     contents = {
-        table: (chosen.dataset(table).schema, sorted_batches(place, chosen, table, thin if table == "curves" else 1))
+        table: (
+            chosen.dataset(table).schema,
+            sorted_batches(
+                place,
+                chosen,
+                table,
+                thin if table == "curves" else 1,
+                leave_out if table == "trainings" else None,
+            ),
+        )
         for table in chosen.files
     }
     merged = publish(place, MERGED.removesuffix("-"), contents, stamp)
@@ -146,7 +156,9 @@ def due(rows: Mapping[str, int]) -> list[str]:
     return chosen
 
 
-def sorted_batches(place: Place, snapshot: Snapshot, table: str, thin: int = 1) -> Iterator[pa.RecordBatch]:
+def sorted_batches(
+    place: Place, snapshot: Snapshot, table: str, thin: int = 1, leave_out: pc.Expression | None = None
+) -> Iterator[pa.RecordBatch]:
     """The rows of a table in order, with `_CELLS_AT_ONCE` cells in memory at a time.
 
     Args:
@@ -154,10 +166,12 @@ def sorted_batches(place: Place, snapshot: Snapshot, table: str, thin: int = 1) 
         snapshot: Its files, with at least one row.
         table: The table's name.
         thin: As for `merge`, of `curves`.
+        leave_out: The rows that are left out; `None` for none.
     """
     with naming_damage([place]):
         trials = np.unique(snapshot.dataset("trainings").to_table(columns=["trial"])["trial"].to_numpy())
     dataset = snapshot.dataset(table)
+    dataset = dataset if leave_out is None else dataset.filter(~leave_out)
     n_cells = sum(file.rows for file in snapshot.files[table].values()) * len(dataset.schema)
     n_parts = min(1 + n_cells // _CELLS_AT_ONCE, len(trials))
     yield from _batches(place, dataset, SORT_KEYS[table], np.array_split(trials, n_parts), thin)

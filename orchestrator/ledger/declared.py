@@ -23,7 +23,7 @@ def declared_columns(place: Place) -> Mapping[str, pa.Schema]:
         return BASE_COLUMNS
     directory = SweepDirectory.open(place)
     trainings = BASE_COLUMNS["trainings"]
-    for name, dimension in {**directory.defaults, **directory.spec.space}.items():
+    for name, dimension in {**directory.defaults, **directory.spec.parameters()}.items():
         if f"param_{name}" not in trainings.names:
             trainings = trainings.append(pa.field(f"param_{name}", _type(dimension)))
     return {**BASE_COLUMNS, "trainings": trainings}

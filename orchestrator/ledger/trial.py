@@ -4,7 +4,7 @@ The sweep loop, the audit, the projection to MLflow and the analyses use them.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from attnsweep.search_spaces.objective import objective_value
 from attnsweep.search_spaces.replication import Ended, Sequential, is_complete
-from attnsweep.search_spaces.sweep import LossQuantile, StuckRate
+from attnsweep.search_spaces.sweep import Measured
 from attnsweep.workloads.vocabulary import PRUNED, UNJUDGED_OUTCOMES
 
 
@@ -56,7 +56,11 @@ class EndedTrainings:
         """Those with the first `n` numbers."""
         return EndedTrainings({number: ending for number, ending in self.by_replicate.items() if number < n})
 
-    def value(self, objective: StuckRate | LossQuantile) -> float | None:
+    def without(self, replicates: Collection[int]) -> "EndedTrainings":
+        """Those with other numbers."""
+        return EndedTrainings({number: each for number, each in self.by_replicate.items() if number not in replicates})
+
+    def value(self, objective: Measured) -> float | None:
         """The value that the study is told; `None` if no training is judged."""
         judged = self.judged
         return objective_value(objective, *zip(*judged, strict=True)) if judged else None
@@ -75,7 +79,7 @@ def ended_trainings(rows: pa.Table) -> dict[int, EndedTrainings]:
     return dict(trials)
 
 
-def objective_values(trials: Mapping[int, EndedTrainings], objective: StuckRate | LossQuantile) -> dict[int, float]:
+def objective_values(trials: Mapping[int, EndedTrainings], objective: Measured) -> dict[int, float]:
     """The value of each trial that has one."""
     values = {trial: ended.value(objective) for trial, ended in trials.items()}
     return {trial: value for trial, value in values.items() if value is not None}

@@ -1,12 +1,13 @@
 """Commits packs to the ledger. The sweep's driver is the only writer."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.compaction import due, merge, recover
+from attnsweep.orchestrator.ledger.failures import take_out_failed
 from attnsweep.orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Snapshot, Stamp, open_snapshot, publish
 from attnsweep.orchestrator.ledger.memory import share_freed_memory
 from attnsweep.orchestrator.ledger.schema import SORT_KEYS, conform, in_order
@@ -49,9 +50,7 @@ class LedgerWriter:
             self._check_sweep(snapshot)
             doubles = set_doubles_aside(place, snapshot)
             self.set_aside |= doubles
-            # Those that may be merged with new ones: their curves hold every probe.
-            counting = snapshot.only(set(snapshot.by_thinning().get(1, [])) - doubles.keys())
-            self._rows = counting.rows()
+            self._rows = _mergeable(snapshot, doubles)
         except BaseException:
             self._lock.close()
             raise
@@ -86,6 +85,16 @@ class LedgerWriter:
             merged = merge(self._place, names)
             self._rows[merged] = sum(self._rows.pop(each) for each in names)
 
+    def take_out_failed(self) -> None:
+        """Takes the rows of failed trainings out of the ledger: see `ledger.failures`. Durable once this returns.
+
+        Raises:
+            UserError: If another process has taken the lock, or the place cannot be written.
+        """
+        self.confirm()
+        take_out_failed(self._place)
+        self._rows = _mergeable(open_snapshot(self._place))
+
     def _publish(self, pack: str, given: Mapping[str, pa.Table | None]) -> str:
         contents = {}
         for table, schema in self._schemas.items():
@@ -117,3 +126,8 @@ class LedgerWriter:
                     expected=f"rows of this sweep, {self._stamp.spec_sha256[:12]}",
                     fix="choose a directory without a sweep",
                 )
+
+
+def _mergeable(snapshot: Snapshot, without: Collection[str] = ()) -> dict[str, int]:
+    """The rows of the fragments that may be merged with new ones: their curves hold every probe."""
+    return snapshot.only(set(snapshot.by_thinning().get(1, [])).difference(without)).rows()

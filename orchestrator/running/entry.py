@@ -3,7 +3,7 @@
 Of the record it is decided before the run starts, and again once no other process can change it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +15,7 @@ from attnsweep.orchestrator.running.study_storage import check_storage
 from attnsweep.orchestrator.storage.credentials import refuse_credentials
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.extension import Extension
-from attnsweep.orchestrator.storage.place_names import as_argument
+from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
 from attnsweep.orchestrator.storage.stored_code import named_by_file_alone
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.sweep import Sweep
@@ -46,7 +46,7 @@ def going_on(
 
     def enter(found: SweepDirectory) -> SweepDirectory:
         entered = found.entering(environment).extended(more)
-        check_sweep(entered.spec, workload.parameters)
+        check_sweep(entered.spec, workload.parameters, workload.outcomes)
         if not accept_drift:
             _check_drift(found, environment)
         return entered
@@ -101,7 +101,7 @@ def resolved(
     if base is not None:
         spec = spec.fix({workload.parameters.base_field: base.name})
     spec = spec.fix(pinned(workload, spec))
-    check_sweep(spec, workload.parameters)
+    check_sweep(spec, workload.parameters, workload.outcomes)
     refuse_credentials(spec)
     check_storage(spec)
     code = user_code_of(workload)
@@ -138,3 +138,25 @@ def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
             f" attnsweep audit {as_argument(place)}",
         )
     study.check_known(rows["trial"].unique().to_pylist())
+
+
+def check_retry(spec: Sweep) -> None:
+    """Refuses to train failed trainings again where a rule has counted them."""
+    if not isinstance(spec.replicates, int):
+        raise UserError(
+            "--retry-failed",
+            given=f"a sweep in which a rule decides how many replicates a trial gets: {spec.replicates}",
+            expected="a fixed number of replicates: the rule has decided with the failed trainings as they are",
+            fix="run a new sweep, or leave them failed",
+        )
+
+
+def check_same_start(found: SweepDirectory, warm_starts: Sequence[PlaceName]) -> None:
+    """Refuses to go on with a sweep whose sampler was told nothing before its first draw, where it was to be."""
+    if warm_starts and not found.warm_start:
+        raise UserError(
+            "--warm-start",
+            given=f"for {found.place}, a sweep that began without it",
+            expected="a new sweep: a sampler is told earlier trials before its first draw",
+            fix="choose another --dir, or leave it out",
+        )

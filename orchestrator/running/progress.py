@@ -193,14 +193,14 @@ class ProgressDisplay:
         return (self._n_done - self._n_done_before) / elapsed
 
 
-def logging_progress(console: Console) -> Callable[[int, int], None]:
-    """A callback that takes the trials logged in MLflow and their total, and prints a line at intervals."""
+def logging_progress(console: Console, store: str = "MLflow") -> Callable[[int, int], None]:
+    """A callback that takes the trials logged in a store and their total, and prints a line at intervals."""
     last_line = time.monotonic()
 
     def tell(n_logged: int, n_missing: int) -> None:
         nonlocal last_line
         if time.monotonic() - last_line >= _PLAIN_SECONDS:
             last_line = time.monotonic()
-            console.print(f"MLflow: {n_logged}/{n_missing} trials logged")
+            console.print(f"{store}: {n_logged}/{n_missing} trials logged", markup=False)
 
     return tell

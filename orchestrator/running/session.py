@@ -1,30 +1,44 @@
 """One run of a sweep from start to summary: a new sweep, or one that is resumed."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
 
+from attnsweep.orchestrator.ledger.failures import IS_FAILED
 from attnsweep.orchestrator.ledger.fragments import DamagedFileError
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.running.entry import Entry, as_it_ended, check_rows, check_same, going_on, pinned, resolved
+from attnsweep.orchestrator.running.entry import (
+    Entry,
+    as_it_ended,
+    check_retry,
+    check_rows,
+    check_same,
+    check_same_start,
+    going_on,
+    pinned,
+    resolved,
+)
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
 from attnsweep.orchestrator.running.preflight.charges import check_charges
 from attnsweep.orchestrator.running.preflight.engine_choice import Ahead, EngineChoice, engine_for
 from attnsweep.orchestrator.running.preflight.few_steps import few_steps_warning
 from attnsweep.orchestrator.running.preflight.sample import Sample
 from attnsweep.orchestrator.running.preflight.starts import check_starts
+from attnsweep.orchestrator.running.preflight.stop_metrics import check_stop_metrics
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.signals import StopOnSignal
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.summary import Summary, how_to_continue, summarize
+from attnsweep.orchestrator.running.warm_start import warm_start
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
@@ -67,6 +81,7 @@ def run_sweep(
     console: Console | None = None,
     code: UserCode | None = None,
     annotation: Annotation = _NOTHING_TO_REMEMBER,
+    warm_starts: Sequence[PlaceName] = (),
 ) -> Summary:
     """Runs a new sweep in a new directory.
 
@@ -78,6 +93,7 @@ def run_sweep(
         console: Where progress is shown; default stderr, or the output of a notebook's cell.
         code: The user's code in place of the file that the spec names.
         annotation: A note and tags, to be stored with it.
+        warm_starts: Finished sweeps whose trials the sampler is told before its first draw.
 
     Returns:
         How the sweep ended; `finished` is false where a signal ended it early.
@@ -94,8 +110,10 @@ def run_sweep(
     parameters = workload.parameters
     SweepDirectory.check_new(where)
     spec, base = resolved(spec, workload)
+    told = warm_start(spec, parameters, warm_starts, partial(console.print, markup=False, soft_wrap=True))
     sample = Sample.of(spec, workload)
     check_charges(sample)
+    check_stop_metrics(sample)
     check_starts(sample)
     warning = few_steps_warning(sample)
     processes.start_ahead()
@@ -109,10 +127,19 @@ def run_sweep(
         choice = ahead.choice.result()
         if choice.notice is not None:
             console.print(choice.notice, soft_wrap=True, markup=False, highlight=False)
-        defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.space}
+        defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.parameters()}
         environment, files = Environment.current(workload, choice.engine), sha256_of_files(pinned(workload, spec))
         directory = SweepDirectory.create(
-            where, spec, defaults, environment, code, files, annotation, base, engine_reason=choice.reason
+            where,
+            spec,
+            defaults,
+            environment,
+            code,
+            files,
+            annotation,
+            base,
+            engine_reason=choice.reason,
+            warm_start=told,
         )
         take_promise(directory)
         return session.run(directory, workload, start_pool, going_on(workload, environment))
@@ -125,6 +152,7 @@ def run_or_resume(
     console: Console,
     code: UserCode | None = None,
     annotation: Annotation = _NOTHING_TO_REMEMBER,
+    warm_starts: Sequence[PlaceName] = (),
 ) -> Summary:
     """Runs a sweep, or continues it where its directory holds it already: what a scheduler repeats until it succeeds.
 
@@ -132,19 +160,20 @@ def run_or_resume(
     killed on another machine may hold the sweep for some minutes, which are waited for.
 
     Args:
-        spec, where, resources, console, code, annotation: As `run_sweep` takes them.
+        spec, where, resources, console, code, annotation, warm_starts: As `run_sweep` takes them.
 
     Raises:
         UserError: As `run_sweep` and `resume_sweep` do; also if the directory holds a sweep of another spec.
         PoolError, SweepError: As they do.
     """
     if not SweepDirectory.is_there(where):
-        return run_sweep(spec, where, resources, console, code, annotation)
+        return run_sweep(spec, where, resources, console, code, annotation, warm_starts)
     found = SweepDirectory.open(where)
     workload = load_workload(spec.workload, code)
     offer_bases(found)
     (spec, _), code = resolved(spec, workload, found.bases), user_code_of(workload)
     check_same(spec, code, found)
+    check_same_start(found, warm_starts)
     if code is not None:
         # The user has given these very files again.
         trust(code.sha256, console.print)
@@ -164,6 +193,7 @@ def resume_sweep(
     patience: float = 0.0,
     more_trials: int = 0,
     more_replicates: int = 0,
+    retry_failed: bool = False,
 ) -> Summary:
     """Continues an interrupted sweep; a finished one is summarized again.
 
@@ -174,21 +204,24 @@ def resume_sweep(
         patience: Seconds to wait for another process that holds the sweep.
         more_trials: Trials to add to the sweep, finished or not.
         more_replicates: Replicates to add to each trial. Trials that have ended keep the value that the study was told.
+        retry_failed: Train again what has failed. Trials that have ended keep the value that the study was told.
 
     Raises:
         UserError: If there is no sweep, its workload or a file that it names is missing or changed, the user's code in
             it is not trusted, versions or code differ and `accept_drift` is not given, or another process works on it.
         SweepError: If the sweep cannot continue.
     """
-    session = _Session(resources, console or PlainConsole(stderr=True), patience)
+    session = _Session(resources, console or PlainConsole(stderr=True), patience, retry_failed=retry_failed)
     tracking_uri()
     directory = SweepDirectory.open(where)
+    if retry_failed:
+        check_retry(directory.spec)
     workload = load_workload_of(directory)
     more, environment = Extension(more_trials, more_replicates), Environment.current(workload, directory.engine)
     enter = going_on(workload, environment, more, accept_drift=accept_drift)
     spec = enter(directory).spec
     check_unchanged(directory, pinned(workload, spec))
-    if more or not directory.finished:
+    if more or retry_failed or not directory.finished:
         check_starts(Sample.of(spec, workload))
     processes.start_ahead()
     ahead = Ahead.of(
@@ -222,11 +255,18 @@ class _OpenSweep:
         """Records what this run changes, once nothing can refuse the run any more: a refusal changes nothing."""
         self.writer.confirm()
         self.found.record_as(self.directory)
+        if self.retries_failed:
+            self.writer.take_out_failed()
 
     @property
     def is_more(self) -> bool:
-        """Whether this run adds trials or replicates to the sweep."""
-        return self.directory.spec != self.found.spec
+        """Whether this run adds trials, replicates or second tries to the sweep."""
+        return self.directory.spec != self.found.spec or self.retries_failed
+
+    @property
+    def retries_failed(self) -> bool:
+        """Whether this run trains failed trainings again."""
+        return self.directory.retried != self.found.retried
 
 
 @dataclass
@@ -240,6 +280,7 @@ class _Session:
         began: When, on the monotonic clock.
         finished: Whether the budget of the sweep is spent.
         replays: The results of the self-check; `None` before there was one.
+        retry_failed: Whether to train failed trainings again.
         stop: Whether the user has asked to stop.
     """
 
@@ -249,6 +290,7 @@ class _Session:
     began: float = field(default_factory=time.monotonic)
     finished: bool = False
     replays: Replays | None = None
+    retry_failed: bool = False
     stop: StopOnSignal = field(default_factory=StopOnSignal)
 
     @property
@@ -299,7 +341,16 @@ class _Session:
             columns = ["sweep", "trial", "replicate", "outcome", "stuck", "eval_loss"]
             rows = Ledger(directory.place).trainings(columns=columns)
             check_rows(directory, study, rows)
+            if self.retry_failed:
+                directory, rows = self._retrying(directory, rows)
             yield _OpenSweep(found, directory, workload, study, writer, rows)
+
+    def _retrying(self, directory: SweepDirectory, rows: pa.Table) -> tuple[SweepDirectory, pa.Table]:
+        """The sweep with its failed trainings to be trained again, and the rows of the others."""
+        failed = rows.filter(IS_FAILED)
+        self.console.print(f"{failed.num_rows:,} failed trainings to train again", markup=False)
+        names = zip(failed["trial"].to_pylist(), failed["replicate"].to_pylist(), strict=True)
+        return directory.retrying(names), rows.filter(~IS_FAILED)
 
     def _writer(self, open_writer: Callable[[], LedgerWriter]) -> LedgerWriter:
         """Opens the ledger, as soon as another process that holds it lets go of it or is seen to be dead."""

@@ -1,7 +1,7 @@
 """The configurations of a sweep: Optuna's study, which only the driver asks and tells."""
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -15,12 +15,14 @@ from optuna.trial import FrozenTrial, TrialState
 from attnsweep.orchestrator.running.journal import StudyLog, TrialEntries
 from attnsweep.orchestrator.running.journal_pieces import read_pieces
 from attnsweep.orchestrator.running.study_storage import check_database, name_of, open_storage, readable
+from attnsweep.orchestrator.running.warm_start import told_trials
 from attnsweep.orchestrator.storage.local import LocalFolder, regular_file
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
 from attnsweep.search_spaces.dimensions import Scalar
+from attnsweep.search_spaces.informed_study import InformedStudy
 from attnsweep.search_spaces.objective import N_JUDGED
 from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.random_draws import RandomDraws
@@ -59,7 +61,8 @@ class Study:
     Each trial is drawn by a sampler that is seeded by the sweep's seed and the trial's number. A sampler that does not
     learn (`random`, `qmc`, `grid`) therefore draws the same trials in a resumed sweep as in an undisturbed one. What
     `cmaes` and `boundary` draw depends on the trials that had ended by then; what `tpe` draws, on those that had ended
-    when its batch began; a resumed sweep begins a new batch.
+    when its batch began; a resumed sweep begins a new batch. Trials of earlier sweeps that it was told before its
+    first draw come before all others, and are no trials of the study.
 
     Asked, told and refused trials are durable once `save` returns. A killed driver loses later entries, but no result:
     a trial that was only asked for has no rows and no checkpoint, and a told trial is told again from its rows. With a
@@ -74,6 +77,7 @@ class Study:
     def __init__(self, directory: SweepDirectory) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._directory, self._spec = directory, directory.spec
+        self._told_before = told_trials(directory)
         with readable(directory):
             self._backend, self._log = open_storage(directory)
             self._study = optuna.create_study(
@@ -136,14 +140,14 @@ class Study:
         else:
             self._study.sampler = self._sampler(number, batch)
             with self._log.asking() if self._log else nullcontext():
-                values = suggest(self._spec, new_trial(self._study, self._backend))
+                values = suggest(self._spec, new_trial(self._study, self._backend, self._told_before))
         self._n_asked += 1
         return Configuration(number, values)
 
     def _sampler(self, trial: int, batch: int) -> BaseSampler:
         sampler = self._study.sampler
         if not isinstance(sampler, BatchedTPESampler):
-            return make_sampler(self._spec, trial)
+            return make_sampler(self._spec, trial, self._told_before)
         is_first = self._n_left_in_batch == 0
         self._n_left_in_batch = (batch if is_first else self._n_left_in_batch) - 1
         sampler.begin(trial_seed(self._spec, trial), new_batch=is_first)
@@ -228,7 +232,7 @@ class Study:
         if self._study.metric_names is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)
-                self._study.set_metric_names([self._spec.objective.kind])
+                self._study.set_metric_names([self._spec.objective.label])
             self._study.set_user_attr(*_WHAT_MATTERS)
 
     def _completed(self, trial: FrozenTrial) -> dict[str, Scalar]:
@@ -255,13 +259,15 @@ class Study:
         before = self._backend.get_study_system_attrs(self._id)
         of_copy = InMemoryStorage()
         copy = optuna.create_study(
-            storage=of_copy, direction=self._study.direction, sampler=make_sampler(self._spec, number)
+            storage=of_copy,
+            direction=self._study.direction,
+            sampler=make_sampler(self._spec, number, self._told_before),
         )
         copy.add_trials(self._study.get_trials(deepcopy=False)[:number])
         copy_id = of_copy.get_study_id_from_name(copy.study_name)
         for name, value in before.items():
             of_copy.set_study_system_attr(copy_id, name, value)
-        trial = new_trial(copy, of_copy)
+        trial = new_trial(copy, of_copy, self._told_before)
         suggest(self._spec, trial)
         for name, value in of_copy.get_study_system_attrs(copy_id).items():
             # `qmc` keeps its position in the sequence here.
@@ -279,13 +285,13 @@ class Study:
         return self._backend.get_trial_id_from_study_id_trial_number(self._id, number)
 
 
-def new_trial(study: optuna.Study, storage: BaseStorage) -> optuna.Trial:
-    """A new trial, as `study.ask` makes it.
+def new_trial(study: optuna.Study, storage: BaseStorage, told_before: Sequence[FrozenTrial] = ()) -> optuna.Trial:
+    """A new trial, as `study.ask` makes it, drawn by a sampler that was told trials of earlier sweeps before.
 
     `study.ask` first looks through all trials for one that somebody has enqueued. Nobody enqueues trials of a sweep.
     """
     # A study of its own: one remembers the trials that it looked at for the trial before.
-    fresh = optuna.Study(study.study_name, storage, study.sampler)
+    fresh = InformedStudy(study.study_name, storage, study.sampler, told_before)
     return optuna.Trial(fresh, storage.create_new_trial(storage.get_study_id_from_name(study.study_name)))
 
 

@@ -175,9 +175,8 @@ class Summary:
             console.print(_role_table(self.results.roles))
         if (best := self.results.best) is not None:
             values = "  ".join(f"{name}={value_label(value)}" for name, value in best.parameters.items())
-            objective = self.directory.spec.objective
             console.print(f"best trial #{best.trial}: {values}", soft_wrap=True, markup=False)
-            console.print(f"           {objective.kind} {best.value:.4g}, to {objective.direction}")
+            console.print(f"           {best.objective} {best.value:.4g}, to {self.directory.spec.objective.direction}")
         if self.replays is not None and self.replays.deviations and not self.fault:
             console.print(str(self.replays), soft_wrap=True, markup=False)
         for trial, reason in islice(self.refused.items(), 1):

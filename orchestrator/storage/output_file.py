@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +38,34 @@ def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise refused(out, flag, error) from error
+
+
+@contextmanager
+def writing_folder(out: Path, flag: str = "--out") -> Iterator[Path]:
+    """A temporary folder, which becomes `out` when the block ends. An exception leaves nothing.
+
+    Args:
+        out: A new or an empty folder.
+        flag: The option that named it.
+
+    Raises:
+        UserError: If anything else is there, or if writing fails, also within the block.
+        StoreError: If the disk fails.
+    """
+    temporary = out.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+            raise unwritable(out, flag, "something is there", kind="new folder")
+        make_folder(temporary, flag)
+        try:
+            yield temporary
+            for file in temporary.iterdir():
+                sync(file)
+            temporary.replace(out)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    except OSError as error:
+        raise refused(out, flag, error, kind="folder") from error
 
 
 def check_output(out: Path, flag: str = "--out") -> None:

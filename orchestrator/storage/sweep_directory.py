@@ -1,9 +1,9 @@
 """The record of a sweep, `sweep.json`: the resolved spec, and where and how it was run."""
 
-from collections.abc import Mapping
-from itertools import accumulate
+from collections.abc import Iterable, Mapping
+from itertools import accumulate, chain
 from types import MappingProxyType
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, SkipValidation, field_serializer, model_validator
 
@@ -16,6 +16,7 @@ from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, n
 from attnsweep.orchestrator.storage.provenance import current_provenance, new_identity
 from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile, reason_of
 from attnsweep.orchestrator.storage.sources import Source, refuse_cut_short
+from attnsweep.orchestrator.storage.warm_start import WARM_START, WarmStart
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep, sha256_of
 from attnsweep.workloads.base_names import NAME, NamedBase
@@ -33,6 +34,7 @@ CodeFile = Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]*(/[^/.\x0
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Addend = Annotated[int, Field(gt=0)]
 TrialNumber = Annotated[int, Field(ge=0)]
+ReplicateNumber = Annotated[int, Field(ge=0)]
 BaseName = Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
 
 
@@ -50,9 +52,13 @@ class SweepRecord(Record):
         files: The sha256 of each file that the spec names, such as a corpus, by its path. They are not stored.
         more_trials: The trials that were added later.
         more_replicates: The replicates that were added to each trial later, each time.
+        retried: The failed trainings that were trained again, each time: replicates by trial. Their earlier rows are in
+            `set_aside`.
         note, tags: What the user wants to remember of it; no result depends on them.
         bases: The trained weights that the sweep starts from and has stored: by their name, what the user gave.
         keep_weights: The trials whose final weights are kept at its end.
+        warm_start: The sha256 of what its sampler was told before its first draw, in `warm_start.json`; empty if it was
+            told nothing.
         sources: The sweeps that it was merged from; none for a sweep that was run.
     """
 
@@ -66,10 +72,14 @@ class SweepRecord(Record):
     files: Mapping[str, Sha256] = Field(default={}, exclude_if=lambda files: not files)
     more_trials: int = Field(default=0, ge=0, exclude_if=lambda more: not more)
     more_replicates: tuple[Addend, ...] = Field(default=(), exclude_if=lambda more: not more)
+    retried: tuple[Mapping[TrialNumber, tuple[ReplicateNumber, ...]], ...] = Field(
+        default=(), exclude_if=lambda retried: not retried
+    )
     note: str = Field(default="", exclude_if=lambda note: not note)
     tags: Mapping[str, str] = Field(default={}, exclude_if=lambda tags: not tags)
     bases: Mapping[BaseName, str] = Field(default={}, exclude_if=lambda bases: not bases)
     keep_weights: tuple[TrialNumber, ...] = Field(default=(), exclude_if=lambda trials: not trials)
+    warm_start: Sha256 | Literal[""] = Field(default="", exclude_if=lambda sha256: not sha256)
     sources: tuple[Source, ...] = Field(default=(), exclude_if=lambda sources: not sources)
 
     @model_validator(mode="wrap")
@@ -157,6 +167,7 @@ class SweepDirectory(SweepRecord):
         base: NamedBase | None = None,
         sources: tuple[Source, ...] = (),
         engine_reason: str = "",
+        warm_start: WarmStart | None = None,
     ) -> "SweepDirectory":
         """Creates the directory and writes its record.
 
@@ -171,6 +182,7 @@ class SweepDirectory(SweepRecord):
             base: The weights that it starts from, which are stored in it.
             sources: The sweeps that it is merged from.
             engine_reason: Why the environment has its engine.
+            warm_start: What its sampler is told before its first draw, which is stored in it.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written. Of several processes at once
@@ -196,6 +208,7 @@ class SweepDirectory(SweepRecord):
             tags=annotation.tags,
             bases=bases,
             keep_weights=annotation.keep_weights,
+            warm_start=warm_start.sha256 if warm_start else "",
             sources=sources,
         )
         _check_readable(directory)
@@ -207,6 +220,8 @@ class SweepDirectory(SweepRecord):
                     place.put_text(code_file(stored[name]), text)
             if base is not None:
                 place.put_text(base_file(base.name), base.text)
+            if warm_start is not None:
+                WARM_START.write(place, warm_start)
             place.put_new_text(SWEEP_FILE, directory.text())
         except FileExistsError as error:
             raise _taken(place) from error
@@ -293,6 +308,20 @@ class SweepDirectory(SweepRecord):
         return tuple(accumulate(self.more_replicates, initial=now - self._added.replicates))
 
     @property
+    def n_retried(self) -> int:
+        """How often a failed training was trained again."""
+        return sum(len(replicates) for each in self.retried for replicates in each.values())
+
+    def retried_of(self, trial: int) -> list[frozenset[int]]:
+        """The replicates of a trial that were trained again since the beginning, since the first time after, and so on.
+
+        A trial that was told keeps its value in the study when failed trainings are trained again. It was told without
+        those that were trained again since.
+        """
+        times = [each.get(trial, ()) for each in self.retried]
+        return [frozenset(chain(*times[at:])) for at in range(len(times))]
+
+    @property
     def all_sweeps(self) -> frozenset[str]:
         """The sweeps whose rows it holds."""
         return frozenset({self.sweep, *(each.sweep for each in self.sources)})
@@ -308,13 +337,20 @@ class SweepDirectory(SweepRecord):
         more_trials = self.more_trials + more.trials
         return self.but(spec=more.of(self.spec), more_trials=more_trials, more_replicates=replicates)
 
+    def retrying(self, failed: Iterable[tuple[int, int]]) -> "SweepDirectory":
+        """The sweep with these (trial, replicate) to be trained again. Writes nothing: see `record_as`."""
+        by_trial: dict[int, tuple[int, ...]] = {}
+        for trial, replicate in sorted(failed):
+            by_trial[trial] = (*by_trial.get(trial, ()), replicate)
+        return self.but(retried=(*self.retried, by_trial)) if by_trial else self
+
     def record_as(self, changed: "SweepDirectory") -> None:
         """Replaces the record, which the caller has read under the writer's lock. Mends a damaged `course.json`."""
         try:
             course = self._course()
         except DamagedRecordError:
             course = None
-        if course is None or changed.spec != self.spec:
+        if course is None or changed.spec != self.spec or changed.retried != self.retried:
             # In this order: a sweep that is not finished and has nothing to do is finished by the next `resume`.
             seconds = course.seconds if course else 0.0
             COURSE.write(self.place, Course(finished=False, seconds=seconds))

@@ -1,4 +1,4 @@
-"""The content of a trial's MLflow run, read from the ledger."""
+"""The content of a trial's run in MLflow, W&B and TensorBoard, read from the ledger."""
 
 import math
 from collections.abc import Mapping, Sequence, Set
@@ -42,6 +42,7 @@ class TrialContent:
         trial: The number of its trial.
         name: A name for people, such as `#12 sigma=0.03 lr=1e-2`.
         tags: The tags, as texts.
+        parameters: The parameters, in their own types.
         values: Parameters and aggregates.
         curves: (step, value) by metric; only finite values.
         started, ended: Milliseconds since the epoch. The run ends at the trial's last `finished_at`, and starts as many
@@ -51,6 +52,7 @@ class TrialContent:
     trial: int
     name: str
     tags: dict[str, str]
+    parameters: Mapping[str, Any]
     values: TrialValues
     curves: dict[str, list[tuple[int, float]]]
     started: int
@@ -143,6 +145,7 @@ def _content(
         trial,
         _name(directory.spec, _parameters(row), trial),
         {name: value for name, value in tags.items() if value is not None},
+        _parameters(row),
         _values(directory, row),
         curves,
         row["ended"] - round(1000 * (row["seconds"] or 0.0)),
@@ -153,7 +156,7 @@ def _content(
 def _name(spec: Sweep, parameters: Mapping[str, Any], trial: int) -> str:
     """The name of a child run. The trial's number comes first, because tables cut names off at the end."""
     words = [f"#{trial}"]
-    for name in spec.space:
+    for name in spec.parameters():
         if name in spec.fixed() or name not in parameters:
             continue
         value = parameters[name]

@@ -1,10 +1,9 @@
-"""MLflow as a follower of the ledger: what is complete there is logged, once or for as long as the sweep runs."""
+"""Stores of runs as followers of the ledger: what is complete there is logged, once or while the sweep runs."""
 
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -15,7 +14,6 @@ from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.ledger.fragments import fragment_names
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
-from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.owner import TakenError
 from attnsweep.orchestrator.storage.place import Lock, Place
 from attnsweep.orchestrator.storage.place_names import as_argument
@@ -24,11 +22,10 @@ from attnsweep.orchestrator.storage.sources import refuse_merged
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import plain
 from attnsweep.orchestrator.tracking.content import trial_contents
-from attnsweep.orchestrator.tracking.database_uri import database_of
+from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore
 from attnsweep.orchestrator.tracking.processes import State
-from attnsweep.orchestrator.tracking.runs import SweepRuns
-from attnsweep.orchestrator.tracking.store import in_one_line, open_client, set_environment, tracking_uri
-from attnsweep.workloads.errors import UserError
+from attnsweep.orchestrator.tracking.run_store import RunStore
+from attnsweep.orchestrator.tracking.store import in_one_line, set_environment, tracking_uri
 
 _BATCH = 256
 """Trials read from the ledger at once, and written to a database in one transaction: less than a second's work."""
@@ -45,42 +42,58 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """The result of a projection: the number of trials it logged, and of those that MLflow already had."""
+    """The result of a projection: the number of trials it logged, and of those that the store already had."""
 
     n_logged: int
     n_present: int
 
 
 class Mirror:
-    """A sweep's ledger and its MLflow runs. MLflow's runs are looked up once, when the mirror is made.
+    """A sweep's ledger and its runs in a store, which are looked up once, when the mirror is made.
+
+    Every method may raise what the store's library raises.
 
     Args:
         directory: The sweep; it has a ledger.
-        uri: The URI of the MLflow store.
+        store: The store.
 
     Attributes:
-        n_present: Trials that MLflow had at that time.
+        n_present: Trials that the store had at that time.
 
     Raises:
-        MlflowException: If the store cannot be reached; so may every method.
         UserError: If there is no ledger, or it cannot be read.
     """
 
-    def __init__(self, directory: SweepDirectory, uri: str) -> None:
+    def __init__(self, directory: SweepDirectory, store: RunStore) -> None:
         self.directory = directory
         self._ledger = Ledger(directory.place)
-        self.runs = SweepRuns(directory, uri)
-        self._finished, self._unfinished = self.runs.logged()
+        self.runs = store.runs_of(directory)
+        self._finished, self._unfinished = self.runs.logged(self._retried())
         self.n_present = len(self._finished)
 
     def missing(self) -> list[int]:
-        """Complete trials of the ledger that MLflow does not have."""
+        """Complete trials of the ledger that the store does not have."""
         replicates = self.directory.spec.replicates
         complete = self._ledger.ask(lambda connection: complete_trials(connection, replicates))
         return [trial for trial in complete if trial not in self._finished]
 
+    def _retried(self) -> dict[int, int | None]:
+        """When each trial ended of which a failed training was trained again; `None` while one is missing."""
+        trials = {trial for each in self.directory.retried for trial in each}
+        if not trials:
+            return {}
+        chosen = ", ".join(map(str, trials))
+        ends = f"select trial, epoch_ms(max(finished_at)) from trainings where trial in ({chosen}) group by trial"
+
+        def ask(connection: duckdb.DuckDBPyConnection) -> dict[int, int | None]:
+            complete = {*complete_trials(connection, self.directory.spec.replicates)}
+            ended = dict(connection.execute(ends).fetchall())
+            return {trial: ended[trial] if trial in complete else None for trial in trials}
+
+        return self._ledger.ask(ask)
+
     def log(self, trials: Sequence[int]) -> Iterator[list[int]]:
-        """Logs those of these complete trials that MLflow does not have, and yields those that were logged at once.
+        """Logs those of these complete trials that the store does not have, and yields those that were logged at once.
 
         Whoever asks for no more of them may call it again: none is logged twice.
         """
@@ -94,7 +107,7 @@ class Mirror:
                 yield logged
 
     def finish(self) -> None:
-        """Updates the parent run's summary and figures and ends it."""
+        """Writes the sweep's summary."""
         found, ended = self._ledger.ask(self._found)
         self.runs.finish(found, ended)
 
@@ -104,12 +117,12 @@ class Mirror:
 
 
 class Follower:
-    """Keeps a sweep's runs in an MLflow store as the ledger is. It knows only what is stored: it may be killed at any
+    """Keeps a sweep's runs in a store as the ledger is. It knows only what is stored: it may be killed at any
     time, and the next one goes on. A lock for each store lets no second one log the same trials.
 
     Args:
         place: The sweep.
-        uri: The URI of the MLflow store.
+        store: The store.
         tell: Called when the state has changed.
         retry_seconds: From a failure to the next look.
 
@@ -117,9 +130,11 @@ class Follower:
         state: How far it is.
     """
 
-    def __init__(self, place: Place, uri: str, tell: Callable[[State], object], retry_seconds: float = 60.0) -> None:
+    def __init__(
+        self, place: Place, store: RunStore, tell: Callable[[State], object], retry_seconds: float = 60.0
+    ) -> None:
         self._place = place
-        self._uri = uri
+        self._store = store
         self._tell = tell
         self._retry_seconds = retry_seconds
         self._pause = _LOOK_SECONDS if place.pins_open_files else _LOOK_SECONDS_IN_A_STORE
@@ -131,9 +146,7 @@ class Follower:
     def claim(self) -> None:
         """Takes the lock. Raises TakenError if another process logs the sweep's trials to this store."""
         if self._lock is None:
-            database = database_of(self._uri)
-            store = hashlib.sha256(str(database or self._uri).encode()).hexdigest()[:8]
-            self._lock = self._place.lock("mlflow-sync", f".mlflow-{store}.lock")
+            self._lock = self._place.lock(self._store.command[0], self._store.lock_file)
         self._lock.confirm()
 
     def close(self) -> None:
@@ -151,7 +164,7 @@ class Follower:
         """
         try:
             return self._look(is_over)
-        except Exception as error:  # noqa: BLE001  # whatever MLflow raises, the sweep goes on
+        except Exception as error:  # noqa: BLE001  # whatever the store raises, the sweep goes on
             self._fail(error)
             return self._retry_seconds
 
@@ -169,7 +182,7 @@ class Follower:
             self._fail(error)
 
     def finish(self) -> None:
-        """Logs what is missing, and the sweep's summary. Raises whatever MLflow raises."""
+        """Logs what is missing, and the sweep's summary. Raises whatever the store raises."""
         mirror = self._opened()
         self._log_missing(mirror, lambda: False)
         mirror.finish()
@@ -192,18 +205,18 @@ class Follower:
     def _opened(self) -> Mirror:
         if self._mirror is None:
             # What is no store is refused before the lock leaves its file in the directory.
-            open_client(self._uri)
+            self._store.check()
         self.claim()
         directory = SweepDirectory.open(self._place)
-        # Replicates may have been added, which makes other trials complete.
-        if self._mirror is None or self._mirror.directory.spec != directory.spec:
-            self._mirror = Mirror(directory, self._uri)
+        # Replicates may have been added, or failed ones are trained again, which makes other trials complete.
+        if self._mirror is None or _wanted(self._mirror.directory) != _wanted(directory):
+            self._mirror = Mirror(directory, self._store)
             # A trial whose answer was lost is there, and was not counted.
             self._say(replace(self.state, n_present=max(self._mirror.n_present - self.state.n_logged, 0)))
         return self._mirror
 
     def _log_missing(self, mirror: Mirror, is_over: Callable[[], bool]) -> float:
-        """Logs complete trials that MLflow lacks; returns the seconds that finding them took."""
+        """Logs complete trials that the store lacks; returns the seconds that finding them took."""
         began = time.monotonic()
         missing = mirror.missing()
         seconds, n_missing = time.monotonic() - began, len(missing)
@@ -226,16 +239,36 @@ class Follower:
             self._tell(state)
 
 
+def _wanted(directory: SweepDirectory) -> tuple[object, ...]:
+    """What decides which trials are complete."""
+    return directory.spec, directory.retried
+
+
 def sync(
     directory: SweepDirectory, uri: str | None = None, on_progress: OnProgress | None = None, *, follow: bool = False
 ) -> SyncResult:
-    """Logs the complete trials that MLflow does not have, and the sweep's summary. Idempotent.
+    """`sync_with` for MLflow.
+
+    Args:
+        directory, on_progress, follow: As there.
+        uri: The URI of the MLflow store; for `None` see `tracking_uri`.
+    """
+    refuse_merged(directory.place, directory.sources)
+    store = MlflowStore(tracking_uri(uri))
+    set_environment()
+    return sync_with(directory, store, on_progress, follow=follow)
+
+
+def sync_with(
+    directory: SweepDirectory, store: RunStore, on_progress: OnProgress | None = None, *, follow: bool = False
+) -> SyncResult:
+    """Logs the complete trials that a store does not have, and the sweep's summary. Idempotent.
 
     It holds the lock of the sweep's ledger, because two processes at once could both create a missing run.
 
     Args:
         directory: The sweep.
-        uri: The URI of the MLflow store; for `None` see `tracking_uri`.
+        store: The store.
         on_progress: Called when trials have been logged.
         follow: While another process works on the sweep, log its trials as they become complete.
 
@@ -244,8 +277,7 @@ def sync(
             not accept the runs; or the ledger cannot be read.
     """
     refuse_merged(directory.place, directory.sources)
-    store, has_warned = tracking_uri(uri), False
-    set_environment()
+    has_warned = False
 
     def tell(state: State) -> None:
         nonlocal has_warned
@@ -261,7 +293,7 @@ def sync(
         while True:
             if not follow or _may_have_ended(directory.place):
                 try:
-                    with closing(directory.place.lock("mlflow-sync")), _failures_refused(store):
+                    with closing(directory.place.lock(store.command[0])), store.failures_refused():
                         follower.finish()
                     return SyncResult(follower.state.n_logged, follower.state.n_present)
                 except TakenError:
@@ -270,13 +302,14 @@ def sync(
             time.sleep(follower.look())
 
 
-def warn_of_problem(problem: str, uri: str, place: Place) -> None:
-    """Warns that MLflow does not get what it should, for a reason that is given in one line."""
+def warn_of_problem(problem: str, store: RunStore, place: Place) -> None:
+    """Warns that a store does not get what it should, for a reason that is given in one line."""
+    command, *options = store.command
     _log.warning(
-        "MLflow (%s): %s; the sweep goes on, `attnsweep mlflow-sync %s` logs what is missing",
-        plain(without_credentials(uri)),
+        "%s: %s; the sweep goes on, `attnsweep %s` logs what is missing",
+        plain(store.label),
         plain(problem),
-        plain(as_argument(place)),
+        plain(" ".join([command, as_argument(place), *options])),
     )
 
 
@@ -284,21 +317,3 @@ def _may_have_ended(place: Place) -> bool:
     """Whether no driver says that it works on a sweep. Only its lock says for certain that none does."""
     said = PROGRESS.read_if_sound(place)
     return said is None or not said.is_running(datetime.now(UTC))
-
-
-@contextmanager
-def _failures_refused(uri: str) -> Iterator[None]:
-    """Turns what MLflow raises into an error of one line."""
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except (MlflowException, SQLAlchemyError, OSError, ImportError, ValueError) as error:
-        # The last two: a database whose driver is not installed, and an invalid URI of the model registry.
-        raise UserError(
-            "--tracking-uri",
-            given=without_credentials(uri),
-            expected="an MLflow store that answers",
-            fix=f"start it, or give another ({in_one_line(error)})",
-        ) from error

@@ -19,6 +19,7 @@ from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import Follower
+from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore
 from attnsweep.orchestrator.tracking.processes import Ended, State
 from attnsweep.orchestrator.tracking.report import problem_drawing
 from attnsweep.orchestrator.tracking.store import can_be_made, in_one_line, set_environment, tracking_uri
@@ -82,7 +83,7 @@ def follow_until_told(
     directory: str, uri: str, retry_seconds: float, endings: "SimpleQueue[bool]", say: Callable[[State], None]
 ) -> None:
     """Follows a sweep until the driver says that its run has ended; then logs what is missing."""
-    with closing(Follower(place_of(directory), uri, say, retry_seconds)) as follower:
+    with closing(Follower(place_of(directory), MlflowStore(uri), say, retry_seconds)) as follower:
         while True:
             pause = follower.look(lambda: not endings.empty())
             with suppress(Empty):

@@ -31,7 +31,7 @@ main()
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How far MLflow is behind a ledger.
+    """How far a store of runs is behind a ledger.
 
     Attributes:
         n_present: Complete trials that it had before.

@@ -10,6 +10,7 @@ from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import processes
 from attnsweep.orchestrator.tracking.follow import OnProgress, SyncResult, warn_of_problem
+from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore
 from attnsweep.orchestrator.tracking.processes import Ended, LostError, State
 from attnsweep.orchestrator.tracking.report import warn_of
 from attnsweep.orchestrator.tracking.store import as_shell_word, tracking_uri
@@ -150,7 +151,7 @@ class Projection:
     def _warn(self, problem: str) -> None:
         if not self._has_warned:
             self._has_warned = True
-            warn_of_problem(problem, self._uri, self._directory.place)
+            warn_of_problem(problem, MlflowStore(self._uri), self._directory.place)
 
 
 def have_report_drawn(directory: SweepDirectory, *, keep: bool, in_mlflow: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attnsweep.orchestrator.analysis.results import SweepResults
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import TrialContent
+from attnsweep.orchestrator.tracking.run_store import Runs, outgrown
 from attnsweep.orchestrator.tracking.store import experiment, open_client
 from attnsweep.orchestrator.tracking.view import links, view_of_trials
 
@@ -24,9 +25,11 @@ _PAGE = 1000
 N_PROJECTED = "attnsweep.n_trainings"
 """The tag of an ended parent run with the number of trainings that it covers."""
 _N_REPORTED = "attnsweep.n_trainings_in_report"
+_N_RETRIED = "attnsweep.n_retried"
+"""The tag of an ended parent run with how often a failed training had been trained again by then."""
 
 
-class SweepRuns:
+class SweepRuns(Runs):
     """The parent run of a sweep and its children.
 
     Children are inserted into a database, many in one transaction. A server gets a child in three calls: created
@@ -76,17 +79,16 @@ class SweepRuns:
         """Marks the sweep as no longer running, until `finish` or `begin`."""
         self._client.set_terminated(self._parent_id, "KILLED")
 
-    def logged(self) -> tuple[set[int], dict[int, str]]:
-        """The trials that have a finished run; and the ids of unfinished runs, by trial.
-
-        A run is unfinished too if replicates were added to its trial since.
-        """
+    def logged(self, retried: Mapping[int, int | None]) -> tuple[set[int], dict[int, str]]:
+        """Unfinished runs are named by their ids."""
         finished, unfinished = set(), {}
-        # Where a rule decides about replicates, a complete trial stays as it is.
-        n_before = {float(n) for n in self._directory.stages[:-1]}
+        n_before = outgrown(self._directory)
         for run in self._search("trial"):
             trial = trial_of(run)
-            if run.info.status == "FINISHED" and run.data.metrics.get("n_trainings") not in n_before:
+            is_behind = run.data.metrics.get("n_trainings") in n_before or (
+                trial in retried and run.info.end_time != retried[trial]
+            )
+            if run.info.status == "FINISHED" and not is_behind:
                 finished.add(trial)
             else:
                 unfinished[trial] = run.info.run_id
@@ -152,7 +154,9 @@ class SweepRuns:
             if run.info.run_id != parent:
                 client.delete_run(run.info.run_id)
         current = client.get_run(parent)
-        if current.data.tags.get(N_PROJECTED) == str(findings.n_trainings) and current.info.status == "FINISHED":
+        tags, n_retried = current.data.tags, str(self._directory.n_retried)
+        is_same = (tags.get(N_PROJECTED), tags.get(_N_RETRIED, "0")) == (str(findings.n_trainings), n_retried)
+        if is_same and current.info.status == "FINISHED":
             return
         ended = current.info.start_time if ended is None else ended
         client.log_text(parent, self._directory.record(), SWEEP_FILE)
@@ -174,6 +178,8 @@ class SweepRuns:
         )
         client.set_experiment_tag(self._experiment, *view_of_trials(self._directory.spec, self._parent.info.start_time))
         client.set_terminated(parent, "FINISHED", ended)
+        if self._directory.retried:
+            client.set_tag(parent, _N_RETRIED, n_retried)
         client.set_tag(parent, N_PROJECTED, str(findings.n_trainings))
 
     def add_report(self, write: Callable[[Path], object]) -> None:
@@ -184,12 +190,13 @@ class SweepRuns:
         """
         tags = self._client.get_run(self._parent_id).data.tags
         n_trainings = tags.get(N_PROJECTED, "0")
-        if n_trainings in ("0", tags.get(_N_REPORTED)):
+        covered = f"{n_trainings}, {n} retried" if (n := tags.get(_N_RETRIED)) else n_trainings
+        if n_trainings == "0" or covered == tags.get(_N_REPORTED):
             return
         with TemporaryDirectory(prefix="attnsweep-report-") as folder:
             write(Path(folder))
             self._client.log_artifacts(self._parent_id, folder)
-        self._client.set_tag(self._parent_id, _N_REPORTED, n_trainings)
+        self._client.set_tag(self._parent_id, _N_REPORTED, covered)
 
     def _search(self, kind: str, status: str | None = None) -> "list[Run]":
         return search_runs(self._client, self._experiment, self._directory, kind, status)

@@ -42,7 +42,7 @@ def view_of_trials(spec: Sweep, created: int) -> tuple[str, str]:
         spec: The sweep.
         created: When the sweep was created, milliseconds since the epoch.
     """
-    swept = [name for name in spec.space if name not in spec.fixed()]
+    swept = [name for name in spec.parameters() if name not in spec.fixed()]
     columns = [f"metrics.`{name}`" for name in METRICS] + [f"params.`{name}`" for name in swept]
     state = {
         "searchFilter": f"tags.`attnsweep.name` = '{spec.name}'",

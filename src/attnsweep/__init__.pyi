@@ -1,11 +1,12 @@
 from .orchestrator.analysis import compare as compare
-from .orchestrator.analysis import open_sweep as open_sweep
 from .orchestrator.analysis.answer import Answer as Answer
 from .orchestrator.analysis.opened_sweep import SweepData as SweepData
 from .orchestrator.analysis.roles.results import role_rates as role_rates
 from .orchestrator.analysis.roles.results import role_rates_by as role_rates_by
 from .orchestrator.inspection.heads import trained_heads as trained_heads
 from .orchestrator.inspection.kept_weights import trained_weights as trained_weights
+from .orchestrator.inspection.opened_sweep import OpenedSweep as OpenedSweep
+from .orchestrator.inspection.opened_sweep import open_sweep as open_sweep
 from .orchestrator.ledger.reader import Ledger as Ledger
 from .orchestrator.running.session import resume_sweep as resume_sweep
 from .orchestrator.running.session import run_sweep as run_sweep
@@ -18,6 +19,7 @@ from .search_spaces.dimensions import Categorical as Categorical
 from .search_spaces.dimensions import Conditional as Conditional
 from .search_spaces.dimensions import Float as Float
 from .search_spaces.dimensions import Int as Int
+from .search_spaces.dimensions import Zip as Zip
 from .search_spaces.pruners import HyperbandPruner as HyperbandPruner
 from .search_spaces.pruners import MedianPruner as MedianPruner
 from .search_spaces.pruners import PatientPruner as PatientPruner
@@ -26,6 +28,7 @@ from .search_spaces.pruners import SuccessiveHalvingPruner as SuccessiveHalvingP
 from .search_spaces.pruners import ThresholdPruner as ThresholdPruner
 from .search_spaces.replication import Sequential as Sequential
 from .search_spaces.sweep import LossQuantile as LossQuantile
+from .search_spaces.sweep import Rate as Rate
 from .search_spaces.sweep import StuckRate as StuckRate
 from .search_spaces.sweep import Sweep as Sweep
 from .workloads import identities as identities

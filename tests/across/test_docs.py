@@ -37,6 +37,7 @@ from attnsweep.workloads.testing import check_workload, defaults
 from attnsweep.workloads.vocabulary import OUTCOMES
 from tests.across.documents import DOCUMENTS, README, blocks, invocations
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.trained_sweep import trained_sweep
 
 SWEEP = "sweeps/first"
 ASKED = (SWEEP, "sweeps/edge", "sweeps/best", "sweeps/majority")
@@ -211,7 +212,7 @@ def test_the_declarations_of_docs_gradients_hold(
 
 
 def test_the_python_of_the_readme_runs(ledger: Ledger) -> None:
-    [snippet] = [block for block in snippets("README.md") if not block.startswith("class ")]
+    [snippet] = [block for block in snippets("README.md") if not block.startswith("def ")]
     assert run_python(snippet, "README.md")[1].startswith("Rate(n=3, k=1, ")
 
 
@@ -248,6 +249,28 @@ def test_the_python_of_docs_analysis_runs(tmp_path: Path, monkeypatch: pytest.Mo
     assert "lines on which half are stuck" in printed
     assert "stuck rate changed by +0.00" in printed
     assert {each.parameter for each in names["found"].parameters} == {"init_sigma", "learning_rate"}
+
+
+@pytest.mark.scale
+@pytest.mark.slow
+def test_the_python_of_docs_export_loads_what_its_commands_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for library in ("safetensors", "transformers", "transformer_lens", "datasets", "tensorboard"):
+        pytest.importorskip(library, reason=f"no {library}: pip install 'attnsweep[test]'")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    fixed: dict[str, Value] = {"qk": "factored", "n_steps": 60, "probe_every": 20, "eval_batch_size": 16}
+    trained_sweep(tmp_path / "sweeps" / "gpt", load_sweep("gpt_stages").fix(fixed).but(trials=1, replicates=4))
+    for line in invocations(DOCUMENTS["export.md"]):
+        if line.startswith(("export ", "tensorboard-sync ")) and "--out" in line:
+            assert CliRunner().invoke(app, shlex.split(line, comments=True)).exit_code == 0, line
+    names, printed = run_python("\n".join(snippets("export.md")), "docs/export.md")
+    assert printed.splitlines()[1:] == [
+        f"{names['trainings']['training_id'][3]} 60",
+        "torch.Size([1, 1, 5, 5])",
+        "4 ['training_id', 'trial', 'replicate', 'step', 'metric', 'value']",
+    ]
 
 
 @pytest.mark.slow

@@ -78,6 +78,6 @@ def test_type_checkers_see_through_the_facade(tmp_path: Path, monkeypatch: pytes
     # Mypy may repeat what it kept of the same text at another path.
     assert [line.partition(script.name)[2] for line in found.splitlines()] == [
         ':10: note: Revealed type is "int"',
-        ':11: error: "SweepData" has no attribute "nothing"  [attr-defined]',
+        ':11: error: "OpenedSweep" has no attribute "nothing"  [attr-defined]',
         ':12: error: Argument 1 to "Float" has incompatible type "str"; expected "float"  [arg-type]',
     ], errors

@@ -9,6 +9,27 @@ _SELF_CHECK = "tests/orchestrator/running/test_fault_of_self_check.py"
 
 FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
+        "trials of earlier sweeps that the sampler does not see",
+        "search_spaces/informed_study.py",
+        "return [*self._earlier, *own]",
+        "return own",
+        ("tests/orchestrator/running/test_warm_start.py",),
+    ),
+    Fault(
+        "MLflow keeps what a trial was before its failed trainings were trained again",
+        "orchestrator/tracking/runs.py",
+        "trial in retried and run.info.end_time != retried[trial]",
+        "trial in retried and not run.info.end_time",
+        ("tests/orchestrator/running/test_retried.py",),
+    ),
+    Fault(
+        "failed trainings are forgotten before the record says that they are trained again",
+        "orchestrator/storage/sweep_directory.py",
+        " or changed.retried != self.retried:",
+        ":",
+        ("tests/orchestrator/running/test_retried.py",),
+    ),
+    Fault(
         "a record that is not read again under the lock",
         "orchestrator/running/session.py",
         "found = SweepDirectory.open(directory.place)\n            directory",

@@ -174,8 +174,8 @@ FAULTS_OF_STARTS = (
     Fault(
         "a sweep begins whose modules differ",
         "orchestrator/running/session.py",
-        "    check_charges(sample)\n    check_starts(sample)\n",
-        "    check_charges(sample)\n",
+        "    check_stop_metrics(sample)\n    check_starts(sample)\n",
+        "    check_stop_metrics(sample)\n",
         (f"{_STARTS}::test_nothing_is_written",),
     ),
     Fault(

@@ -6,6 +6,7 @@ _LEDGER = "tests/orchestrator/ledger"
 _STORAGE = "tests/orchestrator/storage"
 _RUNNING = "tests/orchestrator/running"
 _PROJECTION = "tests/orchestrator/tracking/test_tracking_projection.py"
+_STORES = "tests/orchestrator/tracking/test_other_stores.py"
 _RATES = "tests/orchestrator/analysis/rates"
 _COMPARISON = ("tests/orchestrator/analysis/comparison/test_comparison.py",)
 _AUDIT = ("tests/orchestrator/audit/test_audit_damages.py::test_damage_is_found",)
@@ -168,8 +169,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a resumed study draws what the first trial drew",
         "orchestrator/running/study.py",
-        "        return make_sampler(self._spec, trial)",
-        "        return make_sampler(self._spec, 0)",
+        "        return make_sampler(self._spec, trial, self._told_before)",
+        "        return make_sampler(self._spec, 0, self._told_before)",
         (f"{_RUNNING}/test_study.py",),
     ),
     Fault(
@@ -196,8 +197,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a value told other than the rows have it is no fault",
         "orchestrator/audit/check_trials.py",
-        "trial.value not in (values := _values(books.directory, ended))",
-        "None in (values := _values(books.directory, ended))",
+        "trial.value not in (values := _values(books.directory, number, ended))",
+        "None in (values := _values(books.directory, number, ended))",
         _AUDIT,
     ),
     Fault(
@@ -364,16 +365,44 @@ FAULTS_OF_SWEEPS = (
         ("tests/orchestrator/inspection/test_kept_weights.py",),
     ),
     Fault(
+        "a module at a step that has the weights of the end",
+        "orchestrator/inspection/retraining.py",
+        "state = before or _state(",
+        "state = _state(",
+        ("tests/orchestrator/inspection/test_trained_module.py",),
+    ),
+    Fault(
+        "a GPT-2 whose logits are divided by the width of a head where ours are not",
+        "workloads/gpt/hugging_face.py",
+        "torch.cat([larger * q, k, v])",
+        "torch.cat([q, k, v])",
+        ("tests/workloads/gpt/test_hugging_face.py",),
+    ),
+    Fault(
+        "a run of W&B that was cut short, and is sent beside the whole one",
+        "orchestrator/tracking/wandb.py",
+        "shutil.rmtree(folder)",
+        "pass",
+        (f"{_STORES}::test_a_kill_loses_and_doubles_nothing",),
+    ),
+    Fault(
+        "a run of TensorBoard that lacks the replicates that were added",
+        "orchestrator/tracking/tensorboard.py",
+        "if n_trainings in n_before or is_retried:",
+        "if is_retried:",
+        (f"{_STORES}::test_replicates_that_are_added_replace_the_run",),
+    ),
+    Fault(
         "two processes that log the same trials to one MLflow store",
-        "orchestrator/tracking/follow.py",
-        'f".mlflow-{store}.lock"',
-        'f".mlflow-{store}-{id(self)}.lock"',
+        "orchestrator/tracking/mlflow_store.py",
+        "str(database_of(self.uri) or self.uri)",
+        'f"{self.uri} {id(self)}"',
         (f"{_PROJECTION}::test_a_sweep_that_another_process_runs_is_followed_until_it_ends",),
     ),
     Fault(
         "replicates that are added to a followed sweep and not logged",
         "orchestrator/tracking/follow.py",
-        " or self._mirror.directory.spec != directory.spec:",
+        " or _wanted(self._mirror.directory) != _wanted(directory):",
         ":",
         (f"{_PROJECTION}::test_replicates_that_are_added_to_a_followed_sweep_are_logged",),
     ),

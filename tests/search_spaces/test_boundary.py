@@ -206,8 +206,8 @@ def test_it_reads_how_many_trainings_a_trial_had() -> None:
     [
         (
             {"objective": LossQuantile()},
-            "objective: got 'loss_quantile', expected stuck_rate under sampler=boundary, which looks for where half of "
-            "the trainings are stuck; write objective=StuckRate(), or use sampler=tpe",
+            "objective: got 'loss_quantile', expected a rate under sampler=boundary, which looks for where it is one "
+            'half; write objective=StuckRate() or Rate("solved"), or use sampler=tpe',
         ),
         (
             {"space": {"optimizer": Categorical(choices=("sgd", "adam"))}},

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnsweep.search_spaces import LossQuantile, StuckRate
+from attnsweep.search_spaces import LossQuantile, Rate, StuckRate
 from attnsweep.search_spaces.objective import WORST_LOSS, objective_value
 
 losses = st.none() | st.floats(0, allow_nan=False)
@@ -44,3 +44,18 @@ def test_a_diverged_training_counts_as_the_worst_also_where_high_losses_are_look
     for quantile, expected in ((0.0, -WORST_LOSS), (0.5, 1.0), (1.0, 2.0)):
         objective = LossQuantile(quantile=quantile, direction="maximize")
         assert objective_value(objective, ["diverged", "solved", "solved"], [False] * 3, loss) == expected
+
+
+def test_a_rate_counts_the_trainings_that_end_with_its_outcome() -> None:
+    outcome, stuck = ["solved", "solved", "marginal", "plateau", "diverged"], [False, False, True, False, False]
+    loss = [0.0] * 5
+
+    def value(objective: Rate) -> float:
+        return objective_value(objective, outcome, stuck, loss)
+
+    assert value(Rate("solved")) == 0.4
+    assert value(Rate("stuck")) == value(Rate("marginal")) == 0.2
+    assert value(Rate("diverged")) == 0.2
+    # Those that diverged count as the worst: so the sampler keeps away from them.
+    assert value(Rate("plateau", direction="minimize")) == 0.4
+    assert value(Rate("stuck", direction="minimize")) == objective_value(StuckRate(), outcome, stuck, loss)

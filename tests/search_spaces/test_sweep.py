@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnsweep.search_spaces import Categorical, Conditional, Float, Int, LossQuantile, Sequential, StuckRate, Sweep
+from attnsweep.search_spaces import (
+    Categorical,
+    Conditional,
+    Float,
+    Int,
+    LossQuantile,
+    Rate,
+    Sequential,
+    StuckRate,
+    Sweep,
+)
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.loading import load_sweep, shipped_names
 from attnsweep.search_spaces.suggestion import make_sampler, suggest
@@ -16,6 +26,7 @@ from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.registry import load_workload
+from attnsweep.workloads.vocabulary import Outcome
 
 scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 names = st.text("abcdefghij_", min_size=1, max_size=8)
@@ -132,6 +143,7 @@ def _sweep(**fields: Any) -> Sweep:
         ({"space": {"x": {"kind": "float", "low": 2, "high": 1}}}, "space.x.low: got 2.0, expected at most high=1"),
         ({"space": {"x": {"kind": "float", "low": 2, "high": math.inf}}}, "space.x.high: got inf, expected a finite"),
         ({"space": {"x": {"kind": "categorical", "choices": []}}}, "space.x.choices: got [], expected at least one"),
+        ({"objective": "rate"}, "outcome: got 'nothing', expected a value; give outcome"),
         (
             {"objective": "stuck"},
             "objective: got {'kind': 'stuck'}, expected a value, or one of the kinds 'stuck_rate'",
@@ -181,6 +193,11 @@ def test_a_mistake_in_a_dimension_is_named() -> None:
             "trials: got 8, expected 1..3 (the points of the grid); lower trials, or add points",
         ),
         (
+            {"objective": Rate("sovled")},
+            "objective.outcome: got 'sovled', expected one of solved, degenerate_zero, marginal, runaway, plateau, "
+            "overfit, diverged, stuck; did you mean solved?",
+        ),
+        (
             {"space": {"variant": "categories_only", "attention_activation": "softmax"}},
             "expectation: got 'population', expected sampled",
         ),
@@ -190,6 +207,13 @@ def test_a_space_that_does_not_fit_its_workload_is_refused(changes: dict[str, An
     with pytest.raises(SpecError) as raised:
         check_sweep(_sweep(**changes), load_workload("category_pairs").parameters)
     assert str(raised.value).startswith(message)
+
+
+def test_a_rate_may_be_one_of_an_outcome_that_the_workload_declares() -> None:
+    parameters, sweep = load_workload("category_pairs").parameters, _sweep(objective=Rate("memorized"))
+    check_sweep(sweep, parameters, {"memorized": Outcome("knows its sample only")})
+    with pytest.raises(SpecError, match=r"objective\.outcome: got 'memorized', expected one of solved, .*, stuck"):
+        check_sweep(sweep, parameters)
 
 
 def test_the_certified_share_is_of_the_sweep_and_changes_no_earlier_spec() -> None:

@@ -1,11 +1,12 @@
 """A sweep as YAML: what is read, what is written, and what is said of a mistake."""
 
+import json
 from pathlib import Path
 
 import pytest
 import yaml
 
-from attnsweep import Categorical, Conditional, Float, Int, Sequential, StuckRate, Sweep
+from attnsweep import Categorical, Conditional, Float, Int, Rate, Sequential, StuckRate, Sweep
 from attnsweep.search_spaces.loading import load_sweep, shipped_names
 from attnsweep.search_spaces.yaml_text import read_yaml, yaml_text
 from attnsweep.workloads.errors import UserError
@@ -118,3 +119,10 @@ def test_a_notebook_shows_the_yaml_and_a_console_one_line() -> None:
     assert repr(MEANT) == "<Sweep mine: category_pairs, 4 parameters swept, 20 trials x up to 64 seeds>"
     assert MEANT.but(description="<b>")._repr_html_().startswith("<pre>name: &quot;mine&quot;")
     assert "&lt;b&gt;" in MEANT.but(description="<b>")._repr_html_()
+
+
+def test_a_rate_of_an_outcome_is_read_and_written_with_its_outcome() -> None:
+    given = MEANT.but(objective=Rate("solved"))
+    text = given.to_yaml()
+    assert 'objective:\n  kind: "rate"\n  outcome: "solved"\n' in text
+    assert Sweep.from_json(json.dumps(read_yaml(text))) == Sweep.from_json(given.to_json()) == given

@@ -74,6 +74,8 @@ LOOKING = {
     "compact": [],
     "gc": ["--delete"],
     "mlflow-sync": [],
+    "wandb-sync": [],
+    "tensorboard-sync": ["--out", "logs"],
 }
 """Commands that are safe on a stranger's sweep directory, with their further arguments."""
 ALSO_LOOKING = {"merge", "serve"}
@@ -83,6 +85,7 @@ LOADING: dict[str, list[str]] = {
     "replay": ["0/0"],
     "why": ["0/0"],
     "heads": ["0/0"],
+    "export": ["0/0", "--to", "safetensors", "--out", "out"],
     "report --why": [],
     "report --heads N": [],
     "audit": [],
@@ -287,6 +290,10 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.sample("report", "query", "status")
 @pytest.mark.parametrize("command", LOOKING)
 def test_looking_at_a_directory_runs_none_of_its_code(command: str, ran: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if command in ("wandb-sync", "tensorboard-sync"):
+        library = command.removesuffix("-sync")
+        pytest.importorskip(library, reason=f"no {library}: pip install 'attnsweep[{library}]'")
+    monkeypatch.setenv("WANDB_MODE", "offline")
     assert _exit_code(monkeypatch, command, "s", *LOOKING[command]) in (None, 0)
     assert not ran.exists()
     assert open_sweep("s").emergence("positional", by="layer").curves
@@ -317,6 +324,8 @@ def test_neither_merging_nor_serving_runs_its_code(ran: Path, tmp_path: Path) ->
 def test_the_others_run_it_only_with_trust(
     command: str, ran: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if command == "export":
+        pytest.importorskip("safetensors", reason="no safetensors: pip install 'attnsweep[safetensors]'")
     words = (*command.replace("N", "1").split(), "s/sweep.json" if command in OF_RECORD else "s", *LOADING[command])
     assert _exit_code(monkeypatch, *words) == 2
     assert not ran.exists()
@@ -335,7 +344,7 @@ def test_the_documents_tell_the_ones_from_the_others() -> None:
     security, readme = (" ".join((ROOT / name).read_text().split()) for name in ("docs/security.md", "README.md"))
     for text, looking, loading in (
         (security, r"can be looked at \((.*?)\)", r"Only (.*?) run code of a sweep directory"),
-        (readme, r"if you have trusted it\. (.*?) run none:", r"runs as you\. (.*?) also run a sweep"),
+        (readme, r"if you have trusted it\. (.*?) run none\.", r"runs as you\. (.*?) also run a sweep"),
     ):
         for pattern, commands in ((looking, {*LOOKING, *ALSO_LOOKING}), (loading, {*LOADING})):
             (named,) = re.findall(pattern, text)

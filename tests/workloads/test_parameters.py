@@ -25,6 +25,12 @@ from attnsweep.workloads.parameters import TrainingParameters, parameter
         ("n_steps", 1.5, "n_steps: got 1.5, expected a whole number >= 1 and <= 2.14748e+09"),
         ("n_steps", True, "n_steps: got True, expected a whole number"),
         ("optimizer", "sdg", "optimizer: got 'sdg', expected one of sgd, adam, adamw, lbfgs; did you mean sgd?"),
+        (
+            "stop_when",
+            "eval_loss < low",
+            "stop_when: got 'eval_loss < low', expected comparisons of a metric with a number, .*",
+        ),
+        ("stop_when", 0.1, "stop_when: got 0.1, expected a name, or null; it is: end a training .*"),
         ("stop_when_solved", 1, "stop_when_solved: got 1, expected true or false"),
     ],
 )
@@ -43,6 +49,13 @@ def test_whole_numbers_are_numbers() -> None:
 
 def test_null_is_a_value_where_declared() -> None:
     assert CategoryPairsParameters.resolve({"init_sigma": None}).init_sigma is None
+
+
+@pytest.mark.parametrize("text", ["eval_loss<=1e-2", " charge_qk > -.5 and loss < 1"])
+def test_a_condition_is_part_of_the_identity(text: str) -> None:
+    resolved = CategoryPairsParameters.resolve({"stop_when": text})
+    assert resolved.identity()["stop_when"] == text
+    assert "stop_when" not in CategoryPairsParameters().identity()
 
 
 def test_only_static_parameters_split_packs() -> None:

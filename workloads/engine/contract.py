@@ -400,6 +400,16 @@ class Workload(ABC, Generic[P]):
         del state, outcome, detail
         return [None] * len(lanes.trainings)
 
+    def hugging_face(self, parameters: P, module: nn.Module) -> nn.Module:
+        """A trained module as a `transformers.PreTrainedModel` with the same logits, for `attnsweep export`; by default
+        the module itself.
+
+        Raises:
+            UserError: For a parameter that has no counterpart there.
+        """
+        del parameters
+        return module
+
     def write(self, lanes: Lanes[P], state: State) -> list[tuple[Written, ...]]:
         """The texts that L ended trainings write, for BLEU; by default none. All trainings have the same set names.
 

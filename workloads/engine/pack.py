@@ -11,6 +11,7 @@ from typing import Generic, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from attnsweep.workloads.conditions import holds
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
 from attnsweep.workloads.engine.compiling.gradient import GradientGraph
 from attnsweep.workloads.engine.compiling.step_graph import StepGraph, step_graph
@@ -39,10 +40,10 @@ wait at every probe, 82 with one ahead, 73 with two, the slowest alone 62. A sol
 class Pack(Generic[P]):
     """Runs trainings with equal static parameters together, each as if it were alone.
 
-    A training ends at its last step, at the first probe that finds it solved (`stop_when_solved`), where its loss
-    turns non-finite, at the first probe with a negative loss if that is impossible (`loss_may_be_negative`), or where
-    its optimizer's own tolerances end it. An ended lane is measured at the next probe and then leaves the batch, so it
-    costs nothing more.
+    A training ends at its last step, at the first probe that finds it solved (`stop_when_solved`) or where a condition
+    holds (`stop_when`), where its loss turns non-finite, at the first probe with a negative loss if that is impossible
+    (`loss_may_be_negative`), or where its optimizer's own tolerances end it. An ended lane is measured at the next
+    probe and then leaves the batch, so it costs nothing more.
 
     Args:
         workload: The problem.
@@ -273,7 +274,7 @@ class Pack(Generic[P]):
         position = self._store.position
         is_over = self._next_probe == len(self._probe_steps) - 1
         is_running = self._store.optimizer.is_running.cpu().numpy()[: position.size]
-        ended = ~is_running | (is_over or self._is_solved())
+        ended = ~is_running | (is_over or self._is_solved() | self._meets_condition())
         self._drop(ended | self._record.is_pruned(position, self._probe_steps[self._next_probe]))
 
     def _is_solved(self) -> NDArray[np.bool_]:
@@ -283,6 +284,14 @@ class Pack(Generic[P]):
         seen = self._own_probes[self._own_probes <= self._next_probe]
         verdicts = judged(self._workload, self._shared, self._record.evidence(position, seen))
         return np.asarray(verdicts.outcome[:, -1] == "solved")
+
+    def _meets_condition(self) -> NDArray[np.bool_]:
+        """Whether `stop_when` holds at the probe just recorded."""
+        position, stop_when = self._store.position, self._shared.stop_when
+        if stop_when is None:
+            return np.zeros(position.size, dtype=np.bool_)
+        evidence = self._record.evidence(position, np.array([self._next_probe]))
+        return holds(stop_when, evidence.metrics, "stop_when")[:, 0]
 
     def _drop(self, is_ended: NDArray[np.bool_]) -> None:
         self._keep(self._store.position[~is_ended])

@@ -19,6 +19,7 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.gpt.data import LEVEL, evaluation_batch, training_batch
 from attnsweep.workloads.gpt.head_scores import score_heads
+from attnsweep.workloads.gpt.hugging_face import as_gpt2
 from attnsweep.workloads.gpt.identities import identities_of
 from attnsweep.workloads.gpt.model import GPT, freeze_base
 from attnsweep.workloads.gpt.parameters import GPTParameters
@@ -151,6 +152,10 @@ class GPTWorkload(Workload[GPTParameters]):
 
     def identities(self, parameters: GPTParameters) -> tuple[Identity, ...]:
         return identities_of(parameters)
+
+    def hugging_face(self, parameters: GPTParameters, module: nn.Module) -> nn.Module:
+        """A `GPT2LMHeadModel`."""
+        return as_gpt2(parameters, cast(GPT, module))
 
     def score_heads(self, lanes: Lanes[GPTParameters], state: State) -> HeadScores:
         return score_heads(self.build(lanes.shared), lanes, state)

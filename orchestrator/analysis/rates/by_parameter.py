@@ -133,7 +133,7 @@ def binned_rates(
     """
     values = {name: [row[index] for row in rows] for index, name in enumerate(swept_names(spec))}
     found = []
-    for name in spec.space:
+    for name in spec.parameters():
         if name in values:
             counted = list(zip(values[name], counts, strict=True))
             condition = spec.conditional().get(name)

@@ -7,7 +7,7 @@ import duckdb
 from attnsweep.orchestrator.analysis.labels import check_known, outcome_order
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, literal
 from attnsweep.orchestrator.ledger.views import outcomes_of
-from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.search_spaces.sweep import Rate, Sweep
 from attnsweep.workloads.vocabulary import OUTCOMES
 
 _STUCK = "stuck"
@@ -70,7 +70,7 @@ class Question:
     is_sought: bool = False
 
 
-def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: str | None) -> Question:  # noqa: ARG001
+def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: str | None) -> Question:
     """The rate of an outcome, or by default the one that the sweep's objective is about; else the stuck rate.
 
     A named outcome is sought if it is `solved`, or an outcome of the workload's own that does not count as stuck.
@@ -82,6 +82,8 @@ def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: s
         known = outcomes_of(connection).get(outcome)
         is_good = outcome == "solved" or (outcome not in OUTCOMES and known is not None and not known.is_stuck)
         return Question(read_ending(connection, outcome), is_good)
+    if isinstance(spec.objective, Rate):
+        return Question(read_ending(connection, spec.objective.outcome), spec.objective.direction == "maximize")
     return Question()
 
 

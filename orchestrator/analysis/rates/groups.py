@@ -156,7 +156,7 @@ def groups_by(specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]) -
 
 
 def _ranges(spec: Sweep, name: str) -> list[Float | Int]:
-    dimension = spec.space.get(name)
+    dimension = spec.parameters().get(name)
     branches = (dimension.then, dimension.otherwise) if isinstance(dimension, Conditional) else (dimension,)
     return [each for each in branches if isinstance(each, Float | Int)]
 

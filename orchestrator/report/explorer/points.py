@@ -132,7 +132,7 @@ def text(value: object) -> str:
 
 
 def _axis(spec: Sweep, name: str, column: pa.ChunkedArray) -> Axis:
-    choices = _choices(spec.space[name])
+    choices = _choices(spec.parameters()[name])
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if is_number and not choices:
         numbers = _numbers(column)

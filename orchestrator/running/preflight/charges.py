@@ -14,7 +14,7 @@ def check_charges(sample: Sample) -> None:
         UserError: If the workload's own code fails.
     """
     spec, workload = sample.spec, sample.workload
-    if spec.space.get("record_charges", False) is False:
+    if spec.parameters().get("record_charges", False) is False:
         return
     drawn = [training.parameters for of_shape in sample.shapes for training in of_shape]
     recorded = [each for each in drawn if each.record_charges]

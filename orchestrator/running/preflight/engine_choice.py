@@ -119,8 +119,9 @@ def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
     declared = workload.parameters.declared()
     n_shapes = prod(
         len(dimension.grid()) if isinstance(dimension, Categorical) else dimension.high - dimension.low + 1
-        for name, dimension in spec.varied().items()
-        if declared[name].static and isinstance(dimension, Categorical | Int)
+        for name, dimension in spec.drawn().items()
+        if isinstance(dimension, Categorical | Int)
+        and any(declared[each].static for each in spec.unzipped({name: dimension.grid()[0]}))
     )
     trainings = spec.trials * most_wanted(spec.replicates)
     n_steps: int = _a_training(spec, workload).n_steps
@@ -225,5 +226,5 @@ def _seconds_saved(graph: StepGraph | GradientGraph) -> float:
 
 def _a_training(spec: Sweep, workload: Workload[Any]) -> Any:
     """The parameters of a training in the corner of a sweep's space where each parameter has its first value."""
-    corner = {name: dimension.grid()[0] for name, dimension in spec.varied().items()}
-    return workload.parameters.resolve({**spec.fixed(), **corner})
+    corner = {name: dimension.grid()[0] for name, dimension in spec.drawn().items()}
+    return workload.parameters.resolve({**spec.fixed(), **spec.unzipped(corner)})

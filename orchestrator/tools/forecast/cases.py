@@ -46,7 +46,7 @@ def cases_of(spec: Sweep, workload: Workload[Any]) -> Cases:
     Raises:
         SpecError: If none can be trained.
     """
-    axes = {name: _values(dimension) for name, dimension in spec.varied().items()}
+    axes = {name: _values(dimension) for name, dimension in spec.drawn().items()}
     axes[_SCALE] = axes.get(_SCALE, [None])[:1]
     found, refusal = [], None
     for point in itertools.product(*axes.values()):

@@ -16,6 +16,7 @@ from attnsweep.orchestrator.storage.progress import Beacon, PackUnderWay
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import Follower
+from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 from tests.orchestrator.storage.object_store import new_prefix, object_names
@@ -137,11 +138,11 @@ def test_mlflow_sync_and_compact(
             cli.main()
         assert not ended.value.code
         assert words in capsys.readouterr().err
-    with open_writer(sweep), closing(Follower(prefix, mlflow_uri, lambda _: None)) as follower:
+    with open_writer(sweep), closing(Follower(prefix, MlflowStore(mlflow_uri), lambda _: None)) as follower:
         follower.look()
         assert (follower.state.n_present, follower.state.problem) == (6, None)
         with pytest.raises(UserError, match=r"a sweep that another process works on \(mlflow-sync, pid "):
-            Follower(prefix, mlflow_uri, print).claim()
+            Follower(prefix, MlflowStore(mlflow_uri), print).claim()
     _told(capsys, "compact", prefix)
     assert len({name for name in object_names(prefix) if name.endswith(".parquet")}) == 2
     assert prefix.read_text(LEASE_FILE) == ""

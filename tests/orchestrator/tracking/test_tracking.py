@@ -18,6 +18,7 @@ from attnsweep.orchestrator.tracking import runs
 from attnsweep.orchestrator.tracking.content import TrialContent, TrialValues, short_number, trial_contents
 from attnsweep.orchestrator.tracking.database_uri import database_of
 from attnsweep.orchestrator.tracking.follow import Mirror, SyncResult, sync
+from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore
 from attnsweep.orchestrator.tracking.runs import SweepRuns
 from attnsweep.orchestrator.tracking.store import experiment, open_client, tracking_uri
 from attnsweep.orchestrator.tracking.view import METRICS
@@ -194,7 +195,7 @@ def test_runs_are_found_on_every_page(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_logging_that_breaks_off_logs_no_trial_twice(client: MlflowClient, tmp_path: Path) -> None:
     """As that of a running sweep does when the sweep ends: what is missing is logged at once then."""
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("brief"), *(trial_rows(t, SOLVED) for t in range(4)))
-    mirror = Mirror(directory, tracking_uri())
+    mirror = Mirror(directory, MlflowStore(tracking_uri()))
     next(mirror.log([0, 1, 2, 3]))
     for _ in mirror.log(mirror.missing()):
         pass
@@ -204,7 +205,7 @@ def test_logging_that_breaks_off_logs_no_trial_twice(client: MlflowClient, tmp_p
 def test_a_workload_may_have_many_parameters(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("many"))
     content = TrialContent(
-        0, "many", {"attnsweep.kind": "trial"}, TrialValues({f"p{i}": "1" for i in range(250)}, {}), {}, 1, 2
+        0, "many", {"attnsweep.kind": "trial"}, {}, TrialValues({f"p{i}": "1" for i in range(250)}, {}), {}, 1, 2
     )
     list(SweepRuns(directory, tracking_uri()).log([content], {}))
     [run] = runs_of(client, directory)

@@ -23,6 +23,7 @@ from attnsweep.orchestrator.storage.progress import Beacon
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import process, processes
 from attnsweep.orchestrator.tracking.follow import Follower, Mirror, SyncResult, sync
+from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore
 from attnsweep.orchestrator.tracking.projection import Projection
 from attnsweep.orchestrator.tracking.store import tracking_uri
 from attnsweep.workloads.errors import UserError
@@ -193,7 +194,7 @@ def test_a_sweep_that_another_process_runs_is_followed_until_it_ends(client: Mlf
 @pytest.mark.slow
 def test_replicates_that_are_added_to_a_followed_sweep_are_logged(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("replicates"), trial_rows(0, SOLVED))
-    with closing(Follower(directory.place, tracking_uri(), lambda _: None)) as follower:
+    with closing(Follower(directory.place, MlflowStore(tracking_uri()), lambda _: None)) as follower:
         follower.look()
         assert [run.data.metrics["n_trainings"] for run in runs_of(client, directory)] == [4]
         directory.record_as(directory.extended(Extension(replicates=2)))
@@ -233,7 +234,7 @@ def test_closing_in_haste_says_that_the_sweep_was_interrupted_before_it_logs_mor
         return log(mirror, trials)
 
     monkeypatch.setattr(Mirror, "log", look)
-    with closing(Follower(directory.place, tracking_uri(), lambda _: None)) as follower:
+    with closing(Follower(directory.place, MlflowStore(tracking_uri()), lambda _: None)) as follower:
         follower.end(in_haste=True)
     assert statuses == ["KILLED"]
     assert runs_of(client, directory, "sweep")[0].info.status == "FINISHED"

@@ -1,5 +1,7 @@
 """Packs: ended lanes leave, non-finite lanes freeze, and no result depends on the other lanes."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 
@@ -108,6 +111,26 @@ def test_a_solved_lane_stops_unless_told_to_go_on() -> None:
     assert stopped.n_steps[0] < 2000
     assert whole.n_steps[0] == 2000
     assert stopped.last("eval_loss")[0] < stopped.evidence.levels["solved"][0]
+
+
+@pytest.mark.parametrize(("sign", "share"), [("<=", 0.9), ("<", 0.9), (">=", 0.9), ("<=", 0.0)])
+def test_a_lane_stops_where_a_metric_passes_its_bound(sign: str, share: float) -> None:
+    values: dict[str, Any] = {"n_steps": 300, "learning_rate": 0.03, "stop_when_solved": False}
+    whole = _train(*(_training(seed, **values) for seed in range(3)))
+    steps, loss = whole.evidence.steps, whole.evidence.metrics["eval_loss"]
+    bound = share * float(loss[0, 0])
+    stopped = _train(*(_training(seed, **values, stop_when=f"eval_loss {sign} {bound!r}") for seed in range(3)))
+    for lane in range(3):
+        passed = np.flatnonzero({"<=": loss[lane] <= bound, "<": loss[lane] < bound, ">=": loss[lane] >= bound}[sign])
+        last = passed[0] if passed.size else len(steps) - 1
+        assert stopped.n_steps[lane] == steps[last]
+        np.testing.assert_array_equal(stopped.evidence.metrics["eval_loss"][lane, : last + 1], loss[lane, : last + 1])
+
+
+def test_a_bound_on_what_is_not_measured_is_refused_at_the_first_probe() -> None:
+    pack = Pack(CategoryPairs(), [_training(0, stop_when="accuracy >= 1")])
+    with pytest.raises(SpecError, match="stop_when: got 'accuracy >= 1', expected metrics that the workload measures"):
+        pack.advance(1)
 
 
 @pytest.mark.scale

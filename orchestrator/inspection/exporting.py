@@ -1,0 +1,129 @@
+"""Trained modules as files of other libraries: safetensors, Hugging Face, TransformerLens."""
+
+import importlib.metadata
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from attnsweep.orchestrator.importing import import_extra
+from attnsweep.orchestrator.inspection.trained_module import TrainedModule, trained_module
+from attnsweep.orchestrator.storage.output_file import writing_folder
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.workloads.errors import UserError
+
+WEIGHTS_FILE = "model.safetensors"
+_TOKENS = 8
+"""Of a sequence, at most, on which logits are compared."""
+_TOLERANCE = 1e-4
+
+
+def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int | None = None) -> str:
+    """Writes the module of a training to a folder.
+
+    Args:
+        directory: The sweep.
+        name: The training, as `find_training` accepts it.
+        to: `safetensors`: one file of weights; `hf`: a folder for `from_pretrained`; `transformer-lens`: the same
+            folder, after TransformerLens has computed the same logits from it.
+        out: A new or an empty folder.
+        step: The number of steps after which to take the weights; default the training's end.
+
+    Returns:
+        How to load it, in Python.
+
+    Raises:
+        UserError: As `trained_module`; if the module has no counterpart there, a library is not installed, or the
+            folder cannot be written.
+    """
+    write = _WRITERS[to]
+    for module, extra in _NEEDS[to]:
+        import_extra(module, extra, f"--to {to}")
+    with writing_folder(out) as folder:
+        return write(trained_module(directory, name, step), folder).format(out)
+
+
+def about(found: TrainedModule) -> dict[str, Any]:
+    """What a module was trained by."""
+    return {
+        "training_id": found.row["training_id"],
+        "sweep": found.row["sweep"],
+        "trial": found.row["trial"],
+        "replicate": found.row["replicate"],
+        "workload": found.workload.name,
+        "parameters": found.training.parameters.values(),
+        "seed": found.training.seed,
+        "step": found.step,
+        "outcome": found.row["outcome"],
+        "attnsweep": importlib.metadata.version("attnsweep"),
+    }
+
+
+def _write_safetensors(found: TrainedModule, folder: Path) -> str:
+    from safetensors.torch import save_file
+
+    # Tied weights are written under each of their names.
+    state = {name: value.detach().clone().contiguous() for name, value in found.module.state_dict().items()}
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in about(found).items()}
+    save_file(state, folder / WEIGHTS_FILE, texts)
+    return f'module.load_state_dict(safetensors.torch.load_file("{{}}/{WEIGHTS_FILE}"))'
+
+
+def _write_hugging_face(found: TrainedModule, folder: Path) -> str:
+    model = _save_pretrained(found, folder)
+    return f'transformers.{type(model).__name__}.from_pretrained("{{}}")'
+
+
+def _write_transformer_lens(found: TrainedModule, folder: Path) -> str:
+    from transformer_lens.model_bridge import TransformerBridge
+
+    model = _save_pretrained(found, folder)
+    bridge = TransformerBridge.boot_transformers(str(folder), dtype=model.dtype, device="cpu")
+    config, words = model.config, torch.Generator().manual_seed(0)
+    n_tokens = min(getattr(config, "max_position_embeddings", _TOKENS), _TOKENS)
+    token_BT = torch.randint(config.vocab_size, (2, n_tokens), generator=words)
+    with torch.no_grad():
+        expected, given = model(token_BT).logits, bridge(token_BT)
+    if not (expected - given).abs().max() <= _TOLERANCE * expected.abs().max():
+        raise UserError(
+            "--to transformer-lens",
+            given="a bridge with other logits",
+            expected="those of the Hugging Face model",
+            fix="export with --to hf, and look at the architecture's adapter in TransformerLens",
+        )
+    return 'TransformerBridge.boot_transformers("{}")'
+
+
+def _save_pretrained(found: TrainedModule, folder: Path) -> Any:
+    """The module as a model of Hugging Face, once its folder is written."""
+    from transformers import PreTrainedModel
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    model: nn.Module = found.workload.hugging_face(found.training.parameters, found.module)
+    if not isinstance(model, PreTrainedModel):
+        raise UserError(
+            "--to hf",
+            given=f"a module of {found.workload.name}, {type(model).__name__}",
+            expected="a transformers.PreTrainedModel, or a workload whose `hugging_face` makes one",
+            fix="export the weights: --to safetensors",
+        )
+    model.config.attnsweep = about(found)
+    model.save_pretrained(folder)
+    return model
+
+
+_WRITERS: dict[str, Callable[[TrainedModule, Path], str]] = {
+    "safetensors": _write_safetensors,
+    "hf": _write_hugging_face,
+    "transformer-lens": _write_transformer_lens,
+}
+_NEEDS = {
+    "safetensors": [("safetensors", "safetensors")],
+    "hf": [("transformers", "hf")],
+    "transformer-lens": [("transformers", "hf"), ("transformer_lens", "lens")],
+}
+"""By target the modules that must be there, and the extras that bring them."""

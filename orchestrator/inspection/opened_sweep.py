@@ -1,0 +1,60 @@
+"""A sweep opened for analysis, whose trainings can be had as modules too."""
+
+from typing import TYPE_CHECKING
+
+from attnsweep.orchestrator.analysis.opened_sweep import SweepData
+from attnsweep.orchestrator.storage.place_names import PlaceName
+from attnsweep.orchestrator.storage.sources import TRIALS_APART
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
+
+class OpenedSweep(SweepData):
+    """A sweep's tables, the answers computed from them, and the modules of its trainings."""
+
+    def module(self, training: str, *, step: int | None = None) -> "nn.Module":
+        """The trained module of one training: in eval mode, on the CPU, with its parameters and buffers.
+
+        It has the weights that `attnsweep run --keep-weights` kept; otherwise the training is repeated to its end,
+        which takes as long as it took. A warning is logged if it then ends otherwise than recorded.
+
+        Args:
+            training: `TRIAL/REPLICATE`, a `training_id` or its beginning.
+            step: The number of steps after which to take the weights, at most those that it took; default its end.
+
+        Raises:
+            UserError: If there is no such training or step, it failed, its last weights are not finite, or the sweep's
+                workload is gone or not trusted.
+        """
+        from attnsweep.orchestrator.inspection.trained_module import trained_module
+
+        return trained_module(*self._at_home(training), step).module
+
+    def _at_home(self, training: str) -> "tuple[SweepDirectory, str]":
+        """The directory that has a training, and its name there: several sweeps number their trials from apart."""
+        last = len(self.directories) - 1
+        trial, slash, replicate = training.partition("/")
+        if last and slash and trial.isdecimal():
+            sweep = min(int(trial) // TRIALS_APART, last)
+            return self.directories[sweep], f"{int(trial) - sweep * TRIALS_APART}/{replicate}"
+        for directory, ledger in zip(self.directories, self._ledgers, strict=True):
+            ids = ledger.trainings(columns=["training_id"])["training_id"].to_pylist() if last else [training]
+            if any(each.startswith(training) for each in ids):
+                return directory, training
+        return self.directories[0], training
+
+
+def open_sweep(directory: PlaceName, *more: PlaceName) -> OpenedSweep:
+    """Opens a sweep for analysis, or several of one workload as one; a sweep may still be running.
+
+    Args:
+        directory: A sweep directory, or `s3://BUCKET/PREFIX`.
+        more: Further sweeps, whose trials are numbered from 1,000,000, 2,000,000, ...
+
+    Raises:
+        UserError: For a directory without a sweep, the same sweep twice, or sweeps of different workloads.
+    """
+    return OpenedSweep.open(directory, *more)

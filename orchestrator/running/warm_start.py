@@ -1,0 +1,203 @@
+"""Trials of earlier, finished sweeps for the sampler of a new one: found in their ledgers, and given to Optuna."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS, complete_among, ended_trainings
+from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.warm_start import WARM_START, EarlierSweep, ToldTrial, WarmStart
+from attnsweep.search_spaces.dimensions import Categorical, Scalar, Varied, Zip
+from attnsweep.search_spaces.objective import N_JUDGED
+from attnsweep.search_spaces.suggestion import distributions_of, undrawn, values_of
+from attnsweep.search_spaces.sweep import LEARN_NOTHING, Sweep, zipped_names
+from attnsweep.workloads.errors import SpecError, UserError
+from attnsweep.workloads.parameters import TrainingParameters
+
+_FLAG = "--warm-start"
+_FEWEST_FOR_CMAES = 10
+"""Optuna's `cmaes` starts from the best tenth of them."""
+
+
+def warm_start(
+    spec: Sweep,
+    parameters: type[TrainingParameters],
+    places: Sequence[PlaceName],
+    say: Callable[[str], object],
+) -> WarmStart | None:
+    """The trials of finished sweeps that the sampler of a new sweep is told; `None` for no sweeps.
+
+    Args:
+        spec: The new sweep.
+        parameters: Those of its workload.
+        places: The directories of the earlier sweeps.
+        say: Is told how many trials each has.
+
+    Raises:
+        UserError: If the sampler learns nothing, or an earlier sweep is not finished, is of another workload, or has no
+            trial that the new one could draw.
+    """
+    if not places:
+        return None
+    if spec.sampler in LEARN_NOTHING:
+        raise UserError(
+            _FLAG,
+            given=f"sampler={spec.sampler}, which learns nothing from earlier trials",
+            expected="one that learns: tpe, cmaes or boundary",
+            fix="change the sampler, or leave it out",
+        )
+    told = WarmStart(sweeps=tuple(_told(spec, parameters, place, say) for place in places))
+    if spec.sampler == "cmaes" and len(told.told) < _FEWEST_FOR_CMAES:
+        raise UserError(
+            _FLAG,
+            given=f"{len(told.told)} trials",
+            expected=f"{_FEWEST_FOR_CMAES} or more for sampler=cmaes, which starts from their best tenth",
+            fix="name further sweeps, or use sampler=tpe",
+        )
+    return told
+
+
+def told_trials(directory: SweepDirectory) -> list[FrozenTrial]:
+    """The trials of earlier sweeps that the sampler of a sweep was told, as Optuna has them.
+
+    Raises:
+        UserError: If the file that holds them is gone, damaged, or another than the sweep recorded.
+    """
+    if not directory.warm_start:
+        return []
+    try:
+        found = WARM_START.read(directory.place)
+    except FileNotFoundError:
+        found = None
+    if found is None or found.sha256 != directory.warm_start:
+        raise UserError(
+            f"{directory.place}/{WARM_START.name}",
+            given="no such file" if found is None else "other trials than the sweep recorded",
+            expected="the trials that its sampler was told before its first draw",
+            fix="restore the file from a copy",
+        )
+    return [
+        create_trial(
+            state=TrialState.COMPLETE,
+            value=each.value,
+            params=dict(each.drawn),
+            distributions=distributions_of(directory.spec, each.drawn),
+            user_attrs={N_JUDGED: each.n_judged},
+        )
+        for each in found.told
+    ]
+
+
+def _told(
+    spec: Sweep, parameters: type[TrainingParameters], where: PlaceName, say: Callable[[str], object]
+) -> EarlierSweep:
+    earlier = SweepDirectory.open(where)
+    _check(earlier, spec)
+    rows = _rows(earlier)
+    of_trial = {row["trial"]: row for row in rows.to_pylist()}
+    ended = ended_trainings(rows)
+    told, misfits = [], []
+    for trial in complete_among(rows, earlier.spec.replicates):
+        value = ended[trial].value(spec.objective)
+        if value is None:
+            continue
+        try:
+            drawn = _drawn(spec, parameters, of_trial[trial])
+        except _MisfitError as misfit:
+            misfits.append((trial, misfit))
+        else:
+            told.append(ToldTrial(trial=trial, drawn=drawn, value=value, n_judged=len(ended[trial].judged)))
+    if not told:
+        raise _refusal(earlier, misfits)
+    left_out = f"; {len(misfits)} others do not fit: trial {misfits[0][0]} has {misfits[0][1]}" if misfits else ""
+    say(f"told the sampler {len(told)} trials of {earlier.place}{left_out}")
+    return EarlierSweep(
+        place=earlier.place.full_name, sweep=earlier.sweep, spec_sha256=earlier.spec_sha256, told=tuple(told)
+    )
+
+
+def _check(earlier: SweepDirectory, spec: Sweep) -> None:
+    if not earlier.finished:
+        raise UserError(
+            _FLAG,
+            given=f"{earlier.place}, which is not finished",
+            expected="a finished sweep",
+            fix=f"finish it with: attnsweep resume {as_argument(earlier.place)}",
+        )
+    # The folder of a user's workload is no part of it.
+    theirs, ours = (each.workload.rpartition(":")[2] for each in (earlier.spec, spec))
+    if theirs != ours:
+        raise UserError(
+            _FLAG,
+            given=f"{earlier.place}, a sweep of {theirs}",
+            expected=f"a sweep of {ours}, the workload of this one",
+            fix="name another directory",
+        )
+
+
+def _refusal(earlier: SweepDirectory, misfits: Sequence[tuple[int, "_MisfitError"]]) -> UserError:
+    if not misfits:
+        given, expected = "without a trial that has ended with a value", "a sweep with such trials"
+    else:
+        (trial, misfit), *_ = misfits
+        given, expected = f"whose trial {trial} has {misfit}", "trials that this sweep could draw"
+    return UserError(
+        _FLAG,
+        given=f"{earlier.place}, {given}",
+        expected=expected,
+        fix="fit the space or the fixed parameters to it, or name another directory",
+    )
+
+
+def _rows(earlier: SweepDirectory) -> pa.Table:
+    ledger = Ledger(earlier.place)
+    names = ledger.tables()["trainings"].schema.names
+    return ledger.trainings(columns=[*JUDGING_COLUMNS, *(name for name in names if name.startswith("param_"))])
+
+
+class _MisfitError(Exception):
+    """Why a sweep could not have drawn a trial: what the trial has, and what the sweep has instead."""
+
+
+def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, Any]) -> dict[str, Scalar]:
+    """What a trial with these columns would have drawn in this sweep; raises `_MisfitError` if it could not."""
+    declared = parameters.declared()
+    stored = {name: row.get(f"param_{name}") for name in declared}
+    # Null in rows of versions before the parameter was added.
+    has = {
+        name: declared[name].default if value is None and declared[name].since is not None else value
+        for name, value in stored.items()
+    }
+    drawn: dict[str, Scalar] = {}
+    while missing := undrawn(spec, drawn):
+        drawn |= {name: _value(spec, name, dimension, has) for name, dimension in missing.items()}
+    try:
+        resolved = parameters.resolve(values_of(spec, drawn))
+    except SpecError as refused:
+        raise _MisfitError(f"values that are refused: {refused}") from None
+    for name, value in has.items():
+        if (expected := getattr(resolved, name)) != value:
+            raise _MisfitError(f"{name}={value!r}, where this sweep has {expected!r}")
+    return drawn
+
+
+def _value(spec: Sweep, name: str, dimension: Varied, has: Mapping[str, Scalar]) -> Scalar:
+    zipped = spec.space.get(name)
+    if isinstance(zipped, Zip):
+        row = tuple(has[each] for each in zipped_names(name))
+        value: Scalar = next((text for text in zipped.drawn().choices if tuple(Zip.row(str(text))) == row), None)
+        if value is None:
+            raise _MisfitError(f"{name}={row}, where this sweep has no such row")
+        return value
+    value = has[name]
+    if isinstance(dimension, Categorical):
+        if value not in dimension.choices:
+            raise _MisfitError(f"{name}={value!r}, where this sweep has {', '.join(map(repr, dimension.choices))}")
+        return next(choice for choice in dimension.choices if choice == value)
+    if not isinstance(value, int | float) or not dimension.low <= value <= dimension.high:
+        raise _MisfitError(f"{name}={value!r}, where this sweep has {dimension.low:g} to {dimension.high:g}")
+    return value

@@ -1,0 +1,181 @@
+"""`run --warm-start`: the sampler is told trials of earlier sweeps before its first draw."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnsweep import Categorical, Conditional, Float, Rate, Sweep, Zip
+from attnsweep.orchestrator.audit.check_stored import check_stored
+from attnsweep.orchestrator.running.entry import check_same_start
+from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
+from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.running.warm_start import told_trials, warm_start
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.warm_start import WARM_START
+from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.search_spaces.sweep import Sampler
+from attnsweep.workloads.category_pairs import CategoryPairsParameters
+from attnsweep.workloads.errors import UserError
+from tests.fault import sweeps
+from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
+
+N = 12
+"""Trials of the earlier sweep: enough for each sampler to learn from them."""
+
+
+def rows(trial: int, **given: Any) -> Rows:
+    """A trial at a place of its own; the later ones are solved more often."""
+    n_solved = trial // 3
+    place = {"param_n_steps": 8, "param_init_sigma": 0.01 * (trial + 1), "param_learning_rate": 0.002 * (trial + 1)}
+    return trial_rows(trial, ["solved"] * n_solved + ["marginal"] * (4 - n_solved), **place | given)
+
+
+def finished(path: Path, spec: Sweep, *trials: Rows) -> Path:
+    sweep_on_disk(path, spec, *trials).record_run(finished=True, seconds=1.0)
+    return path
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Path:
+    spec = small_sweep("earlier", trials=N, sampler="random")
+    return finished(tmp_path / "earlier", spec, *(rows(trial) for trial in range(N)))
+
+
+def told(spec: Sweep, *places: Path) -> list[str]:
+    """What is said of the trials that are told."""
+    said: list[str] = []
+    warm_start(spec, CategoryPairsParameters, places, said.append)
+    return said
+
+
+def begun(path: Path, spec: Sweep, *places: Path) -> SweepDirectory:
+    found = warm_start(spec, CategoryPairsParameters, places, print)
+    return SweepDirectory.create(path, spec, {}, warm_start=found)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "boundary"])
+def test_the_first_draws_follow_from_what_was_told(sampler: Sampler, earlier: Path, tmp_path: Path) -> None:
+    spec = small_sweep("later", sampler=sampler)
+
+    def drawn(name: str, *places: Path) -> list[Any]:
+        study = Study(begun(tmp_path / name, spec, *places))
+        asked = [study.ask(4) for _ in range(3)]
+        study.save()
+        # A study that is opened again reads the same trials; an incomplete one is drawn again.
+        again = Study(SweepDirectory.open(tmp_path / name))
+        assert [again.configuration(each.trial) for each in asked] == asked
+        assert again.n_asked == 3
+        return [each.values for each in asked]
+
+    cold, warm = drawn("cold"), drawn("warm", earlier)
+    assert drawn("again", earlier) == warm != cold
+    assert all(a != b for a, b in zip(cold, warm, strict=True))
+
+
+def test_values_are_of_the_new_objective_in_the_order_of_the_trials(earlier: Path, tmp_path: Path) -> None:
+    begun(tmp_path / "s", small_sweep("later", objective=Rate("solved")), earlier)
+    trials = told_trials(SweepDirectory.open(tmp_path / "s"))
+    assert [each.value for each in trials] == [(trial // 3) / 4 for trial in range(N)]
+    assert trials[2].params == {"init_sigma": 0.03, "learning_rate": 0.006}
+
+
+@pytest.mark.slow
+def test_a_resumed_sweep_draws_by_what_it_was_told_though_the_earlier_one_is_gone(
+    earlier: Path, tmp_path: Path, no_mlflow: None
+) -> None:
+    spec = small_sweep("later", trials=2, replicates=2, sampler="tpe")
+
+    def trained(name: str, *, gone: bool) -> list[dict[str, Any]]:
+        run_sweep(spec, tmp_path / name, Resources(local=True), warm_starts=[earlier])
+        if gone:
+            shutil.rmtree(earlier)
+        resume_sweep(tmp_path / name, Resources(local=True), more_trials=2)
+        assert check_stored(SweepDirectory.open(tmp_path / name)) == ()
+        return sweeps.outcomes(tmp_path / name)
+
+    assert trained("a", gone=False) == trained("b", gone=True)
+
+
+def test_trials_that_the_new_sweep_could_not_draw_are_left_out_and_counted(earlier: Path) -> None:
+    narrow = small_sweep("later").but(
+        space={"n_steps": 8, "init_sigma": Float(1e-3, 0.05), "learning_rate": Float(1e-3, 1.0)}
+    )
+    assert told(narrow, earlier) == [
+        f"told the sampler 5 trials of {earlier}; 7 others do not fit: trial 5 has init_sigma=0.06, where this sweep "
+        "has 0.001 to 0.05"
+    ]
+
+
+def test_rows_and_conditions_of_the_new_space_are_found(tmp_path: Path) -> None:
+    spec = small_sweep("earlier", trials=3, sampler="random")
+    pairs = [(3, 4, "sgd", 0.1), (4, 6, "adam", 0.01), (3, 6, "sgd", 0.1)]
+    names = ("n_categories", "n_positions", "optimizer", "learning_rate")
+    path = finished(
+        tmp_path / "earlier",
+        spec,
+        *(
+            trial_rows(at, ["solved"] * 4, **{f"param_{name}": value for name, value in zip(names, pair, strict=True)})
+            for at, pair in enumerate(pairs)
+        ),
+    )
+    space = {
+        "n_categories, n_positions": Zip(((4, 6), (3, 4))),
+        "optimizer": Categorical(("sgd", "adam")),
+        "learning_rate": Conditional(on="optimizer", among=("adam",), then=Float(0.001, 0.02), otherwise=0.1),
+    }
+    begun(tmp_path / "s", spec.but(space=space, sampler="tpe"), path)
+    assert [each.params for each in told_trials(SweepDirectory.open(tmp_path / "s"))] == [
+        {"n_categories, n_positions": "[3, 4]", "optimizer": "sgd"},
+        {"n_categories, n_positions": "[4, 6]", "optimizer": "adam", "learning_rate": 0.01},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sampler": "random"}, "got 'sampler=random, which learns nothing from earlier trials', expected one that"),
+        ({"workload": "gpt"}, r"got '.*earlier, a sweep of category_pairs', expected a sweep of gpt"),
+        ({"space": {"n_steps": 9}}, r"got '.*earlier, whose trial 0 has init_sigma=0.01, where this sweep has 0.1'"),
+        (
+            {"space": {"n_steps": 9, "init_sigma": Float(0.0, 1.0), "learning_rate": Float(1e-3, 0.1)}},
+            r"got '.*earlier, whose trial 0 has n_steps=8, where this sweep has 9', expected trials that this sweep",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str, earlier: Path) -> None:
+    with pytest.raises(UserError, match=f"^--warm-start: {message}"):
+        told(small_sweep("later").but(**changes), earlier)
+
+
+def test_a_sweep_that_cannot_be_told_is_refused(earlier: Path, tmp_path: Path) -> None:
+    spec = small_sweep("earlier", trials=2)
+    sweep_on_disk(tmp_path / "running", spec, rows(0))
+    with pytest.raises(UserError, match="which is not finished', expected a finished sweep; finish it with: attnsweep"):
+        told(small_sweep("later"), tmp_path / "running")
+    finished(tmp_path / "failed", spec, trial_rows(0, ["failed"] * 4))
+    with pytest.raises(UserError, match="failed, without a trial that has ended with a value"):
+        told(small_sweep("later"), tmp_path / "failed")
+    finished(tmp_path / "few", spec, rows(0), rows(1))
+    with pytest.raises(UserError, match="got '2 trials', expected 10 or more for sampler=cmaes"):
+        told(small_sweep("later", sampler="cmaes"), tmp_path / "few")
+    assert len(told(small_sweep("later", sampler="cmaes"), tmp_path / "few", earlier)) == 2
+    with pytest.raises(UserError, match=r"^--warm-start: got 'for .*running, a sweep that began without it'"):
+        check_same_start(SweepDirectory.open(tmp_path / "running"), [earlier])
+
+
+@pytest.mark.parametrize("damage", ["gone", "another"])
+def test_what_was_told_must_be_as_recorded(damage: str, earlier: Path, tmp_path: Path) -> None:
+    directory = begun(tmp_path / "s", small_sweep("later"), earlier)
+    if damage == "gone":
+        (tmp_path / "s" / WARM_START.name).unlink()
+    else:
+        found = WARM_START.read(directory.place)
+        WARM_START.write(directory.place, found.model_copy(update={"sweeps": ()}))
+    said = "no such file" if damage == "gone" else "other trials than the sweep recorded"
+    with pytest.raises(UserError, match=f"{WARM_START.name}: got '{said}', expected the trials that its sampler"):
+        Study(directory)
+    assert [str(each) for each in check_stored(directory)] == [
+        f"{tmp_path}/s/{WARM_START.name}: {said}; restore the file from a copy"
+    ]
