@@ -3,7 +3,7 @@
 Source: Gopalani & Hu 2025, Figures 3 and 4. The sizes are reduced; the workload's defaults say from what.
 """
 
-from attnsweep.search_spaces import Categorical, LossQuantile, Sweep
+from attnsweep.search_spaces import Categorical, Rate, Sweep
 
 
 def sweep() -> Sweep:
@@ -14,7 +14,7 @@ def sweep() -> Sweep:
         workload="abrupt_learning",
         space={"optimal_scale": Categorical((0.2, 0.5, 1.0, 2.5, 10.0))},
         sampler="grid",
-        objective=LossQuantile(quantile=0.5),
+        objective=Rate("solved"),
         trials=5,
         replicates=64,
     )

@@ -1,6 +1,6 @@
 """How long is the plateau of the moving-window sum by the standard deviation of the initialization?"""
 
-from attnsweep.search_spaces import Categorical, LossQuantile, Sweep
+from attnsweep.search_spaces import Categorical, Rate, Sweep
 
 
 def sweep() -> Sweep:
@@ -11,7 +11,7 @@ def sweep() -> Sweep:
         workload="abrupt_learning",
         space={"init_sigma": Categorical((0.03, 0.06, 0.12, 0.24))},
         sampler="grid",
-        objective=LossQuantile(quantile=0.5),
+        objective=Rate("solved"),
         trials=4,
         replicates=64,
     )

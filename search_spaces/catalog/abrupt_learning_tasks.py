@@ -4,7 +4,7 @@ Source: Gopalani & Hu 2025, whose trainings of each task take 100 (reverse, copy
 steps (prefix sum). The sizes are reduced.
 """
 
-from attnsweep.search_spaces import Categorical, LossQuantile, Sweep
+from attnsweep.search_spaces import Categorical, Rate, Sweep
 
 
 def sweep() -> Sweep:
@@ -15,7 +15,7 @@ def sweep() -> Sweep:
         workload="abrupt_learning",
         space={"task": Categorical(("reverse", "copy", "window_sum", "prefix_sum"))},
         sampler="grid",
-        objective=LossQuantile(quantile=0.5),
+        objective=Rate("solved"),
         trials=4,
         replicates=64,
     )

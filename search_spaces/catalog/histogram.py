@@ -4,7 +4,7 @@ Source: Behrens, Biggio & Zdeborova 2024, Figure 1, the row without softmax; the
 letters and 4 tokens.
 """
 
-from attnsweep.search_spaces import Categorical, LossQuantile, Sweep
+from attnsweep.search_spaces import Categorical, Rate, Sweep
 
 
 def sweep() -> Sweep:
@@ -20,7 +20,7 @@ def sweep() -> Sweep:
             "d_ffn": Categorical((3, 6, 12)),
         },
         sampler="grid",
-        objective=LossQuantile(quantile=0.5),
+        objective=Rate("solved"),
         trials=18,
         replicates=64,
     )

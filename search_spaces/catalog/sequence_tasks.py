@@ -1,6 +1,6 @@
 """Which tasks does a transformer of one block or two learn in 500 steps, at two lengths?"""
 
-from attnsweep.search_spaces import Categorical, Sweep
+from attnsweep.search_spaces import Categorical, Rate, Sweep
 
 
 def sweep() -> Sweep:
@@ -15,6 +15,7 @@ def sweep() -> Sweep:
             "length": Categorical((4, 8)),
         },
         sampler="grid",
+        objective=Rate("solved"),
         trials=16,
         replicates=16,
     )
