@@ -71,7 +71,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
         notes=[
             "The plateau ends at the first probe at which half of the answers are right. A training that has not left "
             "it counts with its last step. Ratios are of geometric means.",
-            "The rows are held against directions: the source draws single runs.",
+            "The rows are held against directions: of lengths the source's text and code give no numbers.",
         ],
     )
 
