@@ -18,6 +18,9 @@ from attnsweep.workloads.diagnostics.kicks import kick_and_train
 from attnsweep.workloads.engine.contract import Batch, Training, Workload
 from attnsweep.workloads.engine.executors.graphs import Graphs
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.field.abrupt_learning import ABRUPT_LEARNING
+from attnsweep.workloads.field.histogram import HISTOGRAM
+from attnsweep.workloads.field.sequence_tasks import SEQUENCE_TASKS
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.parameters import Value
@@ -71,6 +74,12 @@ CASES: list[tuple[Workload[Any], dict[str, Value]]] = [
         TABLE | {"task": "order_2_chain", "chain_contrast": 3.0, "lora_rank": 2, "positions": "sinusoidal"},
     ),
     (GPTWorkload(), INDUCTION | {"qk": "merged"}),
+    (ABRUPT_LEARNING(), {"n_steps": 4, "length": 3, "n_numbers": 3, "batch_size": 4, "d_model": 6}),
+    *((HISTOGRAM(), {"n_steps": 4, "batch_size": 4, "mixing": mixing}) for mixing in ("bos", "lin")),
+    *(
+        (SEQUENCE_TASKS(), {"n_steps": 4, "batch_size": 4, "d_model": 6, "length": 3, "task": task})
+        for task in ("majority", "brackets", "sort", "recall")
+    ),
     (Translation(), TRANSLATOR),
     (Translation(), TRANSLATOR | {"window": 1, "num_pos": 2, "attention_scale": "log_n_inv_sqrt_d"}),
 ]

@@ -109,13 +109,13 @@ def model(
 def sequences(
     draw: Draw,
     task: Task = "window_sum",
-    length: int = parameter(6, "numbers of a sequence, and answers; 16 in the source", low=2),
+    length: int = parameter(6, "numbers of a sequence, and answers; 16 in the source", low=3),
     n_numbers: int = parameter(6, "numbers there are, from 1; 16 in the source. Sums are modulo this plus 1", low=2),
     batch_size: int = parameter(32, "sequences of one step; 256 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
     """The tokens read, and those that follow them; the last `length` are the answers. Sums are modulo n_numbers + 1."""
-    sign, modulus = torch.full((batch_size, 1), n_numbers + 1), n_numbers + 1
-    number_BN = 1 + draw.integers(n_numbers, batch_size, length)
+    modulus, number_BN = n_numbers + 1, 1 + draw.integers(n_numbers, batch_size, length)
+    sign = torch.full_like(number_BN[:, :1], n_numbers + 1)
     parts = [number_BN, sign]
     match task:
         case "window_sum":
@@ -181,7 +181,7 @@ def collapse(module: Any, inputs: Tensor, length: int) -> Tensor:
 def on_optimal(weights: Tensor, task: Task, length: int) -> Tensor:
     """(layer, head): the share of the answers' attention, by its absolute value, on the tokens that they need."""
     size = weights[..., -length:, :].abs()
-    return ((size * optimal_keys(task, length)).sum((-1, -2)) / size.sum((-1, -2))).mean(1)
+    return ((size * optimal_keys(task, length).to(size.device)).sum((-1, -2)) / size.sum((-1, -2))).mean(1)
 
 
 def progress(module: Any, inputs: Tensor, task: Task, length: int) -> Tensor:

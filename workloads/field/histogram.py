@@ -96,8 +96,9 @@ def sequences(
     batch_size: int = parameter(16, "sequences of one step; 32 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
     """Sequences of groups of equal letters, shuffled: a group is uniform on 1 to (what is left) - 1 tokens long."""
-    left_B, ends = torch.full((batch_size,), n_tokens), []
-    for share_B in draw.uniform(n_tokens, batch_size):
+    share_TB, ends = draw.uniform(n_tokens, batch_size), []
+    left_B = torch.full_like(share_TB[0], n_tokens, dtype=torch.long)
+    for share_B in share_TB:
         drawn_B = 1 + (share_B * (left_B - 1)).long()
         left_B = left_B - torch.where(left_B > 1, drawn_B, left_B)
         ends.append(n_tokens - left_B)
@@ -106,7 +107,7 @@ def sequences(
     letter_BT = draw.permutation(n_letters, batch_size).gather(-1, group_BT.clamp(max=n_letters - 1))
     count_BT = (letter_BT.unsqueeze(-1) == letter_BT.unsqueeze(1)).sum(-1)
     if mixing == "bos":
-        letter_BT = torch.cat([torch.full((batch_size, 1), n_letters), letter_BT], -1)
+        letter_BT = torch.cat([torch.full_like(letter_BT[:, :1], n_letters), letter_BT], -1)
     return letter_BT, count_BT
 
 

@@ -73,11 +73,9 @@ def sequences(
             return _brackets(draw, length, n_kinds, max_depth, batch_size)
         case "sort":
             number_BN = draw.integers(n_kinds, batch_size, length)
-            sign_B1 = torch.full((batch_size, 1), n_kinds)
+            sign_B1 = torch.full_like(number_BN[:, :1], n_kinds)
             token_BT = torch.cat([number_BN, sign_B1, number_BN.sort(-1).values], -1)
-            return token_BT[:, :-1], torch.cat(
-                [torch.full((batch_size, length), _NO_TARGET), token_BT[:, -length:]], -1
-            )
+            return token_BT[:, :-1], torch.cat([torch.full_like(number_BN, _NO_TARGET), token_BT[:, -length:]], -1)
         case "recall":
             value_BN = draw.integers(n_kinds, batch_size, length)
             key_BN = n_kinds + draw.permutation(max(length, n_kinds), batch_size)[:, :length]
@@ -94,8 +92,9 @@ def _at_the_end(token_BT: Tensor, answer_B: Tensor) -> Tensor:
 def _brackets(draw: Draw, length: int, n_kinds: int, max_depth: int, batch_size: int) -> tuple[Tensor, Tensor]:
     """Opening brackets are 0 to n_kinds - 1, closing ones follow; one opens with probability 1/2 where both may be."""
     may_open_TB, kind_TB = draw.uniform(length, batch_size) < 0.5, draw.integers(n_kinds, length, batch_size)
-    place_K = torch.arange(max_depth)
-    stack_BK, depth_B = torch.zeros(batch_size, max_depth, dtype=torch.long), torch.zeros(batch_size, dtype=torch.long)
+    depth_B = torch.zeros_like(kind_TB[0])
+    place_K = torch.arange(max_depth, device=depth_B.device)
+    stack_BK = torch.zeros_like(depth_B.unsqueeze(-1) + place_K)
     tokens, answers = [], []
     for may_open_B, kind_B in zip(may_open_TB, kind_TB, strict=True):
         opens_B = (depth_B == 0) | (may_open_B & (depth_B < max_depth))
