@@ -1,4 +1,4 @@
-"""Attention weights with the tokens they stand between, read off a model that is made of `attnsweep.Attention`.
+"""Attention weights with the tokens they stand between, read off a model.
 
 Axes: B sentence, H head, Q query token, K key token.
 """
@@ -10,6 +10,7 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 from attnsweep.workloads.attention.attention import Attention
+from attnsweep.workloads.attention_weights import seen_weights
 from attnsweep.workloads.engine.contract import Batch, Workload
 from attnsweep.workloads.errors import UserError
 
@@ -72,7 +73,8 @@ def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
 
 
 def watched_attention(workload: Workload[Any], module: nn.Module, batch: Batch) -> list[Tensor]:
-    """The weights (B, H, Q, K) of all `attnsweep.Attention` in a module, in the order in which they answer on a batch.
+    """The weights (B, H, Q, K) of all `attnsweep.Attention` in a module, in the order in which they answer on a batch;
+    in a module without one, those of its softmaxes.
 
     Args:
         workload: Makes the module answer.
@@ -84,10 +86,13 @@ def watched_attention(workload: Workload[Any], module: nn.Module, batch: Batch) 
     def keep(module: nn.Module, _: object, result: tuple[Tensor, Tensor]) -> None:
         watched[module] = result[1].detach()
 
-    # Not empty: a model without heads need not answer.
-    if [each.register_forward_hook(keep) for each in module.modules() if isinstance(each, Attention)]:
+    def answer() -> None:
         workload.eval_loss(module, batch | workload.answers(module, batch))
-    return list(watched.values())
+
+    if [each.register_forward_hook(keep) for each in module.modules() if isinstance(each, Attention)]:
+        answer()
+        return list(watched.values())
+    return seen_weights(answer)
 
 
 def maps_of_batch(

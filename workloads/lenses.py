@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
+from attnsweep.workloads.engine.engine_forms import without_dropout
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.head_maps import SentenceMaps, maps_of_batch, watched_attention
@@ -28,7 +29,7 @@ class Lenses:
 
     Attributes:
         attention: The attention weights (B, H, T, T) of each layer of one training, from its module and the held-out
-            batch; by default those of all `attnsweep.Attention` in the module.
+            batch; by default those of all `attnsweep.Attention` in the module, or else of its softmaxes.
         vocabulary: The tokens as text, from the parameters, where the batch has `token` (B, T).
         maps: Whole maps, of the sentence of a number or a default one, where the two above do not suffice; `None` from
             it leaves the training to them.
@@ -116,7 +117,7 @@ def head_maps(
     lanes, lenses = Lanes([training], torch.device("cpu")), lenses_of(workload)
     module = workload.build(training.parameters).to(lanes.dtype)
     module.load_state_dict(dict(state), strict=False)
-    with torch.no_grad():
+    with torch.no_grad(), without_dropout():
         if lenses.maps is not None and (found := lenses.maps(workload, module, lanes, sentence)) is not None:
             return found
         batch = {name: value[0] for name, value in workload.eval_batch(lanes).items()}
@@ -126,6 +127,7 @@ def head_maps(
             "TRAINING_ID",
             given=f"a training of {workload.name}",
             expected="one with attention heads",
-            fix="a workload of your own has maps if its heads are attnsweep.Attention, or by its `lenses`",
+            fix="a workload of your own has maps if its eval_loss takes a softmax of (sequence, head, token, token), or"
+            " by its `lenses`",
         )
     return maps_of_batch(weights, batch, sentence, lenses.vocabulary(training.parameters))

@@ -27,7 +27,7 @@ from attnsweep.workloads.engine.checkpoint import from_bytes, to_bytes
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.judging import first_held, judged, least_losses
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.plain import check_as_plain
+from attnsweep.workloads.engine.plain import check_as_plain, said_of_forms
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.rounding import said_of_places
 from attnsweep.workloads.errors import LabelError, SpecError, UserError
@@ -89,7 +89,8 @@ def check_workload(
                 except UserError as error:
                     raise AssertionError(f"{workload.name}: {error}") from error
         with training_settings():
-            say(f"{workload.name}, shape {number} of {len(shapes)}: {said_of_places(workload, trainings, device)}")
+            for said in (said_of_places(workload, trainings, device), said_of_forms(workload, trainings[0])):
+                say(f"{workload.name}, shape {number} of {len(shapes)}: {said}")
     say(f"{workload.name}: every check holds, {time.perf_counter() - started:.1f} s")
 
 

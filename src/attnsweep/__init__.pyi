@@ -41,6 +41,7 @@ from .workloads.attention.layers import Linear as Linear
 from .workloads.attention.layers import LowRankLinear as LowRankLinear
 from .workloads.attention.layers import sinusoids as sinusoids
 from .workloads.attention.sight import Sight as Sight
+from .workloads.attention_weights import attention_weights as attention_weights
 from .workloads.diagnostics.matrices import score_matrices as score_matrices
 from .workloads.diagnostics.outcomes import at_level as at_level
 from .workloads.diagnostics.outcomes import has_diverged as has_diverged

@@ -29,7 +29,7 @@ def workload(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_examples_are_there() -> None:
-    assert FILES == ["dyck_1.py", "first_word.py", "induction.py", "majority.py"]
+    assert FILES == ["borrowed.py", "dyck_1.py", "first_word.py", "induction.py", "majority.py"]
 
 
 @pytest.mark.sample("majority.py")

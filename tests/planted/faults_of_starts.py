@@ -125,8 +125,8 @@ FAULTS_OF_STARTS = (
     Fault(
         "a padding row that all trainings but one learn",
         "workloads/engine/functional.py",
-        "_PaddingRows() if has_padding else nullcontext()",
-        "nullcontext()",
+        "EngineForms(under(DROPOUT, batch), has_padding)",
+        "EngineForms(under(DROPOUT, batch), False)",
         (f"{_PLAIN}::test_no_training_learns_its_padding_row",),
     ),
     Fault(

@@ -35,6 +35,20 @@ FAULTS_OF_TRAININGS = (
         (f"{_ENGINE}/test_streams.py",),
     ),
     Fault(
+        "masks of dropout that are those of step 0",
+        "workloads/engine/dropout.py",
+        "site.shape, _VALUES, step)",
+        "site.shape, _VALUES)",
+        (f"{_ENGINE}/test_dropout.py::test_each_training_step_and_call_has_a_mask_of_its_own",),
+    ),
+    Fault(
+        "one mask for all calls of dropout",
+        "workloads/engine/dropout.py",
+        'integers(f"{DROPOUT}/{number}"',
+        "integers(DROPOUT",
+        (f"{_ENGINE}/test_dropout.py::test_each_training_step_and_call_has_a_mask_of_its_own",),
+    ),
+    Fault(
         "Adam's bias correction one update late",
         "workloads/update_rules.py",
         '"correction_1": 1 - beta_1**t',

@@ -1,17 +1,17 @@
 """Functions of a module as pure functions of its parameters, buffers and batch, which `vmap` can map over lanes."""
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.func import functional_call, vmap
-from torch.nn.functional import embedding
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.engine.dropout import DROPOUT
+from attnsweep.workloads.engine.engine_forms import EngineForms, without_dropout
+from attnsweep.workloads.engine.layout import under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.vectorization import refusal_of
 
@@ -27,14 +27,39 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
     """
     objective = _Objective(template, function)
     has_padding = any(isinstance(each, nn.Embedding) and each.padding_idx is not None for each in template.modules())
+    is_plain: dict[Hashable, bool] = {}
 
     def call(parameters: State, buffers: State, batch: Batch) -> R:
         state = {f"module.{name}": value for name, value in (parameters | buffers).items()}
-        with _PaddingRows() if has_padding else nullcontext():
-            result: R = functional_call(objective, state, (batch,))
+        kind = tuple((name, value.shape) for name, value in batch.items())
+        if is_plain.get(kind):
+            found: R = functional_call(objective, state, (batch,))
+            return found
+        own = {name: value for name, value in batch.items() if not name.startswith(f"{DROPOUT}/")}
+        with EngineForms(under(DROPOUT, batch), has_padding) as forms:
+            result: R = functional_call(objective, state, (own,))
+        # A mode sees each operation, which costs time: without anything to replace there is none from now on.
+        is_plain[kind] = not forms.replaced
         return result
 
     return call
+
+
+def forms_in(
+    template: nn.Module, function: Callable[[nn.Module, Batch], Any], state: State, batch: Batch
+) -> EngineForms:
+    """What a function of ONE training's module and batch has computed by the engine's forms, without dropping anything.
+
+    Args:
+        template, function: As `one_lane` takes them.
+        state: Parameters and buffers by name.
+        batch: The data.
+    """
+    of_module = {f"module.{name}": value for name, value in state.items()}
+    forms = without_dropout()
+    with torch.no_grad(), forms:
+        functional_call(_Objective(template, function), of_module, (batch,))
+    return forms
 
 
 def parted(template: nn.Module, state: State) -> tuple[State, State]:
@@ -72,28 +97,6 @@ def over_lanes(
         return tree_map(lambda value: value[:1], vectorized(*twice))
 
     return padded
-
-
-class _PaddingRows(TorchFunctionMode):
-    """Cuts the gradient of each training's padding row. PyTorch 2.13 cuts that of the first one of a `vmap` alone."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        rule = _embedding if func is embedding else func
-        return rule(*args, **(kwargs or {}))
-
-
-def _embedding(
-    input: Tensor,
-    weight: Tensor,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    *args: Any,
-    **kwargs: Any,
-) -> Tensor:
-    if padding_idx is not None:
-        rows = torch.arange(weight.shape[0], device=weight.device).unsqueeze(1)
-        weight = torch.where(rows == padding_idx % weight.shape[0], weight.detach(), weight)
-    return embedding(input, weight, None, max_norm, *args, **kwargs)
 
 
 class _Objective(nn.Module, Generic[R]):

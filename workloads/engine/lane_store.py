@@ -4,7 +4,7 @@ Axes: L training of the pack, A active training, W lane computed: the active tra
 copies of the last one behind them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -16,7 +16,9 @@ from attnsweep.workloads.engine.checkpoint import Checkpoint
 from attnsweep.workloads.engine.chosen_optimizer import optimizer_of
 from attnsweep.workloads.engine.constants import digest_of
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
-from attnsweep.workloads.engine.lane_state import LaneState, Problem
+from attnsweep.workloads.engine.dropout import Site, with_masks
+from attnsweep.workloads.engine.functional import forms_in
+from attnsweep.workloads.engine.lane_state import LaneState, Problem, shapes_of
 from attnsweep.workloads.engine.layout import Layout, prefixed, selected, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.precision import in_type, measurable
@@ -62,6 +64,8 @@ class LaneStore(LaneState, Generic[P]):
         self.optimizer.keeps_width = width is not None
         self._all_buffers, self._ended_rows = self.buffers, torch.empty_like(self.rows[: len(trainings)])
         self._drawn: list[Batch] = []
+        self._sites: dict[Hashable, tuple[Site, ...]] = {}
+        self._masked: tuple[int, Batch] = (-1, {})
         self._first_drawn, self._drawn_for = 0, self.position
 
     def active(self, by_name: Mapping[str, Array]) -> dict[str, Array]:
@@ -74,14 +78,33 @@ class LaneStore(LaneState, Generic[P]):
         if not self._first_drawn <= step < self._first_drawn + len(self._drawn):
             self._first_drawn, self._drawn_for = step, self.position
             self._drawn = self._workload.batches(self.lanes, range(step, self.lanes.shared.n_steps + 1))
-        return self._drawn[step - self._first_drawn]
+        batch = self._drawn[step - self._first_drawn]
+        sites = self._sites_of(batch)
+        if not sites:
+            return batch
+        if self._masked[0] != step:
+            self._masked = step, with_masks(self.lanes, sites, step, batch)
+        return self._masked[1]
 
     def batches(self, start: int, until: int) -> list[Batch]:
         """The batches of the steps from `start` to before `until`, or of the first of them."""
         batch = self.batch_at(start)
+        if self._sites_of(self._drawn[start - self._first_drawn]):
+            # One at a time: masks are large.
+            return [batch]
         if not batch:
             return [batch] * (until - start)
         return self._drawn[start - self._first_drawn :][: until - start]
+
+    def _sites_of(self, batch: Batch) -> tuple[Site, ...]:
+        """The calls of dropout in the loss on batches of this shape, found by evaluating it once."""
+        shapes = shapes_of(batch)
+        if shapes not in self._sites:
+            state = {name: value[0].detach() for name, value in (self.parameters | self.buffers).items()}
+            one = {name: value[0] for name, value in batch.items()}
+            forms = forms_in(self.problem.template, self._workload.loss, state, one)
+            self._sites[shapes] = tuple(forms.masks.sites)
+        return self._sites[shapes]
 
     def keep(self, position: NDArray[np.int64]) -> Tensor | None:
         """Lets go of all active trainings but those at these positions in the pack.
@@ -100,6 +123,7 @@ class LaneStore(LaneState, Generic[P]):
         self.lanes = self.lanes.select(lanes)
         self.buffers = selected(self.buffers, lanes)
         self._drawn = [selected(batch, lanes) for batch in self._drawn]
+        self._masked = (-1, {})
         self.optimizer.select(lanes)
         return lanes
 

@@ -5,6 +5,7 @@ else, or leaves behind for the next call, would be another training's, and be lo
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,10 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.engine.construction import built_alone
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
-from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.dropout import DROPOUT, with_masks
+from attnsweep.workloads.engine.engine_forms import EngineForms
+from attnsweep.workloads.engine.functional import forms_in, over_lanes
+from attnsweep.workloads.engine.layout import under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.precision import measurable
 from attnsweep.workloads.engine.probing import examined
@@ -44,7 +48,10 @@ def check_as_plain(workload: Workload[Any], trainings: Sequence[Training[Any]], 
     lanes = Lanes(trainings, torch.device(device))
     weights, buffers, template = starting_state(workload, lanes)
     eval_batch = workload.eval_batch(lanes) | workload.fresh_eval_batch(lanes, 0)
-    state, batch, eval_batch = map(measurable, (weights | buffers, workload.batches(lanes, range(1))[0], eval_batch))
+    batch = workload.batches(lanes, range(1))[0]
+    forms = forms_in(template, workload.loss, _copy(weights | buffers, 0), _copy(batch, 0))
+    batch = with_masks(lanes, forms.masks.sites, 0, batch)
+    state, batch, eval_batch = map(measurable, (weights | buffers, batch, eval_batch))
     alone = [
         _Alone(workload, training, _copy(state, lane), _copy(batch, lane), _copy(eval_batch, lane))
         for lane, training in enumerate(trainings)
@@ -54,6 +61,15 @@ def check_as_plain(workload: Workload[Any], trainings: Sequence[Training[Any]], 
         each.compare(loss_L[lane], _copy(gradients, lane))
     for one, next_one in zip(alone, [*alone[1:], alone[0]], strict=True):
         one.compare_again(next_one)
+
+
+def said_of_forms(workload: Workload[Any], training: Training[Any]) -> str:
+    """Which of PyTorch's functions the loss of a training has in a form of the engine's."""
+    lanes = Lanes([training], torch.device("cpu"))
+    weights, buffers, template = starting_state(workload, lanes)
+    batch = workload.batches(lanes, range(1))[0]
+    names = forms_in(template, workload.loss, _copy(weights | buffers, 0), _copy(batch, 0)).replaced
+    return f"in the engine's form (docs/modules.md): {', '.join(sorted(names)) or 'none of its functions'}"
 
 
 def _side_by_side(
@@ -87,7 +103,7 @@ class _Alone:
         """Compares its loss and gradients with these, of the same training beside others."""
         # Built just before: what `build` leaves outside of the module is this training's by now.
         self._module = built_alone(self._workload, self._training).to(next(iter(gradients.values())))
-        its_loss = self._at(self._state, self._batch, "loss", self._workload.loss)
+        its_loss = self._at(self._state, self._batch, "loss", self._its_loss)
         its_gradients = gradients_of("loss", its_loss, {name: self._module.get_parameter(name) for name in gradients})
         self._loss = its_loss.detach()
         self.compare_again(self)
@@ -101,7 +117,7 @@ class _Alone:
 
     def compare_again(self, other: "_Alone") -> None:
         """Compares what this one's module computes for another training, after its own, with the other's loss."""
-        loss = self._at(other._state, other._batch, "loss", self._workload.loss)
+        loss = self._at(other._state, other._batch, "loss", self._its_loss)
         if not _is_near(loss, other._loss, other._loss, _TOLERANCE_AGAIN * other._loss.abs()):
             raise SpecError(
                 "the loss",
@@ -110,6 +126,13 @@ class _Alone:
                 fix="keep no counter, cache or last output from call to call, and draw random numbers in `batch`,"
                 " from lanes.streams",
             )
+
+    def _its_loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        """The loss in PyTorch's own functions, where nothing has to drop the same as beside others."""
+        masks = under(DROPOUT, batch)
+        own = {name: batch[name] for name in batch if not name.startswith(f"{DROPOUT}/")}
+        with EngineForms(masks, has_padding=False) if masks else nullcontext():
+            return self._workload.loss(module, own)
 
     def _at(self, state: State, batch: Batch, name: str, function: Callable[[nn.Module, Batch], Any]) -> Any:
         """A function of the module in a state, which it has to leave as it is."""

@@ -15,9 +15,15 @@ _AS_IF_ALONE = "operations that PyTorch's vmap can do for many trainings at once
 _CAUSES = (
     (
         "randomness error mode",
-        "a random draw, as by nn.Dropout",
-        "none: what a training draws follows from its seed and the step",
-        "set dropout to 0, or draw in `batch` from lanes.streams and pass it in the batch",
+        "a random draw, as by torch.randn_like",
+        "none but dropout: what a training draws follows from its seed and the step",
+        "draw in `batch` from lanes.streams and pass it in the batch",
+    ),
+    (
+        "aten::rrelu",
+        "a random draw, by nn.RReLU",
+        "none but dropout: what a training draws follows from its seed and the step",
+        "use nn.LeakyReLU, or draw the slopes in `batch` from lanes.streams",
     ),
     (
         "data-dependent control flow",
@@ -137,7 +143,7 @@ _CAUSES = (
         "Batching rule not implemented",
         "an operation that has no form for many trainings at once ({})",
         _AS_IF_ALONE,
-        "write it with other operations: nn.GRUCell in a loop for nn.GRU, matrix products for fused attention",
+        "write it with other operations",
     ),
 )
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
+from attnsweep.workloads.engine.engine_forms import without_dropout
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.layout import selected
 from attnsweep.workloads.engine.optimizers import State
@@ -72,9 +73,9 @@ class Subject:
 
     def _gradients(self, module: nn.Module, batch: Batch) -> State:
         parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
-        found = torch.autograd.grad(
-            self.workload.loss(module, batch), list(parameters.values()), materialize_grads=True, allow_unused=True
-        )
+        with without_dropout():
+            loss = self.workload.loss(module, batch)
+        found = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True, allow_unused=True)
         return dict(zip(parameters, found, strict=True))
 
     def _scale(self, module: nn.Module, batch: Batch, gradients: State) -> float:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
+from attnsweep.workloads.attention_weights import attention_weights
 from attnsweep.workloads.conditions import holds, terms_of
 from attnsweep.workloads.declaration import parameter
 from attnsweep.workloads.diagnostics.outcomes import DIVERGED_FACTOR, has_diverged
@@ -34,8 +35,9 @@ Data: TypeAlias = tuple[tuple[Tensor, ...], Tensor]
 
 _DRAWN = frozenset({"draw", "step"})
 _SEEN = frozenset({"module", "inputs", "target", "output", "weights"})
-_ROWS = "rows_of_split"
-"""The buffer with the numbers of a table's rows in the order of the training's split: those trained on come first."""
+_TABLE = "table_"
+"""The prefix of the buffers with a table's columns, their rows in the order of the training's split: those trained on
+come first. They are buffers, because what a loss reads from elsewhere cannot be compiled."""
 _PARAMETER = "parameter/"
 """The prefix, in a batch, of a parameter that may differ between lanes."""
 _DEFAULTS: Mapping[str, object] = MappingProxyType({"init_sigma": None, "dtype": "float32"})
@@ -64,15 +66,18 @@ class Problem(Workload[Any]):
             raise SpecError("model", given=type(module).__name__, expected="a torch.nn.Module", fix="return the module")
         module.of_problem = parameters
         if self._has_table:
-            module.register_buffer(_ROWS, torch.arange(len(self._table(values, torch.device("cpu"))[1])))
+            inputs, target = self._table(values)
+            for place, column in enumerate((*inputs, target)):
+                module.register_buffer(f"{_TABLE}{place}", column)
         return module
 
     def initial(self, module: nn.Module, lanes: Lanes[Any]) -> State:
-        """Parameters as the module draws them, or by `init_sigma`; the rows in the order of each training's split."""
+        """Parameters as the module draws them, or by `init_sigma`; a table in the order of each training's split."""
         state = super().initial(module, lanes)
         if self._has_table:
-            n_rows = len(self._table(_static(lanes.shared), lanes.device)[1])
-            state[_ROWS] = torch.argsort(lanes.streams.uniform("problem/split", (n_rows,)), dim=-1)
+            columns = _columns_in(module)
+            order = torch.argsort(lanes.streams.uniform("problem/split", (len(columns[0]),)), dim=-1)
+            state |= {f"{_TABLE}{place}": column[order] for place, column in enumerate(columns)}
         return state
 
     def batch(self, lanes: Lanes[Any], step: int) -> Batch:
@@ -83,7 +88,7 @@ class Problem(Workload[Any]):
         values = _static(lanes.shared)
         if values["batch_size"] is None:
             return batch
-        n_rows = self._n_trained_on(values, lanes.device)
+        n_rows = _n_trained_on(values["train_fraction"], len(self._table(values)[1]))
         return batch | {"row": lanes.streams.integers("problem/batch", (values["batch_size"],), n_rows, step)}
 
     def eval_batch(self, lanes: Lanes[Any]) -> Batch:
@@ -114,7 +119,7 @@ class Problem(Workload[Any]):
         held_out = self._answered(module, batch)
         measured = self.training_loss.metrics(held_out)
         if self._has_table and measured:
-            known = self._values(module, batch, self._rows(module, "trained on"))
+            known = self._values(module, batch, _rows_in(module, "trained on"))
             measured |= {f"train_{name}": value for name, value in self.training_loss.metrics(known).items()}
         return measured | {name: call(held_out) for name, call in self.metrics.items()}
 
@@ -156,32 +161,19 @@ class Problem(Workload[Any]):
     def _has_table(self) -> bool:
         return "draw" not in self.data.names
 
-    def _table(self, values: Mapping[str, Value], device: torch.device) -> Data:
-        return _table_of(self.data, tuple((name, values[name]) for name in self.data.names), device)
-
-    def _n_trained_on(self, values: Mapping[str, Any], device: torch.device) -> int:
-        n_rows, share = len(self._table(values, device)[1]), float(values["train_fraction"])
-        return min(max(round(share * n_rows), 1), n_rows)
+    def _table(self, values: Mapping[str, Any]) -> Data:
+        return _table_of(self.data, tuple((name, values[name]) for name in self.data.names))
 
     def _trained_on(self, module: nn.Module, batch: Batch) -> Data:
         if not self._has_table:
             return _inputs_in(batch), batch["target"]
-        return self._rows(module, "trained on", batch.get("row"))
+        inputs, target = _rows_in(module, "trained on")
+        if "row" not in batch:
+            return inputs, target
+        return tuple(each[batch["row"]] for each in inputs), target[batch["row"]]
 
     def _held_out(self, module: nn.Module, batch: Batch) -> Data:
-        return self._rows(module, "held out") if self._has_table else (_inputs_in(batch), batch["target"])
-
-    def _rows(self, module: nn.Module, which: str, places: Tensor | None = None) -> Data:
-        """The rows of a table that are trained on, or some of them; or those held out, all where none is."""
-        values, rows = _static(module.of_problem), module.get_buffer(_ROWS)
-        n_trained_on = self._n_trained_on(values, rows.device)
-        if which == "trained on":
-            rows = rows[:n_trained_on] if places is None else rows[places]
-        elif n_trained_on < len(rows):
-            rows = rows[n_trained_on:]
-        inputs, target = self._table(values, rows.device)
-        dtype = next(module.parameters()).dtype
-        return tuple(_in_type(each, dtype)[rows] for each in inputs), _in_type(target, dtype)[rows]
+        return _rows_in(module, "held out") if self._has_table else (_inputs_in(batch), batch["target"])
 
     def _values(self, module: nn.Module, batch: Batch, data: Data) -> dict[str, Any]:
         """What functions of the user's may name, on some data."""
@@ -243,8 +235,27 @@ def _parts(data: Any) -> Data:
     return inputs, data[1]
 
 
+def _columns_in(module: nn.Module) -> list[Tensor]:
+    """The inputs and the target of the module's table."""
+    return [value for name, value in module.named_buffers() if name.startswith(_TABLE)]
+
+
+def _rows_in(module: Any, which: str) -> Data:
+    """The rows of its table that a training is trained on; or those held out, all where none is."""
+    *inputs, target = _columns_in(module)
+    n_trained_on = _n_trained_on(module.of_problem.train_fraction, len(target))
+    chosen = slice(n_trained_on)
+    if which == "held out" and n_trained_on < len(target):
+        chosen = slice(n_trained_on, None)
+    return tuple(each[chosen] for each in inputs), target[chosen]
+
+
+def _n_trained_on(train_fraction: float, n_rows: int) -> int:
+    return min(max(round(train_fraction * n_rows), 1), n_rows)
+
+
 @lru_cache(maxsize=32)
-def _table_of(data: Call, values: tuple[tuple[str, Value], ...], device: torch.device) -> Data:
+def _table_of(data: Call, values: tuple[tuple[str, Value], ...]) -> Data:
     """The table that a function makes of some values; it has to make the same one each time.
 
     Raises:
@@ -265,7 +276,7 @@ def _table_of(data: Call, values: tuple[tuple[str, Value], ...], device: torch.d
             expected="the same table each time: the split differs between seeds, the table does not",
             fix="take a `draw`, for data that differ between trainings; or seed your own generator",
         )
-    return tuple(each.to(device) for each in inputs), target.to(device)
+    return inputs, target
 
 
 def _seeded(data: Call, values: Mapping[str, Value]) -> Any:
@@ -339,7 +350,8 @@ def problem(
         heads: Scores of attention heads by role: functions of `weights` (layer, example, head, query, key) and of what
             a loss may name, to (layer, head). The role of a head is that of its highest score, if that is at least
             0.5.
-        weights: From what a loss may name to these weights; by default `module.attention(inputs)`.
+        weights: From what a loss may name to these weights; by default `module.attention(inputs)`, or where the module
+            has no such method, the softmaxes of its forward pass (`attention_weights`).
         outcomes: Outcomes of its own, each with `when` it holds. They are tried in their order, after `solved`.
         events: What may happen to a training, and when it holds.
         defaults: Other defaults of the parameters of every training.
@@ -404,7 +416,10 @@ _OF_TABLES: Mapping[str, tuple[Any, Any]] = MappingProxyType(
 
 
 def _weights(module: Any, inputs: Any) -> Tensor:
-    weights: Tensor = module.attention(*(inputs if isinstance(inputs, tuple) else (inputs,)))
+    arguments = inputs if isinstance(inputs, tuple) else (inputs,)
+    if not hasattr(module, "attention"):
+        return attention_weights(module, *arguments)
+    weights: Tensor = module.attention(*arguments)
     return weights
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.engine.engine_forms import without_dropout
 from attnsweep.workloads.words.attention_maps import attention_maps
 from attnsweep.workloads.words.program import SOFTMAXES, VIEWS, Program, output_of, terms_of
 from attnsweep.workloads.words.reading import Reading
@@ -89,7 +90,9 @@ def traced_words(program: Program, groups: Groups) -> GradientWords:
 def whole_gradients(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], batch: Batch) -> GradientWords:
     """One word for each weight, its gradient: of a loss that is no program of basic operations."""
     weights = dict(module.named_parameters())
-    found = torch.autograd.grad(loss(module, batch), list(weights.values()), materialize_grads=True, allow_unused=True)
+    with without_dropout():
+        value = loss(module, batch)
+    found = torch.autograd.grad(value, list(weights.values()), materialize_grads=True, allow_unused=True)
     return GradientWords(
         terms=[
             Term(weight=name, part="", kind="other", text=f"dL/d({name})", value=value)

@@ -136,15 +136,19 @@ def test_permutations_are_uniform() -> None:
 def test_each_training_has_its_own_split_of_the_table() -> None:
     lanes = _lanes(ADDING, train_fraction=0.6)
     problem, module = ADDING(), ADDING().build(lanes.shared)
-    rows = problem.initial(module, lanes)["rows_of_split"]
-    assert rows.sort(-1).values.eq(torch.arange(25)).all()
-    assert not torch.equal(rows[0], rows[1])
-    module.of_problem, module.rows_of_split = lanes.shared, rows[0]
-    (pairs,), target = problem._rows(module, "trained on")
-    (others,), _ = problem._rows(module, "held out")
-    assert (len(pairs), len(others)) == (15, 10)
-    assert torch.equal(pairs.sum(1) % 5, target)
-    assert len({*map(tuple, pairs.tolist()), *map(tuple, others.tolist())}) == 25
+    state = problem.initial(module, lanes)
+    assert not torch.equal(state["table_1"][0], state["table_1"][1])
+    for lane in range(2):
+        module.table_0, module.table_1 = state["table_0"][lane], state["table_1"][lane]
+        (pairs,), target = problem._trained_on(module, {})
+        (others,), _ = problem._held_out(module, {})
+        assert (len(pairs), len(others)) == (15, 10)
+        assert torch.equal(pairs.sum(1) % 5, target)
+        assert len({*map(tuple, pairs.tolist()), *map(tuple, others.tolist())}) == 25
+        (some,), _ = problem._trained_on(module, {"row": torch.tensor([0, 14])})
+        assert some.tolist() == [pairs[0].tolist(), pairs[-1].tolist()]
+    rows = problem.batch(_lanes(ADDING, train_fraction=0.6, batch_size=500), 0)["row"]
+    assert (int(rows.min()), int(rows.max())) == (0, 14)
 
 
 def test_levels_are_those_of_predictors_that_know_little() -> None:

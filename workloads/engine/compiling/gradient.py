@@ -19,6 +19,7 @@ from attnsweep.workloads.engine.compiling.lookups import check_no_places
 from attnsweep.workloads.engine.compiling.repeated_reads import Storing
 from attnsweep.workloads.engine.compiling.traces import NoRuleError, numbers_of, operations_of, traced
 from attnsweep.workloads.engine.contract import Batch, Split
+from attnsweep.workloads.engine.dropout import DROPOUT
 from attnsweep.workloads.engine.functional import one_lane
 from attnsweep.workloads.engine.lane_state import LaneState
 from attnsweep.workloads.engine.layout import prefixed, under
@@ -87,6 +88,8 @@ def gradient_graph(lanes: LaneState, batch: Batch) -> GradientGraph:
     """
     problem, read = lanes.problem, _read(lanes.buffers, batch)
     split, layout = problem.workload.split(problem.parameters), problem.layout
+    if split is not None and under(DROPOUT, batch):
+        raise NoRuleError("a loss that takes its data in parts and drops some is not compiled")
     parts = Parts(split, _n_parts(read, split))
     names, loss_of = tuple(read), one_lane(problem.template, problem.workload.loss)
 

@@ -38,7 +38,7 @@ def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.Graph
     """
     try:
         # The attention that PyTorch fuses is one operation, without a rule.
-        with IN_ONE_THREAD, sdpa_kernel(SDPBackend.MATH), OneHotByComparison():
+        with IN_ONE_THREAD, sdpa_kernel(SDPBackend.MATH), OneHotByComparison(), _WithoutEmptyParts():
             graph = make_fx(
                 functionalize(function, remove="mutations"), decomposition_table=_decompositions(), tracing_mode="fake"
             )(*examples)
@@ -102,6 +102,16 @@ class OneHotByComparison(TorchFunctionMode):
             return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
 
         return one_hot(*args, **(kwargs or {}))
+
+
+class _WithoutEmptyParts(TorchFunctionMode):
+    """Joins tensors without `torch.tensor([])`, to which Hugging Face's caches append: no constant for a program."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.cat and args:
+            parts, *others = args
+            args = ([each for each in parts if each.shape != (0,)] or parts, *others)
+        return func(*args, **(kwargs or {}))
 
 
 class _Counting(TorchDispatchMode):

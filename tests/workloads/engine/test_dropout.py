@@ -1,0 +1,160 @@
+"""Dropout draws from each training's own stream, by step and call, and drops nothing at probes."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from attnsweep.workloads.engine.compiling.gradient import gradient_graph
+from attnsweep.workloads.engine.compiling.traces import NoRuleError
+from attnsweep.workloads.engine.contract import Batch, Split, Training
+from attnsweep.workloads.engine.dropout import DROPOUT, Site, with_masks
+from attnsweep.workloads.engine.engine_forms import EngineForms, without_dropout
+from attnsweep.workloads.engine.executors.programs import Programs
+from attnsweep.workloads.engine.lane_store import LaneStore
+from attnsweep.workloads.engine.layout import under
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.process import training_settings
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.testing import check_workload
+from tests.workloads.engine.any_module import AnyModule, AnyParameters, lanes_of
+from tests.workloads.models.module_kinds import KINDS, WIDTH, Kind, KindWorkload
+
+SETTINGS = [AnyParameters(n_steps=6, init_sigma=sigma, dtype="float32") for sigma in (None, 0.3, 0.1)]
+DROPPING = ("nn.Dropout", "nn.MultiheadAttention", "nn.TransformerEncoderLayer", "nanoGPT")
+
+
+def _trained(
+    kind: Kind, trainings: Sequence[Training[AnyParameters]], programs: Programs | None = None
+) -> dict[str, NDArray[np.float64]]:
+    pack = Pack(KindWorkload(kind), trainings, programs=programs)
+    return pack.train_to_end().evidence.metrics
+
+
+@pytest.mark.parametrize("name", DROPPING)
+def test_a_mask_depends_on_seed_step_and_call_alone(name: str) -> None:
+    trainings = lanes_of(*SETTINGS).trainings
+    with training_settings():
+        together = _trained(KINDS[name], trainings)
+        torch.rand(3)
+        reversed_ = _trained(KINDS[name], trainings[::-1])
+        alone = _trained(KINDS[name], trainings[1:2])
+    for metric, values in together.items():
+        np.testing.assert_allclose(values, reversed_[metric][::-1], rtol=1e-6)
+        np.testing.assert_allclose(values[1:2], alone[metric], rtol=1e-6)
+    assert np.ptp(together["loss"] - together["eval_loss"]) > 1e-4
+
+
+def test_probes_drop_nothing() -> None:
+    dropping, training = KindWorkload(KINDS["nn.Dropout"]), lanes_of(*SETTINGS[1:2]).trainings
+    still = KindWorkload(Kind(lambda: KINDS["nn.Dropout"].build().eval()))
+    at_start = [Pack(each, training) for each in (dropping, still)]
+    for pack in at_start:
+        pack.advance(1)
+    dropped, whole = (pack.result().evidence.metrics for pack in at_start)
+    assert dropped["eval_loss"][0, 0] == whole["eval_loss"][0, 0]
+    assert dropped["loss"][0, 0] != whole["loss"][0, 0]
+
+
+def _masks(n_dropped: int, *shape: int) -> dict[str, Tensor]:
+    lanes = lanes_of(AnyParameters())
+    return {
+        name: value[0] for name, value in under(DROPOUT, with_masks(lanes, [Site(shape, n_dropped)], 3, {})).items()
+    }
+
+
+def test_each_training_step_and_call_has_a_mask_of_its_own() -> None:
+    lanes, site = lanes_of(*SETTINGS[:2]), Site((64,), 2**15)
+    drawn = [with_masks(lanes, [site, site], step, {}) for step in (3, 4)]
+    masks = [mask for batch in drawn for value in under(DROPOUT, batch).values() for mask in value]
+    assert len({tuple(mask.tolist()) for mask in masks}) == 8
+
+
+SHAPES: dict[str, tuple[Callable[..., Tensor], tuple[int, ...], tuple[int, ...]]] = {
+    "dropout": (functional.dropout, (50, 8), (50, 8)),
+    "dropout1d": (functional.dropout1d, (50, 8, 3), (50, 8, 1)),
+    "dropout2d": (functional.dropout2d, (50, 8, 3, 2), (50, 8, 1, 1)),
+    "dropout3d": (functional.dropout3d, (50, 8, 3, 2, 2), (50, 8, 1, 1, 1)),
+}
+
+
+@pytest.mark.parametrize(("drop", "shape", "of_mask"), SHAPES.values(), ids=SHAPES)
+def test_what_is_kept_is_scaled_and_whole_channels_go(
+    drop: Callable[..., Tensor], shape: tuple[int, ...], of_mask: tuple[int, ...]
+) -> None:
+    masks = _masks(2**14, *of_mask)
+    with EngineForms(masks, has_padding=False):
+        found = drop(torch.ones(shape), 0.25, True)
+    assert torch.equal(found, (masks["0"] / 0.75).float().expand(shape))
+    assert 0.65 < (found > 0).double().mean() < 0.85
+    with EngineForms(_masks(2**16, *of_mask), has_padding=False):
+        assert not drop(torch.ones(shape), 1.0, True).any()
+    with without_dropout():
+        assert torch.equal(drop(torch.ones(shape), 0.25, True), torch.ones(shape))
+
+
+def test_alpha_dropout_keeps_mean_and_variance() -> None:
+    x = torch.randn(400, 50, generator=torch.Generator().manual_seed(0))
+    with EngineForms(_masks(2**14, 400, 50), has_padding=False):
+        found = functional.alpha_dropout(x, 0.25, training=True)
+    assert abs(found.mean()) < 0.03
+    assert abs(found.var() - 1) < 0.03
+
+
+class Growing(AnyModule):
+    """Drops once more at each call."""
+
+    n_calls = 0
+
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        del batch
+        self.n_calls += 1
+        answer: Tensor = module(torch.ones(2, WIDTH, dtype=next(module.parameters()).dtype))
+        for _ in range(self.n_calls):
+            answer = functional.dropout(answer, 0.5)
+        return answer.square().mean()
+
+
+def test_other_calls_than_at_first_are_refused() -> None:
+    with pytest.raises(SpecError, match=r"^dropout: got 'call \d on a tensor of the shape \(2, 4\), unlike at first"):
+        Pack(Growing(lambda _: nn.Linear(WIDTH, 4)), lanes_of(*SETTINGS).trainings).train_to_end()
+
+
+def test_a_resumed_pack_drops_the_same() -> None:
+    workload, trainings = KindWorkload(KINDS["nn.Dropout"]), lanes_of(*SETTINGS).trainings
+    undisturbed = Pack(workload, trainings).train_to_end()
+    pack = Pack(workload, trainings)
+    pack.advance(3)
+    resumed = Pack.resumed(workload, trainings, pack.checkpoint()).train_to_end()
+    assert np.array_equal(resumed.evidence.metrics["loss"], undisturbed.evidence.metrics["loss"])
+
+
+class InParts(KindWorkload):
+    def split(self, parameters: AnyParameters) -> Split:
+        del parameters
+        return Split("x", 1)
+
+
+def test_a_gradient_in_parts_is_not_compiled_with_dropout() -> None:
+    store = LaneStore(InParts(KINDS["nn.Dropout"]), lanes_of(*SETTINGS).trainings, "cpu", None, None)
+    with pytest.raises(NoRuleError, match="takes its data in parts and drops"):
+        gradient_graph(store, store.batch_at(0))
+
+
+@pytest.mark.slow
+def test_compiled_blocks_drop_the_same() -> None:
+    trainings = lanes_of(*SETTINGS).trainings
+    with training_settings():
+        vmapped, blocks = (_trained(KINDS["nn.Dropout"], trainings, each) for each in (None, Programs()))
+    for metric, values in vmapped.items():
+        np.testing.assert_allclose(blocks[metric], values, rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["nn.TransformerEncoder", "nanoGPT"])
+def test_the_conformance_suite_holds_with_dropout(name: str) -> None:
+    check_workload(KindWorkload(KINDS[name]), SETTINGS, quick=True, say=lambda _: None)

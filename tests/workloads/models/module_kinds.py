@@ -1,0 +1,178 @@
+"""The kinds of modules in the table of docs/modules.md, each as a workload of one small module."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations
+
+from attnsweep.workloads.engine.contract import Batch, Lanes
+from tests.workloads.engine.any_module import AnyModule, AnyParameters
+from tests.workloads.models.borrowed import BORROWED
+
+WORDS, TOKENS, WIDTH = 7, 4, 8
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of module.
+
+    Attributes:
+        build: The module of one training.
+        answer: What it answers on `x` (B, T, D) and `token` (B, T).
+        needs: A package that it comes from.
+        not_compiled: Why its steps cannot be compiled; empty if they can.
+        refused: What is said of it, if it cannot be trained.
+    """
+
+    build: Callable[[], nn.Module]
+    answer: Callable[[Any, Batch], Tensor] = lambda module, batch: module(batch["x"])
+    needs: str = ""
+    not_compiled: str = ""
+    refused: str = ""
+
+    @property
+    def engine(self) -> str:
+        """What takes its steps, as in the table."""
+        return "none" if self.refused else "vmapped" if self.not_compiled else "blocks"
+
+
+class KindWorkload(AnyModule):
+    """Trains a kind of module on data that differ from step to step."""
+
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(lambda _: kind.build())
+        self._kind = kind
+
+    def batch(self, lanes: Lanes[AnyParameters], step: int, use: str = "train") -> Batch:
+        token = lanes.streams.integers(f"{use}/token", (3, TOKENS), WORDS, step)
+        x = lanes.streams.normal(use, (3, TOKENS, WIDTH), step).to(lanes.dtype)
+        return {"token": token, "x": x}
+
+    def eval_batch(self, lanes: Lanes[AnyParameters]) -> Batch:
+        return self.batch(lanes, 0, "eval")
+
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        return (1 + self._kind.answer(module, batch)).square().mean()
+
+
+class _Fused(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self._split(super().forward(x))
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    @staticmethod
+    def _split(x: Tensor) -> tuple[Tensor, ...]:
+        return x.view(*x.shape[:-1], 3, 2, -1).movedim(-3, 0).transpose(2, 3).unbind(0)
+
+
+class _Branching(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        return y if y.sum() > 0 else -y
+
+
+class _InPlace(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.zeros(4)
+        y[0] = super().forward(x).sum()
+        return y
+
+
+class _Noisy(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x + torch.randn_like(x))
+
+
+def _of_words(module: Any, batch: Batch) -> Tensor:
+    answer: Tensor = module(batch["token"])
+    return answer
+
+
+def _logits(module: Any, batch: Batch) -> Tensor:
+    answer: Tensor = module(batch["token"]).logits
+    return answer
+
+
+def _first(module: Any, batch: Batch) -> Tensor:
+    answer: Tensor = module(batch["x"])[0]
+    return answer
+
+
+def _channels(module: Any, batch: Batch) -> Tensor:
+    answer: Tensor = module(batch["x"].transpose(1, 2))
+    return answer
+
+
+_TRANSFORMER: dict[str, Any] = {"d_model": WIDTH, "nhead": 2, "dim_feedforward": 16, "batch_first": True}
+KINDS: dict[str, Kind] = {
+    "nn.Linear": Kind(lambda: nn.Linear(WIDTH, 3)),
+    "nn.Embedding": Kind(lambda: nn.Embedding(WORDS, WIDTH, padding_idx=0), _of_words),
+    "nn.EmbeddingBag": Kind(
+        lambda: nn.EmbeddingBag(WORDS, WIDTH), _of_words, not_compiled="aten._embedding_bag.default cannot be compiled"
+    ),
+    "nn.Conv1d": Kind(
+        lambda: nn.Conv1d(WIDTH, 3, 2), _channels, not_compiled="aten.convolution.default cannot be compiled"
+    ),
+    "nn.Conv2d": Kind(
+        lambda: nn.Conv2d(1, 2, 2),
+        lambda module, batch: module(batch["x"].unsqueeze(1)),
+        not_compiled="aten.convolution.default cannot be compiled",
+    ),
+    "nn.LayerNorm": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.LayerNorm(4))),
+    "nn.RMSNorm": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.RMSNorm(4))),
+    "nn.GroupNorm": Kind(
+        lambda: nn.Sequential(nn.Conv1d(WIDTH, 4, 1), nn.GroupNorm(2, 4)),
+        _channels,
+        not_compiled="aten.convolution.default cannot be compiled",
+    ),
+    "nn.BatchNorm1d": Kind(
+        lambda: nn.Sequential(nn.Conv1d(WIDTH, 4, 1), nn.BatchNorm1d(4)),
+        _channels,
+        refused="a change of it while loss was computed",
+    ),
+    "nn.BatchNorm1d(track_running_stats=False)": Kind(
+        lambda: nn.Sequential(nn.Conv1d(WIDTH, 4, 1), nn.BatchNorm1d(4, track_running_stats=False)),
+        _channels,
+        not_compiled="aten.convolution.default cannot be compiled",
+    ),
+    "nn.Dropout": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.Dropout(0.3), nn.Linear(4, 2))),
+    "nn.Dropout1d": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.Dropout1d(0.3), nn.Linear(4, 2))),
+    "nn.AlphaDropout": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.AlphaDropout(0.3), nn.Linear(4, 2))),
+    "nn.RReLU": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.RReLU()), refused="a random draw, by nn.RReLU"),
+    "torch.randn_like in forward": Kind(lambda: _Noisy(WIDTH, 4), refused="a random draw, as by torch.randn_like"),
+    "scaled_dot_product_attention": Kind(lambda: _Fused(WIDTH, 3 * WIDTH)),
+    "nn.MultiheadAttention": Kind(
+        lambda: nn.MultiheadAttention(WIDTH, 2, dropout=0.1, batch_first=True),
+        lambda module, batch: module(*[batch["x"]] * 3)[0],
+    ),
+    "nn.TransformerEncoderLayer": Kind(lambda: nn.TransformerEncoderLayer(**_TRANSFORMER)),
+    "nn.TransformerEncoder": Kind(
+        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(**_TRANSFORMER), 2, enable_nested_tensor=False)
+    ),
+    "nn.TransformerDecoderLayer": Kind(
+        lambda: nn.TransformerDecoderLayer(**_TRANSFORMER), lambda module, batch: module(batch["x"], batch["x"])
+    ),
+    "nn.RNN": Kind(lambda: nn.RNN(WIDTH, 4, batch_first=True), _first),
+    "nn.GRU": Kind(lambda: nn.GRU(WIDTH, 4, batch_first=True), _first),
+    "nn.LSTM": Kind(lambda: nn.LSTM(WIDTH, 4, batch_first=True), _first),
+    "nn.GRUCell": Kind(lambda: nn.GRUCell(WIDTH, 4), lambda module, batch: module(batch["x"][0])),
+    "nn.LSTMCell": Kind(lambda: nn.LSTMCell(WIDTH, 4), lambda module, batch: module(batch["x"][0])[0]),
+    "parametrizations.weight_norm": Kind(lambda: parametrizations.weight_norm(nn.Linear(WIDTH, 4))),
+    "parametrizations.spectral_norm": Kind(
+        lambda: parametrizations.spectral_norm(nn.Linear(WIDTH, 4)),
+        refused="an operation that has no form for many trainings at once",
+    ),
+    "`if` on a tensor": Kind(lambda: _Branching(WIDTH, 4), refused="a decision by the value of a tensor"),
+    "a write into torch.zeros": Kind(
+        lambda: _InPlace(WIDTH, 4), refused="a change in place of a tensor that all trainings share"
+    ),
+    "nanoGPT": Kind(lambda: BORROWED.NanoGPT(WORDS, WIDTH, TOKENS, dropout=0.1), _of_words),
+    "GPT2LMHeadModel": Kind(lambda: BORROWED.gpt2(WORDS, WIDTH, TOKENS, dropout=0.1), _logits, "transformers"),
+    "LlamaForCausalLM": Kind(lambda: BORROWED.llama(WORDS, WIDTH, TOKENS), _logits, "transformers"),
+    "TransformerBridge": Kind(lambda: BORROWED.transformer_lens(WORDS, WIDTH, TOKENS), _of_words, "transformer_lens"),
+}
+"""By the name in the table."""

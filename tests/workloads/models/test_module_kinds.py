@@ -1,0 +1,57 @@
+"""Each row of the table in docs/modules.md: what trains a kind of module, as plain PyTorch would, or what is said."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from attnsweep.workloads.engine.compiling.traces import NoRuleError
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.plain import check_as_plain
+from attnsweep.workloads.engine.process import training_settings
+from attnsweep.workloads.errors import SpecError
+from tests.workloads.engine.any_module import AnyParameters, lanes_of
+from tests.workloads.models.module_kinds import KINDS, Kind, KindWorkload
+
+PAGE = Path(__file__).parents[3] / "docs" / "modules.md"
+ROW = re.compile(r"^\| (.+?) \| (blocks|vmapped|none) \|(.*)\|$", re.MULTILINE)
+SLOW = [pytest.mark.slow]
+"""To import transformers takes seconds."""
+TRAININGS = lanes_of(*[AnyParameters(n_steps=2, init_sigma=sigma, dtype="float32") for sigma in (None, 0.3)]).trainings
+
+
+def _plainly(text: str) -> str:
+    return text.replace("`", "")
+
+
+def test_the_table_has_each_kind_with_its_engine_and_reason() -> None:
+    rows = {_plainly(name): (engine, reason) for name, engine, reason in ROW.findall(PAGE.read_text())}
+    assert {name: engine for name, (engine, _) in rows.items()} == {
+        _plainly(n): kind.engine for n, kind in KINDS.items()
+    }
+    for name, kind in KINDS.items():
+        assert kind.refused + kind.not_compiled in rows[_plainly(name)][1], name
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, id=name, marks=SLOW if kind.needs else []) for name, kind in KINDS.items()]
+)
+def test_it_trains_as_in_plain_pytorch_or_is_refused_in_one_sentence(kind: Kind) -> None:
+    if kind.needs:
+        pytest.importorskip(kind.needs, reason=f"{kind.needs} is in an extra of pyproject.toml")
+    workload = KindWorkload(kind)
+    with training_settings():
+        if kind.refused:
+            with pytest.raises(SpecError, match=re.escape(kind.refused)) as caught:
+                check_as_plain(workload, TRAININGS)
+            assert "\n" not in str(caught.value)
+            return
+        check_as_plain(workload, TRAININGS)
+        together = Pack(workload, TRAININGS)
+        assert together.advance(2)
+        if kind.not_compiled:
+            with pytest.raises(NoRuleError, match=re.escape(kind.not_compiled)):
+                Pack(workload, TRAININGS).compiled_graph()
+        else:
+            Pack(workload, TRAININGS).step_graph()

@@ -1,0 +1,144 @@
+"""Dropout whose masks are part of a step's batch: drawn from each training's stream, by step and number of the call.
+
+So a mask depends neither on the pack nor on what was drawn before, and a batch without masks drops nothing.
+
+Axes: L lane.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d, feature_alpha_dropout
+
+from attnsweep.workloads.engine.contract import Batch, Lanes, P
+from attnsweep.workloads.engine.layout import prefixed
+from attnsweep.workloads.errors import SpecError
+
+DROPOUT = "dropout masks"
+"""The prefix of the masks in a batch, `<prefix>/<number of the call>`."""
+
+_VALUES = 2**16
+"""Values of a draw: the share is rounded to a multiple of 1 / 65,536."""
+_SELU_AT_MINUS_INFINITY = -1.7580993408473766
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A call of dropout in the loss of one training.
+
+    Attributes:
+        shape: Of its mask.
+        n_dropped: The share that is dropped, of `_VALUES`.
+    """
+
+    shape: tuple[int, ...]
+    n_dropped: int
+
+
+def with_masks(lanes: Lanes[P], sites: Sequence[Site], step: int, batch: Batch) -> Batch:
+    """The batch (L, ...) of a step with its masks (L, ...), where the loss has calls of dropout."""
+    drawn = {
+        str(number): lanes.streams.integers(f"{DROPOUT}/{number}", site.shape, _VALUES, step) >= site.n_dropped
+        for number, site in enumerate(sites)
+    }
+    return batch | prefixed(DROPOUT, drawn)
+
+
+class Masks:
+    """The masks of one evaluation of a loss, taken one after the other.
+
+    Args:
+        masks: By the number of the call; none where nothing is to be dropped.
+
+    Attributes:
+        sites: The calls so far.
+    """
+
+    def __init__(self, masks: Mapping[str, Tensor]) -> None:
+        self._masks = masks
+        self.sites: list[Site] = []
+
+    def next(self, shape: tuple[int, ...], share: float) -> tuple[Tensor, float] | None:
+        """The mask of the next call, True where a number is kept, and the share dropped; `None` to drop nothing.
+
+        Raises:
+            SpecError: If the calls are not those of the loss's first evaluation.
+        """
+        site = Site(shape, round(share * _VALUES))
+        number = len(self.sites)
+        self.sites.append(site)
+        if not self._masks or not site.n_dropped:
+            return None
+        mask = self._masks.get(str(number))
+        if mask is None or tuple(mask.shape) != shape:
+            raise SpecError(
+                "dropout",
+                given=f"call {number + 1} on a tensor of the shape {shape}, unlike at first",
+                expected="the same calls in each evaluation on batches of the same shapes",
+                fix="decide by a static parameter or by the batch's shapes",
+            )
+        return mask, site.n_dropped / _VALUES
+
+
+def _dropped(masks: Masks, x: Tensor, share: float, training: bool, inplace: bool, n_axes: int) -> Tensor:
+    """Dropout, with one draw for all entries behind the first axes.
+
+    Source: Srivastava et al. 2014, scaled in training as in PyTorch.
+    """
+    if not (training and share):
+        return x
+    drawn = masks.next(_mask_shape(x, n_axes), share)
+    if drawn is None:
+        return x
+    mask, dropped = drawn
+    factor = 1 / (1 - dropped) if dropped < 1 else 0.0
+    return _into(x, x * (mask.to(x.dtype) * factor), inplace)
+
+
+def _alpha_dropped(masks: Masks, x: Tensor, share: float, training: bool, inplace: bool, n_axes: int) -> Tensor:
+    """Dropout that keeps mean and variance behind a SELU. Source: Klambauer et al. 2017, section 3."""
+    if not (training and share):
+        return x
+    drawn = masks.next(_mask_shape(x, n_axes), share)
+    if drawn is None:
+        return x
+    mask, dropped = drawn
+    low = _SELU_AT_MINUS_INFINITY
+    scale = 1 / math.sqrt((1 - dropped) * (1 + dropped * low**2)) if dropped < 1 else 0.0
+    return _into(x, scale * torch.where(mask, x, low) - scale * low * dropped, inplace)
+
+
+def _mask_shape(x: Tensor, n_axes: int) -> tuple[int, ...]:
+    return tuple(x.shape[:n_axes]) + (1,) * (x.dim() - n_axes)
+
+
+def _into(x: Tensor, value: Tensor, inplace: bool) -> Tensor:
+    return x.copy_(value) if inplace else value
+
+
+Rule = Callable[..., Tensor]
+
+
+def _rule(drop: Rule, n_axes: Callable[[int], int], training: bool) -> Rule:
+    def rule(
+        masks: Masks, input: Tensor, p: float = 0.5, training: bool = training, inplace: bool = False, **train: bool
+    ) -> Tensor:
+        return drop(masks, input, p, train.get("train", training), inplace, n_axes(input.dim()))
+
+    return rule
+
+
+_of_entries = _rule(_dropped, lambda dim: dim, training=True)
+DROPOUT_RULES: dict[object, Rule] = {
+    dropout: _of_entries,
+    torch.dropout: _of_entries,
+    dropout1d: _rule(_dropped, lambda dim: dim - 1, training=True),
+    dropout2d: _rule(_dropped, lambda _: 2, training=True),
+    dropout3d: _rule(_dropped, lambda dim: dim - 3, training=True),
+    alpha_dropout: _rule(_alpha_dropped, lambda dim: dim, training=False),
+    feature_alpha_dropout: _rule(_alpha_dropped, lambda _: 2, training=False),
+}
+"""What each of PyTorch's functions computes with the masks of an evaluation, its first argument here."""
