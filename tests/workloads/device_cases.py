@@ -50,6 +50,7 @@ TRANSLATOR: dict[str, Value] = TRANSLATION | {
 }
 TABLE: dict[str, Value] = {"n_steps": 4, "batch_size": 3, "eval_batch_size": 4, "d_model": 6, "d_ffn": 8}
 INDUCTION: dict[str, Value] = TABLE | {"task": "induction", "n_words": 8, "n_tokens": 8, "n_blocks": 2}
+FIELD: dict[str, Value] = {"n_steps": 4, "batch_size": 4}
 GIVEN, DRAWN = {"init_sigma": 0.3}, {"init_sigma": None}
 CASES: list[tuple[Workload[Any], dict[str, Value]]] = [
     *(
@@ -74,10 +75,10 @@ CASES: list[tuple[Workload[Any], dict[str, Value]]] = [
         TABLE | {"task": "order_2_chain", "chain_contrast": 3.0, "lora_rank": 2, "positions": "sinusoidal"},
     ),
     (GPTWorkload(), INDUCTION | {"qk": "merged"}),
-    (ABRUPT_LEARNING(), {"n_steps": 4, "length": 3, "n_numbers": 3, "batch_size": 4, "d_model": 6}),
-    *((HISTOGRAM(), {"n_steps": 4, "batch_size": 4, "mixing": mixing}) for mixing in ("bos", "lin")),
+    (ABRUPT_LEARNING(), FIELD | {"length": 3, "n_numbers": 3, "d_model": 6}),
+    *((HISTOGRAM(), FIELD | {"mixing": mixing}) for mixing in ("bos", "lin")),
     *(
-        (SEQUENCE_TASKS(), {"n_steps": 4, "batch_size": 4, "d_model": 6, "length": 3, "task": task})
+        (SEQUENCE_TASKS(), FIELD | {"d_model": 6, "length": 3, "task": task})
         for task in ("majority", "brackets", "sort", "recall")
     ),
     (Translation(), TRANSLATOR),

@@ -77,7 +77,7 @@ def model(
     d_model: int = parameter(24, "width; 256 in the source", low=1),
     n_blocks: int = parameter(1, "layers; 2 in the source for task=permutation", low=1),
     n_heads: int = parameter(1, "attention heads of a layer", low=1),
-    attention: Literal["linear", "softmax"] = "linear",
+    attention: Kind = "linear",
     attention_scale: float = parameter(1.0, "factor of the logits, in units of 1/sqrt(d)"),
     optimal_scale: float = parameter(
         1.0, "factor of the weights with which answers attend to the tokens that they need; c in the source", above=0.0
