@@ -1,1 +1,1 @@
-"""The problems that the field studies, their published numbers beside ours."""
+"""Published numbers of the field's problems, beside ours: one file each, named for the problem."""

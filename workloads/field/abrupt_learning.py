@@ -174,7 +174,7 @@ def repetition(module: Any, inputs: Tensor, length: int) -> Tensor:
 
 def collapse(module: Any, inputs: Tensor, length: int) -> Tensor:
     """The mean cosine between the last states of two answers' tokens, the first left out."""
-    state_BND = nn.functional.normalize(module.read(inputs)[0][:, 1 - length :], dim=-1)
+    state_BND = nn.functional.normalize(module.states(inputs)[0][:, 1 - length :], dim=-1)
     return (state_BND.sum(1).square().sum(-1).mean() - (length - 1)) / ((length - 1) * (length - 2))
 
 

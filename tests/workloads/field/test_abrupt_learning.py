@@ -114,7 +114,7 @@ class Parrot(nn.Module):
     def forward(self, token_BT: Tensor) -> Tensor:
         return nn.functional.one_hot(token_BT, 9).double()
 
-    def read(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def states(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
         del token_BT
         return self.state_BTD, []
 
