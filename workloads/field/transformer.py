@@ -135,12 +135,17 @@ class Transformer(nn.Module):
 
     def trace(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The logits of `forward`, and the attention weights (B, H, T, T) of each block."""
+        x_BTD, weights = self.states(token_BT)
+        return self.head(x_BTD), weights
+
+    def states(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """(B, T, D) the states that the logits are computed from, and the attention weights of each block."""
         x_BTD, sight = self._read(token_BT)
         weights = []
         for block in self.blocks:
             x_BTD, weight_BHTT = block(x_BTD, sight)
             weights.append(weight_BHTT)
-        return self.head(self.last_norm(x_BTD)), weights
+        return self.last_norm(x_BTD), weights
 
     def last(self, token_BT: Tensor) -> Tensor:
         """(B, V) the logits of `forward` at the last token, for which the last block computes no other."""
