@@ -1,1 +1,1 @@
-"""The problems that the field studies, ours beside the published."""
+"""Published numbers of the field's problems, beside ours: one file each, named for the problem."""

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
@@ -39,6 +40,7 @@ from tests.across.documents import DOCUMENTS, README, blocks, invocations
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 from tests.orchestrator.trained_sweep import trained_sweep
 
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SWEEP = "sweeps/first"
 ASKED = (SWEEP, "sweeps/edge", "sweeps/best", "sweeps/majority")
 """Sweeps whose documented queries are run on a small sweep of a reduced system."""
@@ -71,7 +73,9 @@ def run_python(code: str, name: str) -> tuple[dict[str, Any], str]:
 
 @pytest.fixture
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The documents' Python files in a working directory of their own."""
+    """The documents' Python files, and those of docs/examples, in a working directory of their own."""
+    for example in EXAMPLES.glob("*.py"):
+        shutil.copy(example, tmp_path)
     for name, block in examples().items():
         (tmp_path / name).write_text(block)
     monkeypatch.chdir(tmp_path)
@@ -100,7 +104,7 @@ def test_the_documents_have_their_examples() -> None:
         "two_systems.py",
         "modadd.py",
         "check_modadd.py",
-        "borrowed.py",
+        "tied.py",
         "two_terms.py",
         "graded.py",
         "find_first.py",
@@ -134,7 +138,7 @@ def test_the_workload_of_the_readme_is_a_part_of_the_whole_one() -> None:
     "name",
     [
         *("my_sweep.py", "averages.py", "two_systems.py", "find_first.py", "edge.py", "best.py"),
-        *("modadd.py", "borrowed.py", "two_terms.py", "graded.py"),
+        *("modadd.py", "tied.py", "two_terms.py", "graded.py"),
     ],
 )
 def test_an_example_is_a_sweep_that_fits_its_workload(name: str, written: Path) -> None:
@@ -163,7 +167,7 @@ def test_the_example_workload_passes_the_conformance_suite(name: str, written: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["borrowed.py", "two_terms.py"])
+@pytest.mark.parametrize("name", ["tied.py", "two_terms.py"])
 def test_a_recipe_holds_what_the_engine_relies_on(name: str, written: Path) -> None:
     workload = load_workload(load_sweep(name).workload)
     check_workload(

@@ -14,6 +14,7 @@ from tests.planted.fault import LOG, Fault, caught, run_tests
 from tests.planted.faults_of_engines import FAULTS_OF_ENGINES
 from tests.planted.faults_of_journals import FAULTS_OF_JOURNALS
 from tests.planted.faults_of_outcomes import FAULTS_OF_OUTCOMES
+from tests.planted.faults_of_problems import FAULTS_OF_PROBLEMS
 from tests.planted.faults_of_resumed_sweeps import FAULTS_OF_RESUMED_SWEEPS
 from tests.planted.faults_of_starts import FAULTS_OF_STARTS
 from tests.planted.faults_of_storage import FAULTS_OF_STORAGE
@@ -26,6 +27,7 @@ FAULTS = (
     *FAULTS_OF_ENGINES,
     *FAULTS_OF_JOURNALS,
     *FAULTS_OF_OUTCOMES,
+    *FAULTS_OF_PROBLEMS,
     *FAULTS_OF_RESUMED_SWEEPS,
     *FAULTS_OF_STARTS,
     *FAULTS_OF_STORAGE,

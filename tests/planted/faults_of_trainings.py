@@ -11,6 +11,13 @@ _REPLICATION = ("tests/search_spaces/test_replication.py",)
 
 FAULTS_OF_TRAININGS = (
     Fault(
+        "the last token sees what the first does",
+        "workloads/field/transformer.py",
+        "of_last = Sight(sight.bias_BQK[:, -1:],",
+        "of_last = Sight(sight.bias_BQK[:, :1],",
+        ("tests/workloads/field/test_transformer.py",),
+    ),
+    Fault(
         "a round too few", "workloads/engine/philox.py", "_ROUNDS = 10", "_ROUNDS = 9", (f"{_ENGINE}/test_philox.py",)
     ),
     Fault(

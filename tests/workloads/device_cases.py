@@ -18,6 +18,9 @@ from attnsweep.workloads.diagnostics.kicks import kick_and_train
 from attnsweep.workloads.engine.contract import Batch, Training, Workload
 from attnsweep.workloads.engine.executors.graphs import Graphs
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.field.abrupt_learning import ABRUPT_LEARNING
+from attnsweep.workloads.field.histogram import HISTOGRAM
+from attnsweep.workloads.field.sequence_tasks import SEQUENCE_TASKS
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.parameters import Value
@@ -47,6 +50,7 @@ TRANSLATOR: dict[str, Value] = TRANSLATION | {
 }
 TABLE: dict[str, Value] = {"n_steps": 4, "batch_size": 3, "eval_batch_size": 4, "d_model": 6, "d_ffn": 8}
 INDUCTION: dict[str, Value] = TABLE | {"task": "induction", "n_words": 8, "n_tokens": 8, "n_blocks": 2}
+FIELD: dict[str, Value] = {"n_steps": 4, "batch_size": 4}
 GIVEN, DRAWN = {"init_sigma": 0.3}, {"init_sigma": None}
 CASES: list[tuple[Workload[Any], dict[str, Value]]] = [
     *(
@@ -71,6 +75,12 @@ CASES: list[tuple[Workload[Any], dict[str, Value]]] = [
         TABLE | {"task": "order_2_chain", "chain_contrast": 3.0, "lora_rank": 2, "positions": "sinusoidal"},
     ),
     (GPTWorkload(), INDUCTION | {"qk": "merged"}),
+    (ABRUPT_LEARNING(), FIELD | {"length": 3, "n_numbers": 3, "d_model": 6}),
+    *((HISTOGRAM(), FIELD | {"mixing": mixing}) for mixing in ("bos", "lin")),
+    *(
+        (SEQUENCE_TASKS(), FIELD | {"d_model": 6, "length": 3, "task": task})
+        for task in ("majority", "brackets", "sort", "recall")
+    ),
     (Translation(), TRANSLATOR),
     (Translation(), TRANSLATOR | {"window": 1, "num_pos": 2, "attention_scale": "log_n_inv_sqrt_d"}),
 ]

@@ -6,7 +6,7 @@ import pytest
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.errors import SpecError, UserError
-from attnsweep.workloads.registry import load_workload
+from attnsweep.workloads.registry import load_workload, registered_names
 
 WORKLOAD = """
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -36,7 +36,7 @@ def test_a_workload_is_found_by_name_module_and_file(place: Path) -> None:
 
 @pytest.mark.parametrize("reference", ["category_pears", ":Mine", ".mine:Mine", "my file:Mine"])
 def test_an_unknown_name(reference: str) -> None:
-    names = "category_pairs, .*formal_languages, .*gpt, .*translation"
+    names = ", ".join(registered_names())
     with pytest.raises(SpecError, match=rf"^workload: got '.*', expected one of {names}; or module:Class; or "):
         load_workload(reference)
 

@@ -135,15 +135,16 @@ def test_each_check_is_named_as_it_begins_and_timed_as_it_ends(capsys: pytest.Ca
     said: list[str] = []
     settings = [defaults(CategoryPairs(), **(SMALL | {"n_steps": n})) for n in (2, 4)]
     check_workload(CategoryPairs(), settings, say=said.append)
-    # Each shape has a line on its bits besides.
-    assert len(said) == 2 * (1 + 2 * 6) + 2 + 1
+    # Each shape has a line on its bits besides, and one on the functions that have the engine's own form.
+    assert len(said) == 2 * (1 + 2 * 6) + 2 * 2 + 1
     assert said[:3] == [
         "category_pairs: parameters are refused ...",
         said[1],
         "category_pairs, shape 1 of 2: engine equals plain pytorch ...",
     ]
-    assert re.fullmatch(r"category_pairs, shape 2 of 2: resumed equals undisturbed: holds, \d+\.\d s", said[-3])
-    assert said[-2].startswith("category_pairs, shape 2 of 2: bits: after 3 steps none depends")
+    assert re.fullmatch(r"category_pairs, shape 2 of 2: resumed equals undisturbed: holds, \d+\.\d s", said[-4])
+    assert said[-3].startswith("category_pairs, shape 2 of 2: bits: after 3 steps none depends")
+    assert said[-2].endswith("in the engine's form (docs/modules.md): none of its functions")
     assert re.fullmatch(r"category_pairs: every check holds, \d+\.\d s", said[-1])
     with pytest.raises(RuntimeError, match="no_such_device"):
         check_workload(CategoryPairs(), settings, device="no_such_device")
@@ -199,6 +200,6 @@ def test_a_measure_that_draws_from_the_global_generator_is_found() -> None:
 
 
 def test_a_loss_that_is_not_one_for_many_trainings_fails_with_one_sentence() -> None:
-    workload = AnyModule(STOCK["without"], lambda module: torch.nn.functional.dropout(module(X)))
-    with pytest.raises(AssertionError, match=r"^any_module: test_testing\.py, line \d+: got 'a random draw, as by"):
+    workload = AnyModule(STOCK["without"], lambda module: torch.nn.functional.rrelu(module(X), training=True))
+    with pytest.raises(AssertionError, match=r"^any_module: test_testing\.py, line \d+: got 'a random draw, by"):
         check_workload(workload, [AnyParameters()], say=lambda _: None, quick=True)

@@ -91,10 +91,21 @@ class Block(nn.Module):
     def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
         """The output (B, T, D), and the attention weights (B, H, T, T)."""
         given_BTD, weight_BHTT = self.attention(self.attention_norm(x_BTD), sight)
-        x_BTD = x_BTD + given_BTD
-        if self.ffn is not None and self.ffn_norm is not None:
-            x_BTD = x_BTD + self.ffn(self.ffn_norm(x_BTD))
-        return x_BTD, weight_BHTT
+        return self._fed(x_BTD + given_BTD), weight_BHTT
+
+    def last(self, x_BTD: Tensor, sight: Sight) -> Tensor:
+        """The output of the last token alone, (B, 1, D)."""
+        read_BTD = self.attention_norm(x_BTD)
+        keys_and_values = self.attention.keys(read_BTD), self.attention.values(read_BTD)
+        of_last = Sight(sight.bias_BQK[:, -1:], sight.log_n_BQ[:, -1:])
+        given_B1D, _ = self.attention.attend(read_BTD[:, -1:], *keys_and_values, of_last)
+        return self._fed(x_BTD[:, -1:] + given_B1D)
+
+    def _fed(self, x_BTD: Tensor) -> Tensor:
+        if self.ffn is None or self.ffn_norm is None:
+            return x_BTD
+        fed_BTD: Tensor = x_BTD + self.ffn(self.ffn_norm(x_BTD))
+        return fed_BTD
 
 
 class Transformer(nn.Module):
@@ -154,15 +165,32 @@ class Transformer(nn.Module):
 
     def trace(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The logits of `forward`, and the attention weights (B, H, T, T) of each block."""
-        x_BTD = self.token(token_BT)
-        if self.position is not None:
-            x_BTD = x_BTD + self.position.weight[: token_BT.shape[1]]
-        sight = Sight.causal(x_BTD) if self._is_causal else Sight.everything(x_BTD)
+        x_BTD, weights = self.states(token_BT)
+        return self.head(x_BTD), weights
+
+    def states(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """(B, T, D) the states that the logits are computed from, and the attention weights of each block."""
+        x_BTD, sight = self._read(token_BT)
         weights = []
         for block in self.blocks:
             x_BTD, weight_BHTT = block(x_BTD, sight)
             weights.append(weight_BHTT)
-        return self.head(self.last_norm(x_BTD)), weights
+        return self.last_norm(x_BTD), weights
+
+    def last(self, token_BT: Tensor) -> Tensor:
+        """(B, V) the logits of `forward` at the last token, for which the last block computes no other."""
+        x_BTD, sight = self._read(token_BT)
+        *blocks, last = (each for each in self.blocks if isinstance(each, Block))
+        for block in blocks:
+            x_BTD, _ = block(x_BTD, sight)
+        logits_BV: Tensor = self.head(self.last_norm(last.last(x_BTD, sight)))[:, 0]
+        return logits_BV
+
+    def _read(self, token_BT: Tensor) -> tuple[Tensor, Sight]:
+        x_BTD = self.token(token_BT)
+        if self.position is not None:
+            x_BTD = x_BTD + self.position.weight[: token_BT.shape[1]]
+        return x_BTD, Sight.causal(x_BTD) if self._is_causal else Sight.everything(x_BTD)
 
     def attention(self, token_BT: Tensor) -> Tensor:
         """(N, B, H, T, T) the attention weights of each block."""

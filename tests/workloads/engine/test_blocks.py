@@ -91,7 +91,7 @@ SHAPES: dict[str, tuple[Workload[Any], dict[str, Any]]] = {
         SMALL_GPT | {"task": "induction", "n_words": 8, "n_tokens": 8, "n_blocks": 2, "qk": "merged"},
     ),
     "PARITY": (FormalLanguages(), SMALL_LANGUAGE | {"language": "parity", "n_layers": 2}),
-    "the template": (look_back(), SMALL_EXAMPLE | {"n_words": 3, "n_tokens": 4}),
+    "the template": (look_back(), SMALL_EXAMPLE | {"n_words": 3, "n_tokens": 4, "optimizer": "sgd"}),
     "an example": (load_workload(f"{EXAMPLES / 'induction.py'}:Induction"), SMALL_EXAMPLE | {"n_words": 4}),
     "constants in the loss": (Scaled(), SMALL_P),
 }

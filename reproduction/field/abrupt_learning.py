@@ -1,0 +1,230 @@
+"""Gopalani & Hu 2025: the plateau of a moving-window sum, what it looks like, and what makes it shorter."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from rich.console import Console
+
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, framed, save_figure
+from attnsweep.reproduction.rows import Bounds, mean_difference_row, mean_row, median_row, ratio_row, share_row
+from attnsweep.reproduction.trained import queried, swept
+from attnsweep.search_spaces.catalog import abrupt_learning
+
+_SOURCE = "Gopalani & Hu 2025, arXiv 2506.13688, Figures 2 to 4"
+_CURVES = """
+select param_{by} as factor, coalesce(event_plateau_left, n_steps) as left_at, event_plateau_left is not null as left,
+    event_first_answer_learned as first_at, param_n_steps as n_steps, steps, repeats, cosines, progress
+from trainings join (
+    select training_id, list(step order by step) as steps, list(repetition order by step) as repeats,
+        list(collapse order by step) as cosines, list(progress order by step) as progress
+    from (pivot curves on metric in ('repetition', 'collapse', 'progress') using any_value(value)
+        group by training_id, step) group by 1
+) using (training_id) order by factor, trial, replicate
+"""
+_COLOURS = ("#0072B2", "#56B4E9", "#000000", "#E69F00", "#D55E00")
+"""Okabe & Ito 2008."""
+_NEARLY_ALL: Bounds = (0.8, 1.0)
+_SHORTER: Bounds = (0.0, 0.99)
+_LONGER: Bounds = (1.01, math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Plateau:
+    """The trainings of one value of the factor, R of them.
+
+    Attributes:
+        length: (R,) the first probed step at which half of the answers are right; where there is none, the last step.
+        is_left: (R,) whether there is one.
+        first_before: (R,) whether the first answer is learned at an earlier probe.
+        repetition, collapse: (R,) the mean over the probes of the plateau, the start left out.
+        progress: (R,) at the plateau's last probe, minus at the start.
+        repetition_after, collapse_after: of the trainings that are left, at the last probe.
+        curves: the medians over trainings of repetition and collapse, and the share that has left, by step.
+    """
+
+    length: NDArray[np.float64]
+    is_left: NDArray[np.bool_]
+    first_before: NDArray[np.bool_]
+    repetition: NDArray[np.float64]
+    collapse: NDArray[np.float64]
+    progress: NDArray[np.float64]
+    repetition_after: NDArray[np.float64]
+    collapse_after: NDArray[np.float64]
+
+
+def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
+    """Reads a finished sweep over `optimal_scale`, and draws how many trainings have left the plateau by step."""
+    found = plateaus_of(sweep, "optimal_scale")
+    return Comparison(
+        title="abrupt-learning: the plateau of a moving-window sum, by how well its answers attend",
+        source=_SOURCE,
+        rows=list(_rows(found)),
+        tables=[("Steps on the plateau, by the factor c of the needed attention weights", _table("c", found))],
+        figures=save_figure(_figure("c", found), directory, "abrupt_learning"),
+        notes=[
+            "The plateau ends at the first probe at which half of the answers are right. A training that has not left "
+            "it counts with its last step. Ratios are of geometric means.",
+            "The rows are held against directions: of lengths the source's text and code give no numbers.",
+        ],
+    )
+
+
+def compare_starts(sweep: SweepDirectory, directory: Path) -> Comparison:
+    """Reads a finished sweep over `init_sigma`."""
+    found = plateaus_of(sweep, "init_sigma")
+    rows = [
+        median_row(f"init_sigma {sigma:g}: steps on the plateau, median", list(each.length), published=None)
+        for sigma, each in found.items()
+    ]
+    return Comparison(
+        title="abrupt-learning-starts: the plateau of a moving-window sum, by its initialization",
+        source="attnsweep, docs/problems/abrupt_learning.md; the source starts at 0.02 with a width of 256",
+        rows=rows,
+        tables=[("Steps on the plateau, by the standard deviation of the initialization", _table("init_sigma", found))],
+        figures=save_figure(_figure("init_sigma", found), directory, "abrupt_learning_starts"),
+        notes=["A training that has not left the plateau counts with its last step."],
+    )
+
+
+def compare_tasks(sweep: SweepDirectory, directory: Path) -> Comparison:
+    """Reads a finished sweep over `task`."""
+    found = plateaus_of(sweep, "task")
+    plain = list(found["window_sum"].length)
+    rows = [
+        median_row(f"{task}: steps on the plateau, median", list(each.length), published=None)
+        for task, each in found.items()
+    ]
+    for task, published, within in (
+        ("reverse", "100 of 400 steps", _SHORTER),
+        ("copy", "100 of 400 steps", _SHORTER),
+        ("prefix_sum", "1,000 of 400 steps", _LONGER),
+    ):
+        name = f"{task}: steps on the plateau, over those of window_sum"
+        rows.append(ratio_row(name, list(found[task].length), plain, published=published, agrees_within=within))
+    return Comparison(
+        title="abrupt-learning-tasks: the plateau by the task",
+        source="Gopalani & Hu 2025, arXiv 2506.13688, the steps of the repository's configurations",
+        rows=rows,
+        tables=[("Steps on the plateau, by task", _table("task", found))],
+        figures=save_figure(_figure("task", found), directory, "abrupt_learning_tasks"),
+        notes=[
+            "Published is for how many steps the authors train each task: of a plateau's length it is only a hint. The "
+            "rows are held against the direction.",
+            "A training that has not left the plateau counts with its last step.",
+        ],
+    )
+
+
+def reproduce_full(directory: Path, console: Console) -> Comparison:
+    """The same at the size of the source: width 256, 16 numbers of 16, batches of 256, learning rate 1e-4."""
+    sizes = {"d_model": 256, "length": 16, "n_numbers": 16, "batch_size": 256}
+    space = {**sizes, "learning_rate": 1e-4, "init_sigma": 0.02, "n_steps": 2000}
+    spec = abrupt_learning.sweep()
+    spec = spec.but(name="abrupt_learning_full", space={**spec.space, **space})
+    return compare(swept(spec.name, directory, console, "auto", changed=spec), directory)
+
+
+def plateaus_of(sweep: SweepDirectory, by: str) -> Mapping[Any, Plateau]:
+    """The plateaus of a sweep's trainings, by the value of a parameter."""
+    rows: dict[Any, list[tuple[float, ...]]] = {}
+    for factor, left_at, is_left, first_at, _, *curves in queried(sweep, _CURVES.format(by=by)):
+        steps, repeats, cosines, progress = (np.asarray(curve, np.float64) for curve in curves)
+        on = (steps > 0) & ((steps < left_at) | (not is_left))
+        if not on.any():
+            on = steps == 0
+        means = repeats[on].mean(), cosines[on].mean(), progress[on][-1] - progress[0]
+        ended = (repeats[-1], cosines[-1]) if is_left else (np.nan, np.nan)
+        is_first = first_at is not None and first_at < left_at
+        rows.setdefault(factor, []).append((left_at, is_left, is_first, *means, *ended))
+    return {factor: _plateau(np.array(found, np.float64).T) for factor, found in sorted(rows.items())}
+
+
+def _plateau(columns: NDArray[np.float64]) -> Plateau:
+    length, is_left, first_before, repetition, collapse, progress, *after = columns
+    return Plateau(length, is_left > 0, first_before > 0, repetition, collapse, progress, *after)
+
+
+def _rows(found: Mapping[float, Plateau]) -> Iterator[ComparedValue]:
+    plain = found[1.0]
+    for factor, each in found.items():
+        yield median_row(f"c = {factor:g}: steps on the plateau, median", list(each.length), published=None)
+    for factor, each in found.items():
+        if factor != 1.0:
+            said, within = ("longer", _LONGER) if factor < 1.0 else ("shorter", _SHORTER)
+            name = f"c = {factor:g}: steps on the plateau, over those at c = 1"
+            yield ratio_row(name, list(each.length), list(plain.length), published=said, agrees_within=within)
+    yield share_row(
+        "c = 1: the first answer is learned on the plateau",
+        int(plain.first_before.sum()),
+        len(plain.length),
+        published="a partial solution",
+        agrees_within=_NEARLY_ALL,
+    )
+    yield mean_row(
+        "c = 1: mean cosine of states on the plateau",
+        list(plain.collapse),
+        published="nearly parallel",
+        agrees_within=_NEARLY_ALL,
+    )
+    if plain.is_left.any():
+        yield from _ends(plain)
+    yield mean_difference_row(
+        "c = 1: attention on needed tokens, last probe of the plateau minus start",
+        list(plain.progress),
+        [0.0] * len(plain.progress),
+        published="hidden progress",
+    )
+    most = found[max(found)]
+    for what in ("repetition", "collapse"):
+        yield mean_difference_row(
+            f"{what} on the plateau, c = 1 minus c = {max(found):g}",
+            list(getattr(plain, what)),
+            list(getattr(most, what)),
+            published="less severe with a bias",
+        )
+
+
+def _ends(plain: Plateau) -> Iterator[ComparedValue]:
+    """What ends with the plateau, of the trainings that leave it."""
+    for what, name, published in (
+        ("repetition", "repetition", "strong repetition bias, ends with it"),
+        ("collapse", "mean cosine", "collapse, ends with it"),
+    ):
+        on, after = (list(getattr(plain, each)[plain.is_left]) for each in (what, f"{what}_after"))
+        yield mean_difference_row(f"c = 1: {name} on the plateau minus at the end", on, after, published=published)
+
+
+def _table(name: str, found: Mapping[Any, Plateau]) -> list[list[str]]:
+    header = [name, "trainings", "left", "steps, quartiles", "repetition", "mean cosine"]
+    return [header] + [
+        [
+            str(factor),
+            str(len(each.length)),
+            str(int(each.is_left.sum())),
+            " ".join(f"{step:.0f}" for step in np.quantile(each.length, (0.25, 0.5, 0.75))),
+            f"{each.repetition.mean():.2f}",
+            f"{each.collapse.mean():.2f}",
+        ]
+        for factor, each in found.items()
+    ]
+
+
+def _figure(name: str, found: Mapping[Any, Plateau]) -> Figure:
+    figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
+    left, right = figure.subplots(1, 2)
+    for colour, (factor, each) in zip(_COLOURS, found.items(), strict=False):
+        steps = np.sort(each.length[each.is_left])
+        share = np.arange(1, len(steps) + 1) / len(each.length)
+        left.step(np.r_[0, steps], np.r_[0, share], where="post", color=colour, label=f"{name} = {factor}")
+        right.scatter(each.repetition, each.collapse, s=8, color=colour, alpha=0.6, edgecolors="none")
+    framed(left, xlabel="step", ylabel="share of trainings that have left the plateau", ylim=(0, 1))
+    framed(right, xlabel="repetition on the plateau", ylabel="mean cosine of states on the plateau")
+    left.legend(frameon=False, fontsize="small")
+    return figure

@@ -1,0 +1,188 @@
+"""docs/problems/modular_addition.md: when transformers know their pairs, and when they can add."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.reproduction.comparison import ComparedValue, Comparison
+from attnsweep.reproduction.rows import (
+    ABOVE_ZERO,
+    bounded_difference_row,
+    estimate_row,
+    mean_difference_row,
+    share_row,
+    value_row,
+)
+from attnsweep.reproduction.trained import queried, swept
+from attnsweep.search_spaces import Categorical
+from attnsweep.search_spaces.loading import load_sweep
+
+_EVENTS = """
+select param_weight_decay as weight_decay, param_train_fraction as fraction, param_n_steps as budget,
+    list(event_memorized order by trial, replicate) as memorized,
+    list(event_generalized order by trial, replicate) as generalized
+from trainings group by all order by all
+"""
+_KEY = """
+select outcome = 'solved', list(value order by training_id) from trainings join curves using (training_id)
+where metric = 'key_frequencies' and curves.step = trainings.n_steps and outcome in ('solved', 'memorized') group by all
+"""
+_SIZES = {"p": 113, "d_model": 128, "d_ffn": 512}
+_NANDA = _SIZES | {"init_sigma": 128**-0.5, "learning_rate": 1e-3, "warmup_steps": 10, "n_steps": 50_000}
+_POWER = 1.40, 1.50
+_N_DRAWS = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The trainings of one configuration.
+
+    Attributes:
+        weight_decay, fraction, budget: Its parameters.
+        memorized, generalized: The step of each event by training; infinite where it did not hold.
+    """
+
+    weight_decay: float
+    fraction: float
+    budget: int
+    memorized: np.ndarray
+    generalized: np.ndarray
+
+
+def compare_weight_decay(sweep: SweepDirectory, directory: Path) -> Comparison:
+    """Shares, steps and delay by weight decay; and what the embedding's frequencies say."""
+    del directory
+    cells = _cells(sweep)
+    rows: list[ComparedValue] = []
+    for cell in cells:
+        name = f"weight decay {cell.weight_decay:g}"
+        rows.append(_share(f"{name}: memorized", cell.memorized))
+        rows.append(_share(f"{name}: generalized within {cell.budget:,} steps", cell.generalized))
+    little, middle, much = cells
+    for other in (little, much):
+        name = f"share generalized, weight decay {middle.weight_decay:g} minus {other.weight_decay:g}"
+        more, fewer = (np.isfinite(each.generalized).tolist() for each in (middle, other))
+        rows.append(bounded_difference_row(name, more, fewer, (0.0, 1.0), published="more", agrees_within=ABOVE_ZERO))
+    for what, after in (("memorized", None), ("generalized", None), ("generalized", "memorized")):
+        rows += _medians(sweep, what, after)
+    frequencies = dict(queried(sweep, _KEY))
+    if all(len(frequencies.get(is_solved, ())) > 1 for is_solved in (True, False)):
+        name = "share of the embedding in its 5 largest frequencies, solved minus memorized"
+        few = "larger: a few key frequencies"
+        rows.append(mean_difference_row(name, frequencies[True], frequencies[False], published=few))
+    return Comparison(
+        title="Grokking of modular addition by weight decay",
+        source="Manir & Rupa 2026, arXiv 2603.25009; Nanda et al. 2023, arXiv 2301.05217",
+        rows=rows,
+        notes=[
+            "Memorized: 99% of the pairs trained on are right. Generalized: 95% of the others are.",
+            "Published: a narrow regime in which it groks, while too little or too much weight decay prevents it.",
+        ],
+    )
+
+
+def compare_data(sweep: SweepDirectory, directory: Path) -> Comparison:
+    """How many times as many steps one percent less data takes."""
+    del directory
+    cells = _cells(sweep)
+    rows: list[ComparedValue] = []
+    for cell in cells:
+        name = f"{cell.fraction:.0%} of the pairs: generalized within {cell.budget:,} steps"
+        rows.append(_share(name, cell.generalized))
+    rows += [*_medians(sweep, "memorized", None), *_medians(sweep, "generalized", None)]
+    for few, many in pairwise(cells):
+        name = f"steps to generalize, times for each 1% less data, {many.fraction:.0%} to {few.fraction:.0%}"
+        published, (ours, low, high) = "1.4 to 1.5, at 25 to 30% of the pairs", per_percent(few, many)
+        if math.isfinite(high):
+            rows.append(estimate_row(name, ours, low, high, published=published, agrees_within=_POWER))
+        else:
+            rows.append(value_row(name, f"above {low:.3g}" if low else "not known", published))
+    return Comparison(
+        title="Steps until a transformer can add, by the share of pairs that it is trained on",
+        source="Power et al. 2022, arXiv 2201.02177",
+        rows=rows,
+        notes=[
+            "Power et al.: the median of steps until 99% of the other products in the group S5 are right.",
+            "Here: 95% of the other sums, a smaller transformer, larger shares of the pairs.",
+        ],
+    )
+
+
+def reproduce_full_weight_decay(directory: Path, console: Console) -> Comparison:
+    """The first at the size of Nanda et al.: 30% of the pairs of p = 113, 50,000 steps."""
+    sizes = _NANDA | {"train_fraction": 0.3}
+    return compare_weight_decay(_full("modular_addition", sizes, directory, console), directory)
+
+
+def reproduce_full_data(directory: Path, console: Console) -> Comparison:
+    """The second at that size, at 25 to 30% of the pairs."""
+    sizes = _NANDA | {"train_fraction": Categorical(choices=(0.25, 0.275, 0.3))}
+    return compare_data(_full("modular_addition_data", sizes, directory, console), directory)
+
+
+def per_percent(few: Cell, many: Cell) -> tuple[float, float, float]:
+    """The ratio of two cells' medians per percent of data, with a percentile interval of bootstrap samples.
+
+    A median that no half of a sample reaches is infinite. The ratio of two such is not known: anything from 0 up.
+    """
+    draws = np.random.default_rng(0).random((2, _N_DRAWS, max(len(few.generalized), len(many.generalized))))
+    percents = 100 * (many.fraction - few.fraction)
+
+    def ratio(one: Any, other: Any) -> Any:
+        with np.errstate(invalid="ignore"):
+            return (np.median(one, axis=-1) / np.median(other, axis=-1)) ** (1 / percents)
+
+    drawn = ratio(*(_drawn(cell.generalized, each) for cell, each in zip((few, many), draws, strict=True)))
+    low = np.quantile(np.nan_to_num(drawn, nan=0.0, posinf=math.inf), 0.025, method="nearest")
+    high = np.quantile(np.nan_to_num(drawn, nan=math.inf, posinf=math.inf), 0.975, method="nearest")
+    return float(ratio(few.generalized, many.generalized)), float(low), float(high)
+
+
+def _drawn(values: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    drawn: np.ndarray = values[(uniform[:, : len(values)] * len(values)).astype(int)]
+    return drawn
+
+
+def _cells(sweep: SweepDirectory) -> list[Cell]:
+    return [
+        Cell(weight_decay, fraction, budget, _steps(memorized), _steps(generalized))
+        for weight_decay, fraction, budget, memorized, generalized in queried(sweep, _EVENTS)
+    ]
+
+
+def _share(name: str, steps: np.ndarray) -> ComparedValue:
+    return share_row(name, int(np.isfinite(steps).sum()), len(steps))
+
+
+def _steps(steps: Iterable[int | None]) -> np.ndarray:
+    return np.array([math.inf if step is None else step for step in steps])
+
+
+def _medians(sweep: SweepDirectory, what: str, after: str | None) -> list[ComparedValue]:
+    """The step by which half of each group have it, with the censored ones counted as not yet."""
+    [by] = [name for name, each in sweep.spec.space.items() if isinstance(each, Categorical)]
+    found = open_sweep(sweep.place).event(what, by=by, after=after).medians().to_pylist()
+    return [
+        ComparedValue(
+            name=f"{by} {row['group']}: half have {what}" + (f", steps after {after}" if after else ", step"),
+            published=None,
+            ours="not reached" if row["half_step"] is None else row["half_step"],
+            low=row["low"],
+            high=row["high"],
+        )
+        for row in found
+    ]
+
+
+def _full(name: str, sizes: Any, directory: Path, console: Console) -> SweepDirectory:
+    shipped, full_name = load_sweep(name), f"{name}_full"
+    full = shipped.but(name=full_name, space={**shipped.space, **sizes})
+    return swept(full_name, directory, console, changed=full)

@@ -1,0 +1,21 @@
+"""How many steps does a product of k of n signs take? The law of Barak et al., by n and k."""
+
+from attnsweep.search_spaces import Categorical, Sweep
+
+
+def sweep() -> Sweep:
+    """9 cells x 64 replicates of networks with one hidden layer, on fresh signs at each step."""
+    return Sweep(
+        name="sparse_parity",
+        description="576 networks learn the parity of k of n signs: the steps that it takes, by n and k",
+        workload="sparse_parity",
+        space={
+            "n_bits": Categorical(choices=(10, 20, 40)),
+            "k": Categorical(choices=(2, 3, 4)),
+            "width": 100,
+            "n_steps": 10000,
+        },
+        sampler="grid",
+        trials=9,
+        replicates=64,
+    )

@@ -1,0 +1,74 @@
+"""Modular addition: a transformer that knows its pairs long before it can add, which is called grokking."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+import attnsweep as at
+from attnsweep.workloads.field.transformer import Transformer
+
+
+class Adder(Transformer):
+    """Reads `a b =` and answers at the last token."""
+
+    def forward(self, token_BT: Tensor) -> Tensor:
+        """(B, p) logits."""
+        return self.last(token_BT)
+
+
+def model(
+    p: int = at.parameter(31, "modulus", low=2),
+    d_model: int = 32,
+    n_heads: int = 4,
+    n_blocks: int = 1,
+    d_ffn: int = at.parameter(128, "width of the feed-forward part; 0 = none", low=0),
+    norm: Literal["none", "pre"] = "none",
+    layer_norm_eps: float = at.parameter(1e-5, "inside the root, with norm=pre", low=0),
+    attention_scale: float = at.parameter(1.0, "the logits' factor, in units of 1 / sqrt(d_model / n_heads)"),
+) -> Adder:
+    """The model of Nanda et al. with `norm=none`, at d_model 128 and d_ffn 512."""
+    sizes: Any = {"d_model": d_model, "n_heads": n_heads, "n_blocks": n_blocks, "d_ffn": d_ffn}
+    eps = layer_norm_eps if norm == "pre" else None
+    return Adder(p + 1, 3, n_answers=p, layer_norm_eps=eps, attention_scale=attention_scale, **sizes)
+
+
+def sums(p: int) -> tuple[Tensor, Tensor]:
+    """(p^2, 3) all pairs with the token p, `=`, after them; (p^2,) their sums modulo p."""
+    pairs = torch.cartesian_prod(torch.arange(p), torch.arange(p))
+    return torch.nn.functional.pad(pairs, (0, 1), value=p), pairs.sum(1) % p
+
+
+def key_frequencies(
+    module: Any, p: int, n_key: int = at.parameter(5, "frequencies that count as key", low=1)
+) -> Tensor:
+    """() the share of the embedding's power, without its mean, in its `n_key` largest of (p - 1) / 2 frequencies."""
+    turns = torch.outer(torch.arange(1, p // 2 + 1), torch.arange(p)) % p
+    angle = turns.to(module.token.weight) * (2 * torch.pi / p)
+    waves = torch.stack([angle.cos(), angle.sin()])  # (2, frequency, p)
+    power = (waves @ module.token.weight[:p]).square().sum((0, 2))
+    largest: Tensor = power.topk(min(n_key, len(power))).values.sum() / power.sum()
+    return largest
+
+
+ModularAddition = at.problem(
+    "modular_addition",
+    model=model,
+    data=sums,
+    loss="cross_entropy",
+    solved="accuracy >= 0.95",
+    metrics={"key_frequencies": key_frequencies},
+    outcomes={
+        "memorized": at.Outcome("knows its pairs and not the others", is_stuck=True, when="train_accuracy >= 0.99")
+    },
+    events={"memorized": "train_accuracy >= 0.99", "generalized": "accuracy >= 0.95"},
+    defaults={
+        "optimizer": "adamw",
+        "learning_rate": 1e-3,
+        "weight_decay": 1.0,
+        "beta_2": 0.98,
+        "n_steps": 5000,
+    },
+    probe_every=25,
+    summary="a + b modulo p: memorized first, generalized much later, or never",
+)

@@ -1,0 +1,57 @@
+"""Sparse parity: the product of k of n signs, of which no smaller product tells anything."""
+
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+import attnsweep as at
+
+
+def model(
+    n_bits: int = at.parameter(20, "signs of the input, n", low=1),
+    width: int = 100,
+    norm: Literal["none", "pre"] = "none",
+    layer_norm_eps: float = at.parameter(1e-5, "inside the root, with norm=pre", low=0),
+) -> nn.Module:
+    """n signs to one number through a hidden layer, whose LayerNorm comes before its ReLU."""
+    normed = [at.LayerNorm(width, layer_norm_eps)] if norm == "pre" else []
+    return nn.Sequential(nn.Linear(n_bits, width), *normed, nn.ReLU(), nn.Linear(width, 1), nn.Flatten(-2))
+
+
+def signs(
+    draw: at.Draw, n_bits: int, k: int = at.parameter(3, "signs that count", low=1), batch_size: int = 32
+) -> tuple[Tensor, Tensor]:
+    """(B, n) uniform signs, and (B,) the product of the first k: the model treats all places alike."""
+    sign = 2.0 * draw.integers(2, batch_size, n_bits) - 1
+    return sign, sign[:, :k].prod(-1)
+
+
+def hinge(output: Tensor, target: Tensor) -> Tensor:
+    """The mean of max(0, 1 - output target), as in Barak et al. and Hu et al."""
+    return (1 - output * target).clamp(min=0).mean()
+
+
+def accuracy(output: Tensor, target: Tensor) -> Tensor:
+    """The share of right signs; an output of 0 is wrong."""
+    return (output * target > 0).to(output.dtype).mean()
+
+
+def weight_on_parity(module: Any, k: int) -> Tensor:
+    """() the share of the first layer's squared weights that is on the k signs that count; k / n at the start."""
+    power = module[0].weight.square().sum(0)
+    share: Tensor = power[:k].sum() / power.sum()
+    return share
+
+
+SparseParity = at.problem(
+    "sparse_parity",
+    model=model,
+    data=signs,
+    loss=hinge,
+    solved="accuracy >= 0.98",
+    metrics={"accuracy": accuracy, "weight_on_parity": weight_on_parity},
+    events={"begun": "accuracy >= 0.6", "learned": "accuracy >= 0.98"},
+    defaults={"optimizer": "sgd", "learning_rate": 0.1, "weight_decay": 0.01, "n_steps": 10000},
+    probe_every=10,
+    summary="the product of k of n signs: nothing for about n^k steps, then all at once",
+)
