@@ -138,7 +138,8 @@ class _Alone:
         """A function of the module in a state, which it has to leave as it is."""
         with torch.no_grad():
             for each, value in _tensors(self._module).items():
-                value.copy_(state[each])
+                # Not in place: `build` may have given the module a tensor that others have too.
+                value.data = state[each].to(value).clone()
         seen = _copy(batch)
         found = function(self._module, seen)
         if changed := _changed(_tensors(self._module), state):

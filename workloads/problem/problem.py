@@ -68,7 +68,8 @@ class Problem(Workload[Any]):
         if self._has_table:
             inputs, target = self._table(values)
             for place, column in enumerate((*inputs, target)):
-                module.register_buffer(f"{_TABLE}{place}", column)
+                # A copy: the table is made once, and a module's buffers may be written to.
+                module.register_buffer(f"{_TABLE}{place}", column.clone())
         return module
 
     def initial(self, module: nn.Module, lanes: Lanes[Any]) -> State:
