@@ -222,6 +222,6 @@ def _refused(sql: str, fix: str) -> UserError:
     return UserError(
         "SQL",
         given=" ".join(sql.split()),
-        expected="a query over the views trainings, curves, heads, trials",
+        expected="a query over the views trainings, curves, heads, trials and the table outcomes",
         fix=fix,
     )

@@ -154,6 +154,14 @@ class Problem(Workload[Any]):
         with torch.no_grad():
             found = over_lanes(template, scored)(*parted(template, state), batch)
         scores = {role: score_LNH.double().cpu().numpy() for role, score_LNH in found.items()}
+        for role, score_LNH in scores.items():
+            if score_LNH.ndim != 3 or score_LNH.shape != next(iter(scores.values())).shape:
+                raise SpecError(
+                    f"heads, {role}",
+                    given=f"a score of shape {score_LNH.shape[1:]}",
+                    expected="one number for each (layer, head), of the same shape in all scores",
+                    fix="take means over examples and queries: weights are (layer, example, head, query, key)",
+                )
         highest = np.maximum.reduce([*scores.values()])
         role = np.select([(score >= ROLE_SHARE) & (score == highest) for score in scores.values()], [*scores], NO_ROLE)
         return HeadScores(scores=scores, role=role)
@@ -317,7 +325,7 @@ def problem(
     model: Callable[..., nn.Module],
     data: Callable[..., Any],
     loss: str | Callable[..., Tensor],
-    solved: float | When,
+    solved: float | When | None = None,
     metrics: Mapping[str, Callable[..., Tensor]] = MappingProxyType({}),
     levels: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
     heads: Mapping[str, Callable[..., Tensor]] = MappingProxyType({}),
@@ -344,7 +352,8 @@ def problem(
             is trained on a share `train_fraction` of its rows, drawn from its seed, and judged by the others.
         loss: `cross_entropy` (classes along the output's last axis, mean over targets that are not -100), `mse`, or a
             function of `output`, `target`, `inputs`, `module` and parameters.
-        solved: The held-out loss below which a training is solved, or a condition such as `accuracy >= 0.99`.
+        solved: The held-out loss below which a training is solved, or a condition such as `accuracy >= 0.99`; by
+            default none is.
         metrics: Further scalars measured at each probe: functions of the same arguments as the loss's.
         levels: Further losses to compare with, functions of the same arguments; a training that stands at one is
             `marginal`.
@@ -389,7 +398,7 @@ def problem(
         "parameters": declared,
         "level_names": level_names,
         "outcomes": dict(outcomes),
-        "events": {event: _condition(when) for event, when in events.items()},
+        "events": {event: _condition(when, f"the event {event}") for event, when in events.items()},
         **named,
         "training_loss": chosen,
         "metrics": own_metrics,
@@ -443,18 +452,23 @@ def _rules(solved: object, outcomes: Mapping[str, Outcome], levels: tuple[str, .
     rules: list[Rule | AtLevel] = []
     if isinstance(solved, int | float):
         rules.append(Rule(outcome="solved", when=below_solved, says=f"held-out loss below {solved:g}"))
-    else:
-        rules.append(Rule(outcome="solved", when=_condition(solved), says=_in_words(solved)))
+    elif solved is not None:
+        rules.append(Rule(outcome="solved", when=_condition(solved, "solved"), says=_in_words(solved)))
     for label, outcome in outcomes.items():
-        rules.append(Rule(outcome=label, when=_condition(outcome.when), says=_in_words(outcome.when)))
+        when = _condition(outcome.when, f"the outcome {label}")
+        rules.append(Rule(outcome=label, when=when, says=_in_words(outcome.when)))
     for level in levels:
         stuck = "degenerate_zero" if level == "zero" else "marginal"
         rules.append(AtLevel(outcome=stuck, level=level, says="the output 0" if level == "zero" else level))
     return [*rules, Rule.moving()]
 
 
-def _condition(when: object) -> Condition:
+def _condition(when: object, subject: str) -> Condition:
     """A condition on parameters and evidence.
+
+    Args:
+        when: What the user gave.
+        subject: What it is the condition of, in messages.
 
     Raises:
         SpecError: If it is neither a text nor a function.
@@ -464,10 +478,10 @@ def _condition(when: object) -> Condition:
         return lambda _, evidence: holds(when, evidence.metrics)
     if not callable(when):
         raise SpecError(
-            "a condition",
+            f"the condition of {subject}",
             given=when,
             expected="a text such as `accuracy >= 0.99`, or a function of parameters and evidence",
-            fix="add when=, for an outcome of your own",
+            fix='write when="accuracy >= 0.99"' if subject.startswith("the outcome") else "give one",
         )
     condition: Condition = when
     return condition

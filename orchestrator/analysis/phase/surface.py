@@ -54,7 +54,9 @@ class PlaneAxis:
     def scaled(self, values: Floats) -> Floats:
         """Values scaled so that the range tried is -1 to 1."""
         if self.log:
-            return np.asarray(2 * np.log(values / self.low) / np.log(self.high / self.low) - 1)
+            # A value of 0, which such an axis does not have, is infinitely far.
+            with np.errstate(divide="ignore"):
+                return np.asarray(2 * np.log(values / self.low) / np.log(self.high / self.low) - 1)
         return np.asarray(2 * (values - self.low) / (self.high - self.low) - 1)
 
     def values(self, scaled: Floats) -> Floats:
@@ -107,6 +109,10 @@ class Surface:
         """The probability with the bounds of its pointwise 95% band; bounds are NaN where no band is claimed."""
         design = design_matrix(*np.broadcast_arrays(self.x.scaled(np.asarray(x)), self.y.scaled(np.asarray(y))))
         design = design[..., : len(self.terms)]
+        with np.errstate(invalid="ignore"):
+            return self._at(design)
+
+    def _at(self, design: Floats) -> tuple[Floats, Floats, Floats]:
         predictor = design @ self.coefficients
         if self.covariance is None:
             spread = np.full(predictor.shape, np.nan)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import attnsweep as at
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.registry import check_declarations
@@ -230,6 +231,31 @@ def test_the_role_of_a_head_is_that_of_its_highest_score() -> None:
     assert heads.scores["own"][:, 0, 0].tolist() == pytest.approx([1 / 3, 1, 1 / 3], abs=1e-3)
 
 
+def test_scores_of_heads_of_another_shape_are_refused() -> None:
+    kind = at.problem(
+        "heads", model=lambda n: OneHead(n), data=echo, loss="mse", heads={"first": lambda weights: weights.mean()}
+    )
+    with pytest.raises(SpecError, match=r"heads, first: got 'a score of shape \(\)', expected one number for each"):
+        kind().score_heads(_lanes(kind), {"logits": torch.zeros(2, 3, 3)})
+
+
+def test_without_a_solution_no_training_is_solved() -> None:
+    kind = at.problem("open", model=linear, data=echo, loss="mse", defaults={"n_steps": 2})
+    evidence = _trained(kind).evidence
+    assert np.isnan(evidence.levels["solved"]).all()
+    assert "solved" not in kind().judge(None, evidence).possible
+
+
+def test_the_comparison_with_plain_pytorch_changes_no_table() -> None:
+    problem, lanes = ADDING(), _lanes(ADDING)
+    before = problem.initial(problem.build(lanes.shared), lanes)
+    check_as_plain(problem, lanes.trainings)
+    module = problem.build(lanes.shared)
+    assert torch.equal(problem.initial(module, lanes)["table_0"], before["table_0"])
+    module.get_buffer("table_0").zero_()
+    assert torch.equal(problem.initial(problem.build(lanes.shared), lanes)["table_0"], before["table_0"])
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
@@ -240,8 +266,9 @@ def test_the_role_of_a_head_is_that_of_its_highest_score() -> None:
         ({"data": lambda *draw: draw}, "data: got '*draw', expected arguments with names"),
         ({"loss": "mes"}, "loss: got 'mes', expected 'cross_entropy' or 'mse', or a function; did you mean mse?"),
         ({"solved": "accuracy"}, "a condition: got 'accuracy', expected comparisons of a metric with a number"),
-        ({"solved": None}, "a condition: got None"),
-        ({"outcomes": {"won": at.Outcome("won")}}, "a condition: got None"),
+        ({"solved": [1]}, "the condition of solved: got [1], expected a text such as"),
+        ({"outcomes": {"won": at.Outcome("won")}}, "the condition of the outcome won: got None"),
+        ({"events": {"half": 0.5}}, "the condition of the event half: got 0.5"),
         ({"defaults": {"n": 4}}, "defaults: got 'n', expected parameters that every training has"),
     ],
 )
