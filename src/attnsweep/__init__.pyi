@@ -72,9 +72,9 @@ from .workloads.formal_languages.workload import FormalLanguages as FormalLangua
 from .workloads.lenses import Lenses as Lenses
 from .workloads.parameters import TrainingParameters as TrainingParameters
 from .workloads.parameters import parameter as parameter
+from .workloads.problem.declared import problem as problem
 from .workloads.problem.draw import Draw as Draw
 from .workloads.problem.problem import Problem as Problem
-from .workloads.problem.problem import problem as problem
 from .workloads.testing import check_workload as check_workload
 from .workloads.testing import defaults as defaults
 from .workloads.translation import grammar as grammar

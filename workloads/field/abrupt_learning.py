@@ -17,8 +17,8 @@ from attnsweep.workloads.attention.attention import Attention, attended, by_head
 from attnsweep.workloads.attention.sight import Sight
 from attnsweep.workloads.declaration import parameter
 from attnsweep.workloads.field.transformer import Kind, Transformer
+from attnsweep.workloads.problem.declared import problem
 from attnsweep.workloads.problem.draw import Draw
-from attnsweep.workloads.problem.problem import problem
 
 Task = Literal["window_sum", "prefix_sum", "permutation", "reverse", "copy"]
 

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.problem.problem import problem
+from attnsweep.workloads.problem.declared import problem
 
 _MOST_DIRECTIONS = 8
 """Levels and events are declared for so many."""

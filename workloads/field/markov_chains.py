@@ -22,8 +22,8 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from attnsweep.workloads.engine.contract import Condition, Evidence
 from attnsweep.workloads.field.transformer import Positions, Transformer
+from attnsweep.workloads.problem.declared import problem
 from attnsweep.workloads.problem.draw import Draw
-from attnsweep.workloads.problem.problem import problem
 
 _SQUARINGS = 8
 """A chain is stationary after 2^8 transitions."""

@@ -210,7 +210,8 @@ def test_bad_sql_is_answered_in_one_line(ledger: Ledger) -> None:
     text = str(refused.value)
     assert text.startswith(
         "SQL: got 'select outcom, count(*) from trainings group by 1', "
-        "expected a query over the views trainings, curves, heads, trials and the table outcomes; DuckDB says: Binder Error: "
+        "expected a query over the views trainings, curves, heads, trials and the table outcomes; DuckDB says: "
+        "Binder Error: "
     )
     assert "outcome" in text
     assert "\n" not in text
