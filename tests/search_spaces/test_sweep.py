@@ -265,7 +265,7 @@ class TestLoading:
         assert "mine.py" in str(raised.value)
 
     def test_an_unknown_name_lists_what_there_is(self) -> None:
-        listed = "attention_structure, chiang_fig4, chiang_fig4_logits, chiang_fig4_long, chiang_parity, "
+        listed = "abrupt_learning, abrupt_learning_starts, abrupt_learning_tasks, attention_structure, "
         with pytest.raises(UserError, match=rf"SPEC: got 'quikstart', expected one of {listed}"):
             load_sweep("quikstart")
 

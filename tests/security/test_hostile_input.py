@@ -66,7 +66,7 @@ SPECS = {
     f"{LONG}.py": "SPEC: got 'ddd",
     f"{LONG}.json": "SPEC: got 'ddd",
     LONG: "SPEC: got 'ddd",
-    "": "SPEC: got '', expected one of attention_structure,",
+    "": "SPEC: got '', expected one of abrupt_learning,",
     "a\0.py": "argument: got 'a\\x00.py', expected UTF-8 text without NUL",
     "\ud800.json": "argument: got '\\ud800.json', expected UTF-8 text without NUL",
     "empty.json": "SPEC: got 'empty.json', expected a JSON file; check it (Expecting value",
@@ -129,7 +129,7 @@ WORKLOADS = {
     "workload_module.json": "workload: got 'mmm",
     "workload_loop.json": "SPEC: got 'loop.py', expected a Python file; check the path (Symlink loop",
     "workload_pipe.json": "SPEC: got 'pipe.py', expected a Python file; check the path (it is no regular file)",
-    "workload_colon.json": "workload: got ':', expected one of category_pairs,",
+    "workload_colon.json": "workload: got ':', expected one of abrupt_learning, category_pairs,",
     "workload_function.json": "workload: got 'os:getcwd', expected a subclass of",
     "workload_itself.json": "Workload: got 'a class without build, judge, levels, loss', expected every abstract",
 }

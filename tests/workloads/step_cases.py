@@ -54,6 +54,11 @@ class Case:
     budget: int
 
 
+def _of_field(problem: str, budget: int, **values: Value) -> Case:
+    """A shipped problem of the field, by its defaults but for these."""
+    return Case(load_workload(problem), values, budget)
+
+
 P, C = PAIRS | {"variant": "positions_only"}, PAIRS | {"variant": "categories_only"}
 FIRST = LANGUAGE | {"language": "first"}
 PARITY = LANGUAGE | {"language": "parity", "attention_scale": "log_n_inv_sqrt_d"}
@@ -82,6 +87,19 @@ CASES = {
     "table of bigrams, SGD": Case(GPTWorkload(), TABLE | {"optimizer": "sgd"}, 194),
     "induction, Adam": Case(GPTWorkload(), INDUCTION, 333),
     "translation, Adam": Case(Translation(), TRANSLATOR, 439),
+    "window sum, Adam": _of_field("abrupt_learning", 370),
+    "prefix sum, Adam": _of_field("abrupt_learning", 369, task="prefix_sum"),
+    "reverse, Adam": _of_field("abrupt_learning", 368, task="reverse"),
+    "copy, Adam": _of_field("abrupt_learning", 367, task="copy"),
+    "histogram, Adam": _of_field("histogram", 677),
+    "in-context regression, SGD": _of_field("in_context_regression", 237),
+    "Markov chains, AdamW": _of_field("markov_chains", 811),
+    "modular addition, AdamW": _of_field("modular_addition", 149),
+    "sparse parity, SGD": _of_field("sparse_parity", 215),
+    "majority, Adam": _of_field("sequence_tasks", 467, task="majority"),
+    "brackets, Adam": _of_field("sequence_tasks", 823, task="brackets"),
+    "sort, Adam": _of_field("sequence_tasks", 466, task="sort"),
+    "recall, Adam": _of_field("sequence_tasks", 818, task="recall"),
 }
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.problem.declared import problem
+from attnsweep.workloads.problem.draw import Draw
 
 _MOST_DIRECTIONS = 8
 """Levels and events are declared for so many."""
@@ -62,10 +63,12 @@ def model(
     return LinearAttentionMatrix(dimension, n_heads, kq, rank, attention_scale)
 
 
-def data(draw: object, dimension: int = 4, covariance: Literal["linear", "white"] = "linear") -> tuple[Tensor, Tensor]:
-    """The variances of x along its axes, which sum to 1: all that the loss is made of. Nothing is drawn."""
-    del draw
-    variance_D = torch.ones(dimension) if covariance == "white" else torch.arange(1.0, dimension + 1)
+def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] = "linear") -> tuple[Tensor, Tensor]:
+    """The variances of x along its axes, which sum to 1: all that the loss is made of."""
+    # What is drawn gives the device alone.
+    variance_D = torch.ones_like(draw.fixed.uniform(dimension))
+    if covariance == "linear":
+        variance_D = variance_D.cumsum(0)
     return variance_D / variance_D.sum(), variance_D
 
 

@@ -43,7 +43,7 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (
             ["quikstart"],
-            "SPEC: got 'quikstart', expected one of attention_structure, chiang_fig4, chiang_fig4_logits, ",
+            "SPEC: got 'quikstart', expected one of abrupt_learning, ",
         ),
         (["quickstart", "--set", "init_sigm=1"], "init_sigm: got 1, expected a parameter of the workload"),
         (["quickstart", "--set", "init_sigma=-1"], "init_sigma: got -1, expected a finite number >= 0, or null"),
@@ -93,7 +93,7 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (["missing.py"], "SPEC: got 'missing.py', expected a Python file; check the path"),
         (["broken.py"], "broken.py: got 'def sweep(:', expected Python (invalid syntax); see line 1"),
-        (["odd.py"], "workload: got 'no_such_workload', expected one of category_pairs"),
+        (["odd.py"], "workload: got 'no_such_workload', expected one of abrupt_learning, category_pairs"),
         (["sampler.py"], "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid', 'cmaes' or 'boundary'"),
     ],
 )
