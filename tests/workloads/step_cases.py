@@ -86,7 +86,7 @@ CASES = {
     "PARITY, Adam": Case(FormalLanguages(), PARITY, 202),
     "table of bigrams, SGD": Case(GPTWorkload(), TABLE | {"optimizer": "sgd"}, 194),
     "induction, Adam": Case(GPTWorkload(), INDUCTION, 333),
-    "translation, Adam": Case(Translation(), TRANSLATOR, 439),
+    "translation, Adam": Case(Translation(), TRANSLATOR, 453),
     "window sum, Adam": _of_field("abrupt_learning", 370),
     "prefix sum, Adam": _of_field("abrupt_learning", 369, task="prefix_sum"),
     "reverse, Adam": _of_field("abrupt_learning", 368, task="reverse"),
