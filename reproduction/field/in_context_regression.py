@@ -26,11 +26,14 @@ from attnsweep.workloads.field.in_context_regression import IN_CONTEXT_REGRESSIO
 from attnsweep.workloads.forecast.escapes import escape_times
 from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.problem.draw import Draw
 
 Floats = NDArray[np.float64]
 
 _SEEDS = range(64)
 _DIMENSION, _N_CONTEXT, _RATE = 4, 31, 0.2
+_DRAW = Draw(torch.tensor(0), "train", 0)
+"""The variances do not depend on it."""
 _SPACING = 1.03
 """Ratio of two probes, where they are more than a step apart."""
 _MERGED_SIGMAS, _SEPARATE_SIGMAS = (1e-2, 1e-4, 1e-6), (1e-2, 1e-3)
@@ -86,7 +89,7 @@ def closed_form(result: Trained[Any]) -> Floats:
     trace_LH = start["key_query"].diagonal(dim1=-2, dim2=-1).sum(-1)
     grows_LH = (start["value"].flatten(1) + trace_LH / math.sqrt(_DIMENSION)) / 2
     first_L = (grows_LH.square().sum(1) / math.sqrt(_DIMENSION)).numpy()
-    variance_D = data(None, _DIMENSION, "white")[0].double()
+    variance_D = data(_DRAW, _DIMENSION, "white")[0].double()
     optimum = float(variance_D[0] / second_moment(variance_D, _N_CONTEXT)[0])
     times_P = result.evidence.steps * parameters.learning_rate
     decay_P = np.exp(-4 * math.sqrt(_DIMENSION) * float(variance_D[0]) ** 2 * times_P)
@@ -134,7 +137,7 @@ def _time_course_rows(white: Trained[Any]) -> Iterator[ComparedValue]:
 def _merged_rows() -> Iterator[ComparedValue]:
     values: dict[str, Value] = {"kq": "merged", "learning_rate": _RATE}
     left = _escapes(values, _MERGED_SIGMAS, 4_000)
-    variance_D = data(None, _DIMENSION, "linear")[0].double().numpy()
+    variance_D = data(_DRAW, _DIMENSION, "linear")[0].double().numpy()
     growth = 2 * float(np.linalg.norm(variance_D**2))
     per_decade = math.log(10) / math.log1p(_RATE * growth)
     for at, (high, low) in enumerate(pairwise(_MERGED_SIGMAS)):
@@ -196,7 +199,7 @@ def _stairs_rows(stairs: Trained[Any]) -> Iterator[ComparedValue]:
             published="all",
             agrees_within=(0.85, 1.0),
         )
-    variance_D = data(None, _DIMENSION, "linear")[0].numpy()[::-1]
+    variance_D = data(_DRAW, _DIMENSION, "linear")[0].numpy()[::-1]
     for n in range(1, _DIMENSION):
         law = float(variance_D[0] / variance_D[n]) ** 2
         row = median_row(
