@@ -3,8 +3,37 @@
 from tests.planted.fault import Fault
 
 _FIELD = "tests/workloads/field"
+_PROBLEM = "tests/workloads/problem/test_problem.py"
 
 FAULTS_OF_PROBLEMS = (
+    Fault(
+        "modules share the table that was made once",
+        "workloads/problem/problem.py",
+        "column.clone())",
+        "column)",
+        (f"{_PROBLEM}::test_the_comparison_with_plain_pytorch_changes_no_table",),
+    ),
+    Fault(
+        "a table's held-out rows are trained on",
+        "workloads/problem/tables.py",
+        "chosen = slice(n_known, None)",
+        "chosen = slice(0, None)",
+        (f"{_PROBLEM}::test_each_training_has_its_own_split_of_the_table",),
+    ),
+    Fault(
+        "all steps of a drawn problem have the same data",
+        "workloads/problem/draw.py",
+        "Tensor, use: str, step: int) -> None:\n        self._seed, self._use, self._step = seed, use, step",
+        "Tensor, use: str, step: int) -> None:\n        self._seed, self._use, self._step = seed, use, 0",
+        (f"{_PROBLEM}::test_data_are_drawn_from_each_trainings_own_seed_and_step",),
+    ),
+    Fault(
+        "an event holds after a training's end",
+        "workloads/engine/judging.py",
+        "holds = holds & (np.arange(expected[1]) <= last_probe[:, None])",
+        "holds = holds & (np.arange(expected[1]) >= 0)",
+        ("tests/workloads/engine/test_judging.py::test_an_event_came_at_the_first_probe_at_which_it_held",),
+    ),
     Fault(
         "attention is biased for the first answer, too",
         "workloads/field/abrupt_learning.py",

@@ -8,6 +8,13 @@ _STORAGE = "tests/orchestrator/storage"
 
 FAULTS_OF_STORAGE = (
     Fault(
+        "trainings of another sweep are doubles of this one's",
+        "orchestrator/ledger/verification.py",
+        'columns=["sweep", "trial", "replicate"]',
+        'columns=["trial", "replicate"]',
+        ("tests/orchestrator/ledger/test_ledger_verification.py::test_trainings_of_another_sweep_are_no_doubles",),
+    ),
+    Fault(
         "an error of the disk counts as damage",
         "orchestrator/storage/reading.py",
         "return error.errno in _DAMAGE",

@@ -174,6 +174,16 @@ def test_a_fragment_that_repeats_trainings_of_others_is_set_aside(root: Path) ->
     assert_holds(root, _keys(0, 1, 2))
 
 
+def test_trainings_of_another_sweep_are_no_doubles(root: Path) -> None:
+    trainings, curves, heads = pack_rows("q", [(0, 0), (1, 0)])
+    of_another = pa.array(["another"] * 2).dictionary_encode()
+    at = trainings.schema.get_field_index("sweep")
+    with open_writer(root) as writer:
+        writer.commit("q", trainings.set_column(at, "sweep", of_another), curves, heads)
+    with open_writer(root) as writer:
+        assert writer.set_aside == {}
+
+
 def test_a_fragment_that_repeats_its_own_trainings_stays_for_the_audit(root: Path) -> None:
     with open_writer(root) as writer:
         writer.commit("q", *pack_rows("q", [(3, 0), (3, 0)]))
