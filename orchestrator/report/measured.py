@@ -20,7 +20,7 @@ from attnsweep.search_spaces.sweep import Sweep
 
 MOST_METRICS = 6
 """The most metrics that a report draws."""
-_MANYFOLD = 20.0
+_MANYFOLD = 100.0
 """The axis of a metric is logarithmic if its largest and its smallest value are at least this many times apart."""
 
 
@@ -69,7 +69,7 @@ def metric_figure(metric: MetricCurves, colours: Mapping[str, str]) -> Figure:
         label_powers(panel.yaxis)
     panel.set_ylabel(figure_text(metric.metric.replace("_", " ")))
     title_panel(panel, figure_text(metric.metric.replace("_", " ")))
-    legend_below(figure, {str(line.get_label()): line for line in panel.get_lines()})
+    legend_below(figure, {str(line.get_label()): line for line in panel.get_lines()}, columns=2)
     return figure
 
 
