@@ -11,8 +11,10 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from attnsweep.orchestrator.analysis.labels import value_label
-from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
-from attnsweep.orchestrator.analysis.rates.intervals import rate_label
+from attnsweep.orchestrator.analysis.rates.answers import StuckRates
+from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, counts_by_trial, rates_by
+from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending, read_question
+from attnsweep.orchestrator.analysis.rates.intervals import pooling, rate_label
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.analysis.roles.results import RoleResults, step_label
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -20,6 +22,7 @@ from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.promise import Promise, promise_of
 from attnsweep.orchestrator.storage.replays import LIKELY_CAUSES, Replays
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
+from attnsweep.search_spaces.sweep import Sweep
 
 _TABLES = ("trainings", "curves", "heads")
 
@@ -75,6 +78,7 @@ class Summary:
         seconds: Wall time of this run.
         trainings_per_second: The rate of this run.
         replays: The results of the self-check; `None` if there was none yet.
+        asked: The rates that the objective is about, where these are not stuck rates.
         promised: What a forecast promised, beside what the sweep took; `None` without a promise or before its end.
         mlflow: How to open the sweep in MLflow, or why MLflow does not have all of it.
         in_mlflow: Whether MLflow has all of it.
@@ -88,6 +92,7 @@ class Summary:
     seconds: float
     trainings_per_second: float
     replays: Replays | None
+    asked: StuckRates | None = None
     promised: Promised | None = None
     mlflow: str = ""
     in_mlflow: bool = False
@@ -165,12 +170,15 @@ class Summary:
         )
         console.print(_outcome_table(self.results.outcomes))
         console.print(f"stuck rate {rate_label(self.results.stuck)}, 95% interval over trials", markup=False)
+        if self.asked is not None:
+            console.print(f"{self.asked.ending.share_label} {rate_label(self.asked.overall)}", markup=False)
         if self.results.pruned_note is not None:
             console.print(self.results.pruned_note, soft_wrap=True, markup=False)
         if self.results.stuck_or_slow is not None:
             console.print(self.results.stuck_or_slow.sentence(), soft_wrap=True, markup=False)
-        for rates in self.results.by_parameter:
-            console.print(_rate_table(rates))
+        shown, ending = (self.asked, self.asked.ending) if self.asked else (self.results, STUCK)
+        for rates in shown.by_parameter:
+            console.print(_rate_table(rates, ending))
         if self.results.roles is not None:
             console.print(_role_table(self.results.roles))
         if (best := self.results.best) is not None:
@@ -233,12 +241,12 @@ def summarize(
         replays: The results of the self-check.
     """
 
-    def read(connection: duckdb.DuckDBPyConnection) -> tuple[SweepResults, int, Promised | None]:
+    def read(connection: duckdb.DuckDBPyConnection) -> tuple[SweepResults, int, Promised | None, StuckRates | None]:
         ((n_trials,),) = connection.execute("select count(distinct trial) from trainings").fetchall()
         promised = _read_promised(connection, directory) if finished else None
-        return read_results(connection, directory.spec), n_trials, promised
+        return read_results(connection, directory.spec), n_trials, promised, _asked(connection, directory.spec)
 
-    results, n_trials, promised = Ledger(directory.place).ask(read)
+    results, n_trials, promised, asked = Ledger(directory.place).ask(read)
     return Summary(
         directory=directory,
         results=results,
@@ -248,6 +256,7 @@ def summarize(
         seconds=seconds,
         trainings_per_second=(results.n_trainings - n_before) / max(seconds, 1e-9),
         replays=replays,
+        asked=asked,
         promised=promised,
     )
 
@@ -281,10 +290,17 @@ def _outcome_table(outcomes: Mapping[str, int]) -> Table:
     return table
 
 
-def _rate_table(rates: ParameterRates) -> Table:
-    table = Table(
-        Column(Text(rates.title)), "trials", "stuck", "stuck rate (95% interval)", box=None, header_style="bold"
-    )
+def _asked(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> StuckRates | None:
+    ending = read_question(connection, spec, None).ending
+    if ending == STUCK:
+        return None
+    overall = pooling(spec)([(n, k) for _, n, k in counts_by_trial(connection, (), ending)])
+    return StuckRates(overall, rates_by(connection, spec, ending), ending)
+
+
+def _rate_table(rates: ParameterRates, ending: Ending) -> Table:
+    names = ("trials", ending.label, f"{ending.share_label} (95% interval)")
+    table = Table(Column(Text(rates.title)), *names, box=None, header_style="bold")
     for each in rates.bins:
         table.add_row(Text(each.label), str(each.n_trials), str(each.rate.k), Text(rate_label(each.rate)))
     return table
