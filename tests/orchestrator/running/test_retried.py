@@ -57,6 +57,7 @@ def n_failed(path: Path) -> int:
     return len(Ledger(path).trainings(columns=["trial"], filter=pc.field("outcome") == "failed"))
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_what_failed_ends_as_if_it_had_not(
     spec: Sweep, bad: Path, tmp_path: Path, mlflow_uri: str, monkeypatch: pytest.MonkeyPatch

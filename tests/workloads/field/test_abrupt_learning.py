@@ -147,6 +147,7 @@ def test_a_plateau_with_repetition_and_collapse_is_shorter_if_answers_attend_to_
     assert np.median(metrics["repetition"][:, 2]) > 0.4
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_conformance() -> None:
     values: list[dict[str, Any]] = [

@@ -88,6 +88,7 @@ def test_declarations() -> None:
     check_declarations(HISTOGRAM)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_conformance() -> None:
     values: list[dict[str, Any]] = [

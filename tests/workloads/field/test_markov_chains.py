@@ -113,6 +113,7 @@ def test_keys_of_distances_are_added_to_those_of_tokens() -> None:
             assert torch.allclose(weights[:, head, q, : q + 1], (logit / 2).softmax(-1), atol=1e-5)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_conformance() -> None:
     values: list[dict[str, Value]] = [

@@ -56,6 +56,7 @@ def test_declarations() -> None:
     check_declarations(SEQUENCE_TASKS)
 
 
+@pytest.mark.scale
 @pytest.mark.slow
 def test_conformance() -> None:
     values: list[dict[str, Any]] = [
