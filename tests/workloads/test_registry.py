@@ -1,12 +1,14 @@
 """Finding workloads: each mistake in a reference gets its own one-line message."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.errors import SpecError, UserError
-from attnsweep.workloads.registry import load_workload, registered_names
+from attnsweep.workloads.registry import check_declarations, load_workload, registered_names
+from attnsweep.workloads.vocabulary import Outcome
 
 WORKLOAD = """
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -100,3 +102,29 @@ def test_what_is_no_workload(place: Path) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="expected a Python file; check the path"):
         load_workload(f"{tmp_path}/none.py:Mine")
+
+
+FINE = Outcome("knows its pairs only")
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        ({"outcomes": ("memorized",)}, r"Mine\.outcomes: got .*, expected a dictionary such as"),
+        ({"outcomes": {"memorized": "a text"}}, r"Mine\.outcomes: got .*, expected a dictionary such as"),
+        (
+            {"outcomes": {"solved": FINE}},
+            "got 'solved', expected a label of small letters, digits and _, none of",
+        ),
+        ({"outcomes": {"stuck": FINE}}, "got 'stuck', expected a label of small letters"),
+        ({"outcomes": {"Two words": FINE}}, "got 'Two words', expected a label of small letters"),
+        ({"outcomes": {"memorized": Outcome(" ")}}, "memorized: got ' ', expected a sentence"),
+        ({"outcomes": {"memorized": Outcome("fine", "red")}}, "memorized: got 'red', expected a colour as #rrggbb"),
+        ({"outcomes": {"memorized": Outcome("fine", is_judged=False)}}, "expected an outcome that the workload itself"),
+        ({"events": {"fits": "loss < 1"}}, r"Mine\.events: got .*, expected a dictionary such as"),
+        ({"events": {"Fits it": lambda *_: None}}, "got 'Fits it', expected a name of small letters"),
+    ],
+)
+def test_outcomes_and_events_that_cannot_be_declared(declared: dict[str, Any], told: str) -> None:
+    with pytest.raises(SpecError, match=told):
+        check_declarations(type("Mine", (CategoryPairs,), declared))

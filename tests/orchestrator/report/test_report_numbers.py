@@ -12,7 +12,7 @@ import statsmodels.api as sm
 from attnsweep.orchestrator.analysis import open_sweep
 from attnsweep.orchestrator.analysis.learning_curves import read_learning_curves
 from attnsweep.orchestrator.analysis.rates.by_parameter import rates_by
-from attnsweep.orchestrator.analysis.rates.ending import Question
+from attnsweep.orchestrator.analysis.rates.ending import Ending, Question
 from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
@@ -216,6 +216,14 @@ def test_the_most_important_parameters_are_the_axes(tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", spec, *trials)
     with Ledger(directory.place).connect() as connection:
         regions = read_regions(connection, rates_by(connection, spec), pooled_rate, Question())
+        avoided, sought = (
+            read_regions(connection, rates_by(connection, spec, zero), pooled_rate, Question(zero, is_sought))
+            for zero, is_sought in ((Ending("degenerate_zero"), False), (Ending("degenerate_zero"), True))
+        )
+    for found, best, share in ((avoided, "4", 0.0), (sought, "8", 1.0)):
+        assert found is not None
+        assert found.best is not None
+        assert (found.labels(found.best)[0], found.best.asked.share) == (("n_categories", best), share)
     assert regions is not None
     assert regions.explained[0].rates.parameter == "n_categories"
     assert regions.explained[0].share == 1.0

@@ -14,6 +14,7 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.problem.losses import LOSSES
 from attnsweep.workloads.registry import check_declarations
 
 CPU = torch.device("cpu")
@@ -237,6 +238,33 @@ def test_scores_of_heads_of_another_shape_are_refused() -> None:
     )
     with pytest.raises(SpecError, match=r"heads, first: got 'a score of shape \(\)', expected one number for each"):
         kind().score_heads(_lanes(kind), {"logits": torch.zeros(2, 3, 3)})
+
+
+def test_a_table_diverges_by_its_training_loss_alone() -> None:
+    metrics = {name: np.zeros((1, 2)) for name in ("accuracy", "train_accuracy", "loss", "eval_loss", "grad_norm")}
+    levels = {name: np.ones(1) for name in ("zero", "unigram", "solved")}
+
+    def judged(**losses: list[float]) -> str:
+        told = metrics | {name: np.array([values]) for name, values in losses.items()}
+        evidence = at.Evidence(steps=np.arange(2), metrics=told, levels=levels)
+        return str(ADDING().judge(None, evidence).outcome[0, -1])
+
+    assert judged(loss=[1.0, 0.1], eval_loss=[1.0, 50.0]) == "plateau"
+    assert judged(loss=[1.0, 50.0], eval_loss=[1.0, 1.5]) == "diverged"
+
+
+def test_another_default_is_part_of_a_trainings_identity() -> None:
+    kind = at.problem("other", model=linear, data=echo, loss="mse", defaults={"beta_1": 0.5})
+    assert kind.parameters.resolve({}).identity()["beta_1"] == 0.5
+    assert "beta_1" not in ECHO.parameters.resolve({}).identity()
+
+
+def test_targets_that_do_not_count_are_in_no_accuracy() -> None:
+    output, target = torch.tensor([[[9.0, 0.0], [0.0, 9.0]]]), torch.tensor([[0, -100]])
+    values = {"output": output, "target": target}
+    assert float(LOSSES["cross_entropy"].metrics(values)["accuracy"]) == 1
+    assert float(LOSSES["cross_entropy"].of(values)) < 1e-3
+    assert float(LOSSES["cross_entropy"].levels(values)["unigram"]) == 0
 
 
 def test_without_a_solution_no_training_is_solved() -> None:
