@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from attnsweep.orchestrator.cli import app
+from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.extension import Extension
 from attnsweep.orchestrator.storage.progress import Beacon
 from attnsweep.orchestrator.tracking.follow import Follower, SyncResult, sync_with
@@ -146,6 +147,18 @@ def test_replicates_that_are_added_replace_the_run(
         follower.look()
         assert follower.state.problem is None
     assert runs()[0]["metrics"]["n_trainings"] == 6
+
+
+def test_the_run_of_a_retried_trial_is_behind_until_it_has_the_new_end(store: RunStore, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("retried"), trial_rows(0, SOLVED))
+    with closing(Follower(directory.place, store, lambda _: None)) as follower:
+        follower.look()
+    with Ledger(directory.place).reading() as connection:
+        ((ended,),) = connection.execute("select epoch_ms(max(finished_at)) from trainings").fetchall()
+    finished = [
+        store.runs_of(directory).logged(retried)[0] for retried in ({}, {0: ended}, {0: None}, {0: ended + 5000})
+    ]
+    assert finished == [{0}, {0}, set(), set()]
 
 
 @pytest.mark.slow

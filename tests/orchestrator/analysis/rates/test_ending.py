@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep import LossQuantile, Rate, StuckRate
-from attnsweep.orchestrator.analysis.rates.ending import SOLVED, STUCK, Question, read_question
+from attnsweep.orchestrator.analysis.rates.ending import SOLVED, STUCK, Ending, Question, read_question
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.search_spaces.sweep import Measured
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
@@ -18,6 +18,9 @@ from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_row
         (Rate("solved", direction="minimize"), None, Question(SOLVED, is_sought=False)),
         (Rate("stuck", direction="minimize"), None, Question(STUCK, is_sought=False)),
         (Rate("stuck"), "solved", Question(SOLVED, is_sought=True)),
+        (StuckRate(), "solved", Question(SOLVED, is_sought=True)),
+        (StuckRate(), "diverged", Question(Ending("diverged"), is_sought=False)),
+        (StuckRate(), "marginal", Question(Ending("marginal"), is_sought=False)),
         (StuckRate(), None, Question()),
         (LossQuantile(), None, Question()),
     ],
