@@ -284,6 +284,26 @@ def test_the_comparison_with_plain_pytorch_changes_no_table() -> None:
     assert torch.equal(problem.initial(problem.build(lanes.shared), lanes)["table_0"], before["table_0"])
 
 
+SHARED = torch.ones(3)
+
+
+def sharing(n: int = 3) -> nn.Module:
+    module = nn.Linear(n, n)
+    module.register_buffer("shared", SHARED)
+    return module
+
+
+class Sharing(at.problem("sharing", model=sharing, data=echo, loss="mse")):  # type: ignore[misc]
+    def initial(self, module: nn.Module, lanes: Lanes[Any]) -> at.State:
+        state: at.State = super().initial(module, lanes)
+        return state | {"shared": 2 * SHARED.expand(len(lanes.trainings), 3)}
+
+
+def test_the_comparison_with_plain_pytorch_writes_into_nothing_that_modules_share() -> None:
+    check_as_plain(Sharing(), _lanes(Sharing).trainings)
+    assert SHARED.tolist() == [1, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
