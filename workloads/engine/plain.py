@@ -103,6 +103,7 @@ class _Alone:
         """Compares its loss and gradients with these, of the same training beside others."""
         # Built just before: what `build` leaves outside of the module is this training's by now.
         self._module = built_alone(self._workload, self._training).to(next(iter(gradients.values())))
+        _own_buffers(self._module)
         its_loss = self._at(self._state, self._batch, "loss", self._its_loss)
         its_gradients = gradients_of("loss", its_loss, {name: self._module.get_parameter(name) for name in gradients})
         self._loss = its_loss.detach()
@@ -138,8 +139,7 @@ class _Alone:
         """A function of the module in a state, which it has to leave as it is."""
         with torch.no_grad():
             for each, value in _tensors(self._module).items():
-                # Not in place: `build` may have given the module a tensor that others have too.
-                value.data = state[each].to(value).clone()
+                value.copy_(state[each])
         seen = _copy(batch)
         found = function(self._module, seen)
         if changed := _changed(_tensors(self._module), state):
@@ -158,6 +158,14 @@ class _Alone:
                 fix="make a new tensor, such as x = 2 * x for x *= 2",
             )
         return found
+
+
+def _own_buffers(module: nn.Module) -> None:
+    """Replaces the module's buffers by copies: `build` may have given it tensors that others have too."""
+    copies: dict[int, Tensor] = {}
+    for owner in module.modules():
+        for name, buffer in list(owner.named_buffers(recurse=False, remove_duplicate=False)):
+            setattr(owner, name, copies.setdefault(id(buffer), buffer.clone()))
 
 
 def _tensors(module: nn.Module) -> State:
