@@ -136,6 +136,10 @@ class Snapshot:
         """Number of rows in `trainings`, by fragment."""
         return {name: file.rows for name, file in self.files["trainings"].items()}
 
+    def rows_of_all_tables(self) -> dict[str, int]:
+        """Number of rows, by fragment."""
+        return {name: sum(files[name].rows for files in self.files.values()) for name in self.files["trainings"]}
+
 
 def require_ledger(place: Place) -> None:
     """Checks that a directory is a sweep's. A run that was killed at its start leaves a record and no folders.
