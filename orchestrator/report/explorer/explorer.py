@@ -21,8 +21,8 @@ from attnsweep.orchestrator.report.script import script_json
 from attnsweep.search_spaces.sweep import Sweep
 
 _MOST = 5
-_MOST_TRAININGS = 300_000
-"""In the page, each with its outcome and its loss: they take 3 MB of it, and a browser draws their trials at once."""
+_MOST_TRIALS, _MOST_TRAININGS = 100_000, 300_000
+"""In the page: it has 6 MB with so many, and a browser draws them without a pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def read_explorer(
 def _shown(points: Points, extremes: Sequence[Extremes]) -> NDArray[np.int64]:
     """The places of the trials that the page has: of many some by lot, which their numbers decide, and the extremes."""
     n_trials = len(points.trials)
-    n_shown = n_trials * _MOST_TRAININGS // max(points.trainings.num_rows, _MOST_TRAININGS)
+    n_shown = min(n_trials * _MOST_TRAININGS // max(points.trainings.num_rows, _MOST_TRAININGS), _MOST_TRIALS)
     if n_shown == n_trials:
         return np.arange(n_trials)
     lot = np.random.default_rng(0).permutation(n_trials)[:n_shown]
