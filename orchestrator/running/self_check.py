@@ -47,7 +47,8 @@ def replay_some(
     chosen = to_replay(ledger.trainings(columns=["training_id", "outcome"]), directory.spec.seed)
     if not chosen:
         return _record(directory, {}, [], {})
-    rows, is_thinned = recorded_rows(ledger, chosen), ledger.curves_every() > 1
+    rows = recorded_rows(ledger, chosen)
+    is_thinned = max(ledger.curves_every(), directory.spec.one_probe_in()) > 1
     recorded, ids = by_training(rows), rows.trainings["training_id"].to_pylist()
     by_id = dict(zip(ids, recorded_tasks(workload, rows.trainings), strict=True))
     tasks = {each: by_id[each] for each in chosen}
