@@ -132,17 +132,14 @@ def deviation(recorded: Rows, replayed: Rows, *, thinned: bool = False) -> Devia
 
     Args:
         recorded, replayed: The rows.
-        thinned: Whether either has lost probes: curves are compared where both have some.
+        thinned: Whether some of the recorded probes are gone: the replay's are compared where they are left.
     """
     (one,), (other,) = recorded.trainings.to_pylist(), replayed.trainings.to_pylist()
     numbers = [(name, _single(one, name), _single(other, name)) for name in _NUMBERS]
     curves, again = _curves(recorded.curves), _curves(replayed.curves)
-    if thinned:
-        both = curves.keys() & again.keys()
-        curves, again = ({key: each[key] for key in each if key in both} for each in (curves, again))
     numbers += [
         ("levels", _levels(one), _levels(other)),
-        ("curves", curves, again),
+        ("curves", curves, {key: value for key, value in again.items() if key in curves} if thinned else again),
         ("heads", _heads(recorded.heads), _heads(replayed.heads)),
     ]
     return Deviation(

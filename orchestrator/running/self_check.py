@@ -48,7 +48,6 @@ def replay_some(
     if not chosen:
         return _record(directory, {}, [], {})
     rows = recorded_rows(ledger, chosen)
-    is_thinned = max(ledger.curves_every(), directory.spec.one_probe_in()) > 1
     recorded, ids = by_training(rows), rows.trainings["training_id"].to_pylist()
     by_id = dict(zip(ids, recorded_tasks(workload, rows.trainings), strict=True))
     tasks = {each: by_id[each] for each in chosen}
@@ -67,10 +66,7 @@ def replay_some(
                 case Trained():
                     n_losses = 0
                     replayed = by_training(report.rows)
-                    found |= {
-                        id_at[place]: deviation(recorded[place], again, thinned=is_thinned)
-                        for place, again in replayed.items()
-                    }
+                    found |= {id_at[place]: deviation(recorded[place], again) for place, again in replayed.items()}
                     in_packs += [id_at[place] for place in replayed] if len(replayed) > 1 else []
                 case Raised() if len(order.tasks) == 1:
                     # In its pack this training did not raise.

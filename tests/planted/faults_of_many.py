@@ -27,16 +27,6 @@ FAULTS_OF_MANY = (
         _THINNED,
     ),
     Fault(
-        "a self-check that misses the probes that are not stored",
-        "orchestrator/running/self_check.py",
-        "max(ledger.curves_every(), directory.spec.one_probe_in()) > 1",
-        "ledger.curves_every() > 1",
-        (
-            "tests/orchestrator/running/test_self_check.py"
-            "::test_rows_from_before_a_sweep_grew_so_large_that_it_keeps_fewer_probes_agree",
-        ),
-    ),
-    Fault(
         "full fragments that are merged again and again",
         "orchestrator/ledger/compaction.py",
         "(name for name in rows if rows[name] < FULL_ROWS)",

@@ -60,15 +60,6 @@ def test_a_finished_sweep_has_replayed_two_trainings_at_least(directory: SweepDi
     assert found.deviations.keys() <= {row["training_id"] for row in records(directory)}
 
 
-def test_rows_from_before_a_sweep_grew_so_large_that_it_keeps_fewer_probes_agree(directory: SweepDirectory) -> None:
-    grown = directory.but(spec=directory.spec.but(curves_every=2))
-    workload = load_workload(directory.spec.workload)
-    pool = LocalPool(workload, RunContext(directory.sweep, curves_every=2))
-    found = replay_some(grown, workload, pool, lambda: False)
-    assert found is not None
-    assert not found.disagreeing
-
-
 @pytest.mark.slow
 def test_what_ends_otherwise_alone_is_named(directory: SweepDirectory) -> None:
     before = read_replays(directory)
