@@ -143,6 +143,10 @@ class LocalFolder:
         found = self._status(folder)
         return found is not None and stat.S_ISDIR(found.st_mode)
 
+    def folders(self) -> list[str]:
+        with reading(str(self.path)):
+            return [each.name for each in self.path.iterdir() if each.is_dir()]
+
     def make_folders(self, folders: Collection[str]) -> None:
         with self.writing():
             for folder in folders:

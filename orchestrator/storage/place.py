@@ -87,6 +87,9 @@ class Place(Protocol):
 
     def has_folder(self, folder: str) -> bool: ...
 
+    def folders(self) -> list[str]:
+        """The names of the folders in the place."""
+
     def make_folders(self, folders: Collection[str]) -> None: ...
 
     def sizes(self, pass_over: Callable[[OSError], object] | None = None) -> dict[str, int]:

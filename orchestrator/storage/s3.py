@@ -139,6 +139,10 @@ class ObjectPrefix:
     def has_folder(self, folder: str) -> bool:
         return self._has_objects(folder)
 
+    def folders(self) -> list[str]:
+        with self.answering():
+            return [each.rpartition("/")[2] for each in self._store.list_with_delimiter("")["common_prefixes"]]
+
     def make_folders(self, folders: Collection[str]) -> None:
         for folder in folders:
             if not self._has_objects(folder):
