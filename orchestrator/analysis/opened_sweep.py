@@ -1,5 +1,6 @@
 """One sweep, or several of one workload, opened for analysis."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -49,6 +50,8 @@ from attnsweep.search_spaces.dimensions import Categorical
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, repr=False)
 class SweepData:
@@ -77,6 +80,9 @@ class SweepData:
                     expected=f"a sweep of {directories[0].spec.workload}, as {directories[0].place} is",
                     fix="open sweeps of one workload together",
                 )
+        for each in directories:
+            if each.shortfall:
+                _log.warning("%s: %s", each.place, each.shortfall)
         data = cls(directories, tuple(Ledger(each.place) for each in directories))
         with data.reading():
             if len(where) > 1:

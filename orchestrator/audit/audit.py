@@ -15,6 +15,7 @@ from attnsweep.orchestrator.audit.check_journal import check_journal
 from attnsweep.orchestrator.audit.check_merge import audit_merged
 from attnsweep.orchestrator.audit.check_mlflow import compare_logged
 from attnsweep.orchestrator.audit.check_pruned import compare_pruned
+from attnsweep.orchestrator.audit.check_shards import audit_shards
 from attnsweep.orchestrator.audit.check_stored import check_stored
 from attnsweep.orchestrator.audit.check_trainings import compare_trainings
 from attnsweep.orchestrator.audit.check_trials import RESTORE, RESUME, compare_trials, count_trials, count_wanted
@@ -64,6 +65,8 @@ def audit(where: PlaceName, uri: str | None = None, say: Callable[[str], None] |
         return Audit(directory=str(where), sweep=None, finished=None, counts={}, checks=(check,))
     if directory.sources:
         return audit_merged(directory)
+    if directory.shards:
+        return audit_shards(directory, lambda shard: audit(shard, uri, say))
     _check_trust(directory)
     known, unreadable = _is_finished(directory)
     finished = bool(known)

@@ -104,7 +104,7 @@ class SweepReport:
     @property
     def planned(self) -> str:
         """The number of trainings that the spec asks for."""
-        spec = self.directory.spec
+        spec = self.directory.own_spec
         most = f"{spec.trials * most_wanted(spec.replicates):,}"
         return most if isinstance(spec.replicates, int) else f"at most {most}"
 

@@ -122,11 +122,11 @@ def run_sweep(
     parameters = workload.parameters
     home = home_of(where, shard)
     SweepDirectory.check_new(home)
-    spec, base = resolved(spec, workload)
-    code, whole = user_code_of(workload), None
     if shard is not None:
         check_divisible(spec, shard)
-        whole = found_whole(where, shard, spec, code)
+    spec, base = resolved(spec, workload)
+    code = user_code_of(workload)
+    whole = None if shard is None else found_whole(where, shard, spec, code)
     if whole is None:
         SweepDirectory.check_new(where)
     told = warm_start(spec, parameters, warm_starts, partial(console.print, markup=False, soft_wrap=True))

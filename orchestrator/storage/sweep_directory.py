@@ -285,6 +285,26 @@ class SweepDirectory(SweepRecord):
         """The directories that drivers write to: its own, or those of its shards that have begun."""
         return tuple(each.place for each in self.parts) if self.shards else (self.place,)
 
+    def whole(self) -> "SweepDirectory":
+        """The sweep that it is a shard of; itself where that is not there, since it was copied alone."""
+        above = place_of_whole(self.place)
+        return SweepDirectory.open(above) if self.shard and SweepDirectory.is_there(above) else self
+
+    def with_files(self) -> "SweepDirectory":
+        """The directory that holds what the record names: its own, or any of its shards that have begun.
+
+        Raises:
+            UserError: If none has begun.
+        """
+        if self.shards and not self.parts:
+            raise UserError(
+                str(self.place),
+                given=f"a sweep of {self.shards} shards, none of which has begun",
+                expected="a shard",
+                fix=f"attnsweep run SPEC --shard 0/{self.shards} --dir {as_argument(self.place)} --or-resume",
+            )
+        return self.parts[0] if self.shards else self
+
     @property
     def of_shard(self) -> Shard:
         """Which trials of the spec it holds."""
