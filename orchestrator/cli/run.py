@@ -108,7 +108,10 @@ def run(
     processes.start_ahead()
     sweep = _sweep(spec, fixed, trials=trials, replicates=replicates, seed=seed, prune_anyway=prune_anyway or None)
     shard = parse_shard(of_shard)
-    for flag, is_given, who in (("--or-resume", or_resume, "a repetition finds"), ("--shard", shard, "all drivers find")):
+    for flag, is_given, who in (
+        ("--or-resume", or_resume, "a repetition finds"),
+        ("--shard", shard, "all drivers find"),
+    ):
         if is_given and directory is None:
             raise UserError(flag, given="no --dir", expected=f"a directory that {who}", fix="add --dir DIR")
     for trial in keep_weights or []:

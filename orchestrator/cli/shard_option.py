@@ -11,7 +11,7 @@ from attnsweep.workloads.errors import UserError
 
 _FLAG = "--shard"
 _INDEX = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
-"""Which task of an array this is: in Slurm, and in an indexed Job of Kubernetes, which does not say how many there are."""
+"""Which task of an array this is: in Slurm, and in an indexed Job of Kubernetes, which does not say of how many."""
 _COUNT = "SLURM_ARRAY_TASK_COUNT"
 
 OfShard = Annotated[
@@ -20,7 +20,7 @@ OfShard = Annotated[
         _FLAG,
         rich_help_panel="Where",
         metavar="I/N",
-        help="Be driver I (0..N-1) of N, which owns the trials I, I+N, ...; auto or auto/N: as the scheduler numbers it.",
+        help="Be driver I (0..N-1) of N, with the trials I, I+N, ...; auto or auto/N: as the scheduler numbers it.",
     ),
 ]
 
@@ -41,7 +41,9 @@ def parse_shard(text: str | None) -> Shard | None:
         said = [f"{name}={os.environ[name]}" for name in (*_INDEX, _COUNT) if name in os.environ]
         raise UserError(
             _FLAG,
-            given=f"{text} ({', '.join(said) or 'none of ' + ', '.join((*_INDEX, _COUNT))})" if "auto" in text else text,
+            given=f"{text} ({', '.join(said) or 'none of ' + ', '.join((*_INDEX, _COUNT))})"
+            if "auto" in text
+            else text,
             expected="I/N with I in 0..N-1",
             fix="number the tasks of the array from 0, or give auto/N, or I/N"
             if "auto" in text

@@ -134,7 +134,8 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
         # A UserError about a user's query quotes DuckDB, which reports an IOError only for a damaged file.
         if isinstance(error, UserError) and "IOError" not in str(error):
             raise
-        for fault in (fault for place in places for part in parts_of(place) for fault in examine(part).damaged.values()):
+        parts = [part for place in places for part in parts_of(place)]
+        for fault in (fault for part in parts for fault in examine(part).damaged.values()):
             raise fault from error
         failure = error if isinstance(error, OSError) else _quoted(str(error))
         if failure is not None:

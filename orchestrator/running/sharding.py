@@ -154,7 +154,8 @@ def resume_shards(
         console: Told which.
         everything: Whether those that are finished are resumed too.
     """
-    began, refused = time.monotonic(), {}
+    began = time.monotonic()
+    refused: dict[int, str] = {}
     n_before = Ledger(whole.place).trainings(columns=["trial"]).num_rows
     for part in whole.parts:
         if part.finished and not everything:

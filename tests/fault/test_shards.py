@@ -152,7 +152,7 @@ def test_of_drivers_that_begin_at_once_one_makes_the_sweep(three: Path, tmp_path
     [
         ({"sampler": "tpe"}, Shard(0, 2), "'sampler=tpe', expected random, qmc or grid: another one learns from all"),
         ({"seconds": 9.0}, Shard(0, 2), "'seconds=9.0', expected a number of trials as the only limit"),
-        ({"objective": LossQuantile(), "pruner": MedianPruner()}, Shard(0, 2), "'a pruner', expected none: it compares"),
+        ({"objective": LossQuantile(), "pruner": MedianPruner()}, Shard(0, 2), "'a pruner', expected none: it"),
         ({"storage": "sqlite:////tmp/study.db"}, Shard(0, 2), "'a storage', expected none: each driver keeps"),
         ({}, Shard(0, 8), "'0/8 of 7 trials', expected at most as many drivers as trials"),
     ],
@@ -262,7 +262,7 @@ def test_a_shard_is_compacted_and_merged_with_other_sweeps(three: Path, one: Pat
 
 
 @pytest.mark.scale
-def test_the_last_driver_draws_the_report_of_the_whole_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_driver_draws_the_report_of_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec, path = tmp_path / "small.json", tmp_path / "s"
     spec.write_text(RANDOM.but(trials=3).to_json())
     words = ("run", spec, "--dir", path, "--local", "--or-resume", "--json", "--shard")
@@ -276,9 +276,7 @@ def test_the_last_driver_draws_the_report_of_the_whole_sweep(tmp_path: Path, cap
 
 
 @pytest.mark.usefixtures("s3")
-def test_a_shard_in_an_object_store_is_taken_over_from_another_host(
-    one: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shard_in_an_object_store_is_taken_over_from_another_host(one: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prefix = new_prefix()
     _interrupted(prefix, Shard(1, 2), monkeypatch)
     shard = place_of(f"{prefix}/shard-1")
