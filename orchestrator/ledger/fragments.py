@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, SCHEMA_VERSION, clashes, misfits
 from attnsweep.orchestrator.storage.place import Place, digest
-from attnsweep.orchestrator.storage.shards import at_once, parts_of, shards_of
+from attnsweep.orchestrator.storage.shards import allow_many_files, at_once, parts_of, shards_of
 from attnsweep.workloads.errors import UserError
 
 TABLES = ("curves", "heads", "trainings")
@@ -163,6 +163,7 @@ def open_snapshot(place: Place) -> Snapshot:
         UserError: For a file that cannot be read, or is gone.
     """
     if shards := shards_of(place):
+        allow_many_files()
         return _united(place, at_once(_open_snapshot, shards, place.n_at_once))
     return _open_snapshot(place)
 

@@ -6,6 +6,7 @@ shards: nobody writes rows to DIR itself, so no two drivers write one file. Ligh
 
 import json
 import re
+import resource
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -92,6 +93,13 @@ def shards_of(place: Place) -> list[Place]:
 def parts_of(place: Place) -> list[Place]:
     """The directories that hold a sweep's rows: its shards, or itself."""
     return shards_of(place) or [place]
+
+
+def allow_many_files() -> None:
+    """Lets this process open as many files as the system allows it: a shard has up to 39, a shell's limit is 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def numbers_in_words(numbers: Iterable[int]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -147,6 +148,25 @@ def test_of_drivers_that_begin_at_once_one_makes_the_sweep(three: Path, tmp_path
     assert [each.of_shard for each in SweepDirectory.open(tmp_path / "s").parts] == [Shard(i, 8) for i in range(8)]
 
 
+def test_a_driver_in_another_environment_is_refused(three: Path, tmp_path: Path) -> None:
+    path, found = tmp_path / "s", SweepDirectory.open(three)
+    shutil.copytree(three, path)
+    shutil.rmtree(path / "shard-1")
+    (environment,) = found.environments.values()
+    for name, version, words in (
+        ("numpy", "99", r"numpy .* -> 99.*accept-drift"),
+        ("engine", "blocks, by another compiler", "--engine: got .*another driver has begun the sweep with vmapped"),
+    ):
+        other = environment.model_copy(update={"versions": {**environment.versions, name: version}})
+        with pytest.raises(UserError, match=words):
+            sharding.begin_shard(path, Shard(1, 3), found.spec, None, other, _never)
+    assert not (path / "shard-1").exists()
+
+
+def _never(*_: object) -> SweepDirectory:
+    raise AssertionError
+
+
 @pytest.mark.parametrize(
     ("changes", "shard", "words"),
     [
@@ -203,6 +223,16 @@ def test_every_reader_takes_the_directory_for_one_sweep(
     assert "trial 4, replicate 1" in capsys.readouterr().out
     assert _attnsweep("query", three, sql) == 0
     assert _attnsweep("gc", three) == 0
+
+
+def test_a_reader_opens_more_files_than_a_shell_allows(three: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    n_open = max(int(each.name) for each in Path("/proc/self/fd").iterdir()) + 3
+    resource.setrlimit(resource.RLIMIT_NOFILE, (n_open, before[1]))
+    try:
+        assert Ledger(three).trainings().num_rows == 14
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_what_is_not_there_is_said(
