@@ -145,7 +145,7 @@ class LocalFolder:
 
     def folders(self) -> list[str]:
         with reading(str(self.path)):
-            return [each.name for each in self.path.iterdir() if each.is_dir()]
+            return [each.name for each in self.path.iterdir() if each.is_dir() and not each.is_symlink()]
 
     def make_folders(self, folders: Collection[str]) -> None:
         with self.writing():

@@ -88,7 +88,7 @@ class Place(Protocol):
     def has_folder(self, folder: str) -> bool: ...
 
     def folders(self) -> list[str]:
-        """The names of the folders in the place."""
+        """The names of the folders in the place. Links are left out."""
 
     def make_folders(self, folders: Collection[str]) -> None: ...
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import place_of
 
@@ -66,7 +67,9 @@ WHOLE = Shard(0, 1)
 
 
 def place_of_shard(whole: Place, shard: Shard) -> Place:
-    """The directory of a shard."""
+    """The directory of a shard. Raises UserError where a link stands in its place."""
+    if isinstance(whole, LocalFolder):
+        refuse_link(whole.path / shard.folder)
     return place_of(f"{whole}/{shard.folder}")
 
 

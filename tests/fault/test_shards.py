@@ -148,6 +148,16 @@ def test_of_drivers_that_begin_at_once_one_makes_the_sweep(three: Path, tmp_path
     assert [each.of_shard for each in SweepDirectory.open(tmp_path / "s").parts] == [Shard(i, 8) for i in range(8)]
 
 
+def test_a_link_in_the_place_of_a_shard_is_neither_read_nor_written(three: Path, tmp_path: Path) -> None:
+    path, elsewhere = tmp_path / "s", tmp_path / "elsewhere"
+    shutil.copytree(three, path)
+    (path / "shard-1").rename(elsewhere)
+    (path / "shard-1").symlink_to(elsewhere)
+    assert SweepDirectory.open(path).shortfall == "of 3 shards, 1 not begun (1)"
+    with pytest.raises(UserError, match="a symbolic link"):
+        shards.run(RANDOM, path, Shard(1, 3))
+
+
 def test_a_driver_in_another_environment_is_refused(three: Path, tmp_path: Path) -> None:
     path, found = tmp_path / "s", SweepDirectory.open(three)
     shutil.copytree(three, path)

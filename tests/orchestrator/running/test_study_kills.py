@@ -94,8 +94,8 @@ def _resumed(directory: SweepDirectory, journal: bytes, path: Path) -> list[Conf
 
 @pytest.mark.slow
 @settings(max_examples=20)
-@example("qmc", 0.5)
-@given(st.sampled_from(["random", "qmc", "grid"]), st.floats(0, 1))
+@example("tpe", 0.5)
+@given(st.sampled_from(["random", "qmc", "grid", "tpe"]), st.floats(0, 1))
 def test_whatever_of_the_journal_reached_the_disk_the_configurations_are_the_same(sampler: str, share: float) -> None:
     directory, asked, journal = _undisturbed(sampler)
     with TemporaryDirectory() as path:
@@ -194,8 +194,8 @@ def _interrupt_after(n_calls: int, owner: Any, name: str, patch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("step", ["ask", "suggest"])
 def test_an_ask_that_ctrl_c_ends_is_not_saved(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    undisturbed = _undisturbed("qmc")[1]
-    directory = _directory(tmp_path / "s", "qmc")
+    undisturbed = _undisturbed("tpe")[1]
+    directory = _directory(tmp_path / "s", "tpe")
     study = Study(directory)
     first = study.ask()
     with monkeypatch.context() as patch:
