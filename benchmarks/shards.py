@@ -106,7 +106,7 @@ def count_requests() -> dict[str, Any]:
 
         commit()
         count("commit", commit)
-        while len(writer._rows) < MAX_FRAGMENTS:
+        while len(shard.place.names("trainings")) < MAX_FRAGMENTS:
             commit()
         count("commit that merges", commit)
         count("progress, every 15 s", Beacon(shard.place).end)

@@ -60,6 +60,14 @@ def run(
         bool,
         _what("--prune-anyway", help="Use the sweep's pruner although it biases the objective, a stuck rate."),
     ] = False,
+    curves_every: Annotated[
+        int | None,
+        _what(
+            metavar="K",
+            help="Keep one probe in K of each curve, with the first and the last; default: 1 for up to 250,000"
+            " trainings, 2 for up to 500,000, and so on.",
+        ),
+    ] = None,
     warm_starts: Annotated[
         list[str] | None,
         _what(
@@ -106,7 +114,15 @@ def run(
     from attnsweep.orchestrator.storage.place_names import place_of
 
     processes.start_ahead()
-    sweep = _sweep(spec, fixed, trials=trials, replicates=replicates, seed=seed, prune_anyway=prune_anyway or None)
+    sweep = _sweep(
+        spec,
+        fixed,
+        trials=trials,
+        replicates=replicates,
+        seed=seed,
+        prune_anyway=prune_anyway or None,
+        curves_every=curves_every,
+    )
     shard = parse_shard(of_shard)
     for flag, is_given, who in (
         ("--or-resume", or_resume, "a repetition finds"),
