@@ -110,7 +110,7 @@ def count_requests() -> dict[str, Any]:
             commit()
         count("commit that merges", commit)
         count("progress, every 15 s", Beacon(shard.place).end)
-        count("lease, every 30 s", writer._lock._renew)  # type: ignore[attr-defined]  # of an object store
+        count("lease, every 30 s", writer._lock._renew)
         count("end of a shard", lambda: (shard.record_run(finished=True, seconds=1.0), writer.close()))
         other = _shard(whole, spec, 1)
         with _writer(other) as others:
@@ -207,7 +207,7 @@ def _counted() -> Iterator[Counter[str]]:
         counts["PUT" if kind == "POST" else kind] += 1
         return answer(app, environment, start_response)
 
-    DomainDispatcherApplication.__call__ = counting  # type: ignore[method-assign]
+    DomainDispatcherApplication.__call__ = counting  # type: ignore[method-assign, assignment]
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
