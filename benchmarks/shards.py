@@ -115,7 +115,7 @@ def count_requests() -> dict[str, Any]:
         other = _shard(whole, spec, 1)
         with _writer(other) as others:
             _commit(others, table, 1)
-        count("status, for each shard", lambda: SweepDirectory.open(whole.place).shortfall, times=2)
+        count("read the records, for each shard", lambda: SweepDirectory.open(whole.place).shortfall, times=2)
         ask = "select count(*), avg(stuck::int) from trainings"
         count(
             "query of trainings, for each shard of one fragment",

@@ -104,7 +104,7 @@ FAULTS_OF_SHARDS = (
         "orchestrator/storage/sweep_directory.py",
         'f"{self.sweep}.{self.shard.folder}" if self.shard else self.sweep',
         "self.sweep",
-        (f"{_SHARDS}::test_each_shard_has_a_run_of_its_own_in_one_experiment",),
+        (_UNION,),
     ),
     Fault(
         "drivers that share a sweep whose sampler learns",
