@@ -21,11 +21,11 @@ def test_a_hosts_shard_is_taken_over_by_another(new_network: Callable[[], Networ
     network = new_network()
     shutil.copy(Path(__file__).with_name("slow.py"), network.shared)
     hosts = {number: network.add(number) for number in (1, 2)}
-    command = [BIN / "attnsweep", "run", "/srv/slow.py", "--local", "--no-report", "--pack-size", "4"]
+    command: list[str | Path] = [BIN / "attnsweep", "run", "/srv/slow.py", "--local", "--no-report", "--pack-size", "4"]
     hosts[1].run(*command, "--dir", "/srv/one", variables=HERE, seconds=300)
 
     def drive(number: int, shard: str) -> Driver:
-        words = [*command, "--dir", "/srv/s", "--shard", shard, "--or-resume"]
+        words: list[str | Path] = [*command, "--dir", "/srv/s", "--shard", shard, "--or-resume"]
         return Driver(hosts[number].start(*words, variables={**HERE, "NAP": "0.02"}))
 
     first, second = drive(1, "0/2"), drive(2, "1/2")
