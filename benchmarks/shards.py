@@ -151,11 +151,11 @@ def _whole(where: Any, trials: int, n_shards: int) -> "tuple[SweepDirectory, Swe
 
 
 def _shard(whole: "SweepDirectory", spec: "Sweep", index: int) -> "SweepDirectory":
-    from attnsweep.orchestrator.storage.shards import Shard, place_of_shard
+    from attnsweep.orchestrator.storage.shards import Shard
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
     shard = Shard(index, whole.shards)
-    return SweepDirectory.create(place_of_shard(whole.place, shard), spec, whole.defaults, shard=shard)
+    return SweepDirectory.create(whole.place.inside(shard.folder), spec, whole.defaults, shard=shard)
 
 
 def _writer(shard: "SweepDirectory") -> "LedgerWriter":

@@ -48,7 +48,7 @@ def going_on(
         entered = found.entering(environment).extended(more)
         check_sweep(entered.spec, workload.parameters, workload.outcomes)
         if not accept_drift:
-            check_drift(found, environment)
+            _check_drift(found, environment)
         return entered
 
     return enter
@@ -66,8 +66,7 @@ def as_it_ended(found: SweepDirectory) -> SweepDirectory:
     return found
 
 
-def check_drift(found: SweepDirectory, environment: Environment) -> None:
-    """Refuses to train in another environment than a sweep's latest."""
+def _check_drift(found: SweepDirectory, environment: Environment) -> None:
     if changes := found.changes(environment):
         raise UserError(
             str(found.place),

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from rich.console import Console
 
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.running.entry import check_drift, check_same
+from attnsweep.orchestrator.running.entry import check_same
 from attnsweep.orchestrator.running.summary import Summary, summarize
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.owner import TakenError
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, place_of
 from attnsweep.orchestrator.storage.replays import earlier_replays
-from attnsweep.orchestrator.storage.shards import Shard, place_of_shard
+from attnsweep.orchestrator.storage.shards import Shard
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.sweep import LEARN_NOTHING, Sweep
 from attnsweep.workloads.errors import UserError
@@ -101,8 +101,14 @@ def begin_shard(
             expected=f"{whole.engine}, in all shards",
             fix="repeat the command",
         )
-    check_drift(whole, environment)
-    return create(place_of_shard(whole.place, shard), 0, shard)
+    if changes := whole.changes(environment):
+        raise UserError(
+            str(whole.place),
+            given="; ".join(changes),
+            expected="the versions and code of the driver that has begun the sweep",
+            fix="install the same environment here",
+        )
+    return create(whole.place.inside(shard.folder), 0, shard)
 
 
 def refuse_whole(found: SweepDirectory) -> None:
@@ -138,7 +144,7 @@ def refuse_extension(found: SweepDirectory) -> None:
 
 def home_of(where: PlaceName, shard: Shard | None) -> PlaceName:
     """The directory that a driver writes to."""
-    return where if shard is None else place_of_shard(place_of(where, "--dir"), shard)
+    return where if shard is None else place_of(where, "--dir").inside(shard.folder)
 
 
 def resume_shards(

@@ -72,6 +72,9 @@ class LocalFolder:
     def answering(self, file: str | None = None) -> AbstractContextManager[None]:
         return reading(file or str(self))
 
+    def inside(self, folder: str) -> "LocalFolder":
+        return LocalFolder(refuse_link(self.path / folder))
+
     def is_vacant(self) -> bool:
         with reading(str(self.path)):
             if not self.path.exists():

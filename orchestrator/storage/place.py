@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from io import BufferedReader
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 import pyarrow as pa
 
@@ -61,6 +61,9 @@ class Place(Protocol):
 
         An OSError that still leaves it means that the file is damaged: see `storage.reading`.
         """
+
+    def inside(self, folder: str) -> Self:
+        """A place of its own in a folder of this one. Raises UserError if a link is there."""
 
     def is_vacant(self) -> bool:
         """Whether a new sweep can be created in it: it does not exist or is empty."""

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import place_of
 
@@ -66,13 +65,6 @@ WHOLE = Shard(0, 1)
 """All trials, of a sweep of one driver."""
 
 
-def place_of_shard(whole: Place, shard: Shard) -> Place:
-    """The directory of a shard. Raises UserError where a link stands in its place."""
-    if isinstance(whole, LocalFolder):
-        refuse_link(whole.path / shard.folder)
-    return place_of(f"{whole}/{shard.folder}")
-
-
 def place_of_whole(shard: Place) -> Place:
     """The directory of the sweep that a shard's directory is a part of."""
     return place_of(str(shard).rpartition("/")[0] or ".")
@@ -89,7 +81,7 @@ def shards_of(place: Place) -> list[Place]:
     with suppress(OSError, ValueError, AttributeError):
         if json.loads(place.read_text("sweep.json")).get("shards"):
             found = sorted(int(match[1]) for folder in place.folders() if (match := _FOLDER.fullmatch(folder)))
-            return [place_of(f"{place}/shard-{index}") for index in found]
+            return [place.inside(f"shard-{index}") for index in found]
     return []
 
 

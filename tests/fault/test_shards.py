@@ -6,6 +6,7 @@ import resource
 import shutil
 import signal
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -21,12 +22,14 @@ from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.ledger.fragments import TABLES
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
+from attnsweep.orchestrator.report.watching import changes
 from attnsweep.orchestrator.running import session, sharding
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.study import read_trials
 from attnsweep.orchestrator.storage.owner import TakenError
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
+from attnsweep.orchestrator.storage.progress import Beacon, PackUnderWay
 from attnsweep.orchestrator.storage.shards import Shard
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
@@ -166,7 +169,7 @@ def test_a_driver_in_another_environment_is_refused(three: Path, tmp_path: Path)
     shutil.rmtree(path / "shard-1")
     (environment,) = found.environments.values()
     for name, version, words in (
-        ("numpy", "99", r"numpy .* -> 99.*accept-drift"),
+        ("numpy", "99", r"numpy .* -> 99.*install the same environment here"),
         ("engine", "blocks, by another compiler", "--engine: got .*another driver has begun the sweep with vmapped"),
     ):
         other = environment.model_copy(update={"versions": {**environment.versions, name: version}})
@@ -257,9 +260,16 @@ def test_what_is_not_there_is_said(
     assert not SweepDirectory.open(path).finished
     (path / "shard-1" / "course.json").unlink()
     words = "of 3 shards, 1 not begun (0) and 1 not finished (1)"
+    assert next(changes([path], threading.Event())) is False
+    pack = PackUnderWay(pack="p", n_trainings=4, step=3, n_steps=9)
+    Beacon(place_of(path / "shard-1")).show("training", 2, [pack])
+    assert next(changes([path], threading.Event())) is True
     assert _attnsweep("status", path) == 0
     said = capsys.readouterr().out
     assert words in said
+    assert "not finished; " not in said.partition("\n")[0]
+    assert "  shard-1          running (training)" in said
+    assert "under way   4 trainings" in said
     assert "begin it with  attnsweep run SPEC --shard 0/3 --dir" in said
     assert _attnsweep("query", path, "select count(*) from trainings") == 0
     assert words in capsys.readouterr().err
@@ -276,6 +286,8 @@ def test_a_sweep_whose_shards_have_no_rows_yet_is_read(three: Path, tmp_path: Pa
     assert not SweepDirectory.open(tmp_path / "s").finished
     with pytest.raises(UserError, match="none of which has begun"):
         SweepDirectory.open(tmp_path / "s").with_files()
+    # As a driver leaves it that is killed before it has made its shard.
+    assert shards.run(RANDOM, tmp_path / "s", Shard(0, 3)).finished
 
 
 def test_audit_names_what_is_in_the_wrong_shard(three: Path, tmp_path: Path) -> None:
@@ -334,6 +346,12 @@ def test_a_shard_in_an_object_store_is_taken_over_from_another_host(one: Path, m
     shards.assert_equal(prefix, one)
     assert _faults(prefix) == []
     assert open_sweep(prefix).sql("select count(*) as n from trainings")["n"].to_pylist() == [14]
+    apart, inside = place_of(f"{prefix}/shard-1"), prefix.inside("shard-1")
+    assert str(inside) == str(apart)
+    assert inside.sizes() == apart.sizes()
+    assert {*prefix.sizes()} > {f"shard-1/{name}" for name in inside.sizes()}
+    assert inside.names("curves") == apart.names("curves")
+    assert {*inside.folders()} == {*apart.folders()} >= {"trainings", "curves", "study.journal"}
 
 
 @pytest.mark.scale

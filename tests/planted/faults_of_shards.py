@@ -123,8 +123,8 @@ FAULTS_OF_SHARDS = (
     Fault(
         "a driver of other versions in the same sweep",
         _SHARDING,
-        "    check_drift(whole, environment)\n",
-        "",
+        "    if changes := whole.changes(environment):\n",
+        "    if changes := []:\n",
         (_OTHER,),
     ),
     Fault(
