@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from attnsweep.orchestrator.storage.shards import Shard
+from attnsweep.orchestrator.storage.shards import MOST_SHARDS, Shard
 from attnsweep.workloads.errors import UserError
 
 _FLAG = "--shard"
@@ -37,16 +37,20 @@ def parse_shard(text: str | None) -> Shard | None:
     if index == "auto":
         index = next((value for name in _INDEX if (value := os.environ.get(name))), "")
         count = count or os.environ.get(_COUNT, "")
-    if not (re.fullmatch(r"\d{1,9}", index) and re.fullmatch(r"[1-9]\d{0,8}", count) and int(index) < int(count)):
+    if not (re.fullmatch(r"\d{1,9}", index) and re.fullmatch(r"\d{1,9}", count) and _is_one(int(index), int(count))):
         said = [f"{name}={os.environ[name]}" for name in (*_INDEX, _COUNT) if name in os.environ]
         raise UserError(
             _FLAG,
             given=f"{text} ({', '.join(said) or 'none of ' + ', '.join((*_INDEX, _COUNT))})"
             if "auto" in text
             else text,
-            expected="I/N with I in 0..N-1",
+            expected=f"I/N with I in 0..N-1, and N at most {MOST_SHARDS}",
             fix="number the tasks of the array from 0, or give auto/N, or I/N"
             if "auto" in text
             else "for example --shard 0/4, and 1/4, 2/4, 3/4 for the other drivers",
         )
     return Shard(int(index), int(count))
+
+
+def _is_one(index: int, count: int) -> bool:
+    return index < count <= MOST_SHARDS

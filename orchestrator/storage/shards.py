@@ -19,6 +19,8 @@ from attnsweep.orchestrator.storage.place_names import place_of
 T = TypeVar("T")
 R = TypeVar("R")
 
+MOST_SHARDS = 100_000
+"""Readers look at each."""
 _FOLDER = re.compile(r"shard-(0|[1-9]\d{0,8})")
 
 
@@ -31,10 +33,17 @@ class Shard:
     Attributes:
         index: The driver's number, from 0.
         count: The drivers.
+
+    Raises:
+        ValueError: If there is no such driver.
     """
 
     index: int
     count: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.count <= MOST_SHARDS:
+            raise ValueError(f"shard {self.index} of {self.count}")
 
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"

@@ -15,7 +15,15 @@ from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, nearest, place_of
 from attnsweep.orchestrator.storage.provenance import current_provenance, new_identity
 from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile, reason_of
-from attnsweep.orchestrator.storage.shards import WHOLE, Shard, at_once, numbers_in_words, place_of_whole, shards_of
+from attnsweep.orchestrator.storage.shards import (
+    MOST_SHARDS,
+    WHOLE,
+    Shard,
+    at_once,
+    numbers_in_words,
+    place_of_whole,
+    shards_of,
+)
 from attnsweep.orchestrator.storage.sources import Source, refuse_cut_short
 from attnsweep.orchestrator.storage.warm_start import WARM_START, WarmStart
 from attnsweep.search_spaces.dimensions import Scalar
@@ -84,7 +92,7 @@ class SweepRecord(Record):
     keep_weights: tuple[TrialNumber, ...] = Field(default=(), exclude_if=lambda trials: not trials)
     warm_start: Sha256 | Literal[""] = Field(default="", exclude_if=lambda sha256: not sha256)
     sources: tuple[Source, ...] = Field(default=(), exclude_if=lambda sources: not sources)
-    shards: int = Field(default=0, ge=0, exclude_if=lambda shards: not shards)
+    shards: int = Field(default=0, ge=0, le=MOST_SHARDS, exclude_if=lambda shards: not shards)
     shard: Shard | None = Field(default=None, exclude_if=lambda shard: shard is None)
 
     @model_validator(mode="wrap")
