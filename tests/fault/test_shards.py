@@ -277,6 +277,10 @@ def test_what_is_not_there_is_said(
     assert words in audit(path).checks[0].line
     open_sweep(path)
     assert words in caplog.text
+    assert _attnsweep("resume", path, "--local", "--no-report") == 130
+    said = capsys.readouterr().err
+    assert f"begin the other shards with: attnsweep run SPEC --shard I/3 --dir {path}" in said
+    assert "of 3 shards, 1 not begun (0)" in said
     assert SweepDirectory.open(path).seconds_spent > 0
 
 
@@ -352,6 +356,13 @@ def test_a_shard_in_an_object_store_is_taken_over_from_another_host(one: Path, m
     assert {*prefix.sizes()} > {f"shard-1/{name}" for name in inside.sizes()}
     assert inside.names("curves") == apart.names("curves")
     assert {*inside.folders()} == {*apart.folders()} >= {"trainings", "curves", "study.journal"}
+
+
+@pytest.mark.scale
+def test_trainers_of_ray_and_this_process_share_a_sweep(one: Path, tmp_path: Path, local_ray: str) -> None:
+    assert shards.run(RANDOM, tmp_path / "s", Shard(0, 2), local=False, address=local_ray, n_trainers=2).finished
+    assert shards.run(RANDOM, tmp_path / "s", Shard(1, 2)).finished
+    shards.assert_equal(tmp_path / "s", one)
 
 
 @pytest.mark.scale
