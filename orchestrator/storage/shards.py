@@ -88,9 +88,9 @@ def shards_of(place: Place) -> list[Place]:
         StoreError: If the place does not answer.
     """
     with suppress(OSError, ValueError, AttributeError):
-        if json.loads(place.read_text("sweep.json")).get("shards"):
+        if n_shards := json.loads(place.read_text("sweep.json")).get("shards"):
             found = sorted(int(match[1]) for folder in place.folders() if (match := _FOLDER.fullmatch(folder)))
-            return [place.inside(f"shard-{index}") for index in found]
+            return [place.inside(f"shard-{index}") for index in found if index < int(n_shards)]
     return []
 
 

@@ -306,6 +306,9 @@ def test_audit_names_what_is_in_the_wrong_shard(three: Path, tmp_path: Path) -> 
     # The same rows twice are one: a file's name says what it holds.
     assert Ledger(path).trainings().num_rows == 14
     shutil.rmtree(path / "shard-1")
+    # No shard of this sweep has such a number.
+    shutil.copytree(path / "shard-2", path / "shard-7")
+    assert len(SweepDirectory.open(path).parts) == 2
     (path / "shard-2").rename(path / "shard-1")
     assert any("another shard than" in each for each in _faults(path))
 
