@@ -30,7 +30,7 @@ from attnsweep.orchestrator.running.study import read_trials
 from attnsweep.orchestrator.storage.owner import TakenError
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.orchestrator.storage.progress import Beacon, PackUnderWay
-from attnsweep.orchestrator.storage.shards import Shard
+from attnsweep.orchestrator.storage.shards import Shard, shards_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Categorical, Float, LossQuantile, Sequential, Sweep
@@ -292,6 +292,15 @@ def test_a_sweep_whose_shards_have_no_rows_yet_is_read(three: Path, tmp_path: Pa
         SweepDirectory.open(tmp_path / "s").with_files()
     # As a driver leaves it that is killed before it has made its shard.
     assert shards.run(RANDOM, tmp_path / "s", Shard(0, 3)).finished
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "[" * 100_000, '{"shards": []}', '{"shards": "3"}', '{"shards": Infinity}', '{"shards": -1}']
+)
+def test_a_strange_record_makes_no_shards(text: str, tmp_path: Path) -> None:
+    (tmp_path / "shard-0").mkdir()
+    (tmp_path / "sweep.json").write_text(text)
+    assert shards_of(place_of(tmp_path)) == []
 
 
 def test_audit_names_what_is_in_the_wrong_shard(three: Path, tmp_path: Path) -> None:
