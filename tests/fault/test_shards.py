@@ -290,7 +290,8 @@ def test_a_sweep_whose_shards_have_no_rows_yet_is_read(three: Path, tmp_path: Pa
     assert not SweepDirectory.open(tmp_path / "s").finished
     with pytest.raises(UserError, match="none of which has begun"):
         SweepDirectory.open(tmp_path / "s").with_files()
-    # As a driver leaves it that is killed before it has made its shard.
+    # As a driver leaves it that is killed before it has made its shard's record.
+    (tmp_path / "s" / "shard-0" / "code").mkdir(parents=True)
     assert shards.run(RANDOM, tmp_path / "s", Shard(0, 3)).finished
 
 
