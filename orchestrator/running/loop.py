@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
-from attnsweep.orchestrator.running.pack_sizes import PackSizer, PackSizes
+from attnsweep.orchestrator.running.pack_sizer import PackSizer
+from attnsweep.orchestrator.running.pack_sizes import PackSizes
 from attnsweep.orchestrator.running.plan import (
     Action,
     Backlog,

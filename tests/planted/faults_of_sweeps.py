@@ -161,7 +161,7 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "a pack that did not fit is made again",
-        "orchestrator/running/pack_sizes.py",
+        "orchestrator/running/pack_sizer.py",
         "max(n_lanes // 2, 1)",
         "max(n_lanes, 1)",
         (f"{_RUNNING}/test_pack_sizes.py",),
