@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from attnsweep.orchestrator.running.pack_sizer import PackSizer
 from attnsweep.orchestrator.running.plan import Backlog, Fail, Shrink, SweepPlan
 from attnsweep.orchestrator.training.local_pool import LocalPool
-from attnsweep.orchestrator.training.messages import PackOrder, Raised, Report, Rows, RunContext, Trained
+from attnsweep.orchestrator.training.messages import PackOrder, Raised, Report, Rows, RunContext, Trained, TrainerLost
 from attnsweep.orchestrator.training.tasks import Shape, Task
 from attnsweep.workloads.engine.contract import Workload
 
@@ -90,7 +90,7 @@ class BareSweep:
         assert order is not None
         self._pool.train(order)
 
-    def _receive(self, order: PackOrder, report: Report) -> None:
+    def _receive(self, order: PackOrder, report: Report | TrainerLost) -> None:
         match report:
             case Trained():
                 self._plan.trained(order)

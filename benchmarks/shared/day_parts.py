@@ -13,15 +13,15 @@ from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from gpu import rate_of
 
-from attnsweep.orchestrator.training import trainer
 from attnsweep.workloads.engine import lbfgs
 from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.engine.device_memory import MemoryOfPacks, peak_of
+from attnsweep.workloads.engine.device_memory import CudaMemory, MemoryOfPacks, peak_of
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.quasi_newton import CurvaturePairs
@@ -31,7 +31,7 @@ from shared.bare_sweep import BareSweep
 from shared.day_points import Points
 from shared.gpu_bits import WHOLE, bits_by_neighbours, whole_trainings_by_neighbours
 from shared.parts_apart import Findings, Part
-from shared.pretended_gpu import pretended_gpu
+from shared.pretended_gpu import PretendedMemory, pretended_gpu
 from shared.ring_of_pairs import RingOfPairs
 from shared.shapes import GPU_SHAPES, LANGUAGES, PAIRS, SHAPES, STRINGS, Shape, clock_of, plain_loop
 
@@ -94,7 +94,7 @@ class Day:
     def machine(self, until: float) -> Findings:
         """What this is."""
         del until
-        found = {"device": self.device, "torch": torch.__version__, "python": sys.version.split()[0]}
+        found: dict[str, Any] = {"device": self.device, "torch": torch.__version__, "python": sys.version.split()[0]}
         if self.device == "cuda":
             properties = torch.cuda.get_device_properties(self.device)
             found |= {"device": properties.name, "gibibytes": round(properties.total_memory / 2**30, 1)}
@@ -104,20 +104,19 @@ class Day:
     def bits(self, until: float) -> Findings:
         """Alone, moved, among others that end earlier; graphs and merged; whole trainings and first steps."""
         del until
+        sizes = {"width": 2, "n_steps": 2} if self.is_small else {}
         for how in ("merged", "graphs"):
+            # No graph holds a search. A rehearsal traces FIRST and translators in other parts.
+            left_out: tuple[str, ...] = ("L-BFGS",) if how == "merged" else ()
+            left_out += ("FIRST", "translation", "system C") if self.is_small else ()
             for name in WHOLE:
-                # No graph holds a search. A rehearsal traces FIRST in `figure_4`.
-                if how == "graphs" or not ("L-BFGS" in name or (self.is_small and name == "FIRST")):
+                if not any(each in name for each in left_out):
                     found = whole_trainings_by_neighbours(self.device, [name], how, **self._small(name))
                     yield f"whole trainings, {how}: {name}", _flat(found[name])
             for name in GPU_SHAPES:
-                if how == "merged" and SHAPES[name].is_searched:
-                    continue
-                if self.is_small and name not in (P, SEARCHED):
-                    continue
-                sizes = {"width": 2, "n_steps": 2} if self.is_small else {}
-                found = bits_by_neighbours(self.device, [name], how, **sizes)
-                yield f"first steps, {how}: {name}", _flat(found[name])
+                if not any(each in name for each in left_out):
+                    found = bits_by_neighbours(self.device, [name], how, **sizes)
+                    yield f"first steps, {how}: {name}", _flat(found[name])
 
     def sweeps_of_p(self, until: float) -> Findings:
         """`quickstart`, and 16,384 trainings of system P, against one by one on the same GPU."""
@@ -167,8 +166,7 @@ class Day:
 
     def packs(self, until: float) -> Findings:
         """Packs that grow eightfold: their rate, and the memory that the two before predicted."""
-        memory = trainer.memory_of(self.device)
-        assert memory is not None
+        memory = PretendedMemory() if self.is_small else CudaMemory(self.device)
         for name, how in ((P, "merged"), (P, "graphs"), (FIRST, "graphs"), (SEARCHED, "eager")):
             peaks: dict[int, int] = {}
             for size in (2, 4, 8) if self.is_small else (64, 512, 4096, 32768):
@@ -194,7 +192,7 @@ class Day:
     def triangular(self, until: float) -> Findings:
         """The triangular form of L-BFGS's walk (`ring_of_pairs`): bits first, then its direction and its time."""
         searched = [name for name in WHOLE if "L-BFGS" in name]
-        with _pairs_are(RingOfPairs):
+        with patch.object(lbfgs, "CurvaturePairs", RingOfPairs):
             for name in searched:
                 found = whole_trainings_by_neighbours(self.device, [name], **self._small(name))
                 yield f"whole trainings: {name}", _flat(found[name])
@@ -203,7 +201,7 @@ class Day:
         for size, kind in product((2,) if self.is_small else (64, 512), (CurvaturePairs, RingOfPairs)):
             if time.monotonic() > until:
                 return
-            with _pairs_are(kind):
+            with patch.object(lbfgs, "CurvaturePairs", kind):
                 clock = clock_of(self.device)
                 began = clock()
                 trainings = Shape(PAIRS, [settings]).trainings(size)
@@ -304,17 +302,6 @@ PARTS = {
 def _flat(found: object) -> dict[str, Any]:
     assert isinstance(found, Mapping)
     return {name: value for name, value in found.items() if not isinstance(value, dict | list)}
-
-
-@contextmanager
-def _pairs_are(kind: type[Any]) -> Iterator[None]:
-    """Within it L-BFGS keeps its curvature pairs so. This process trains nothing else meanwhile."""
-    before = lbfgs.CurvaturePairs
-    lbfgs.CurvaturePairs = kind  # type: ignore[misc]
-    try:
-        yield
-    finally:
-        lbfgs.CurvaturePairs = before  # type: ignore[misc]
 
 
 @contextmanager

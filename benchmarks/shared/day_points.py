@@ -32,7 +32,6 @@ class Points:
     Attributes:
         workload: The name of its workload.
         seed: Of the sweep.
-        replicates: Trainings of a trial.
         certified_share: As the sweep has it.
         fixed: Parameters that all trials share.
         drawn: By parameter, the value of each trial.
@@ -40,7 +39,6 @@ class Points:
 
     workload: str
     seed: int
-    replicates: int
     certified_share: float
     fixed: Mapping[str, Any]
     drawn: Mapping[str, Sequence[Any]]
@@ -82,7 +80,7 @@ def drawn_points(name: str, trials: int) -> Points:
     # A conditional parameter that a trial has not keeps its default.
     names = [name for name in spec.parameters() if name not in fixed]
     drawn = {name: [values.get(name, declared[name].default) for values in asked] for name in names}
-    return Points(spec.workload, spec.seed, int(spec.replicates), spec.certified_share, fixed, drawn)  # type: ignore[call-overload]
+    return Points(spec.workload, spec.seed, spec.certified_share, fixed, drawn)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from attnsweep.workloads.engine.executors.graphs import Graphs
 from shared import gpu_bits
 
 
-class _Memory:
+class PretendedMemory:
     """Of a GPU with room for every pack."""
 
     def begin(self) -> None:
@@ -34,9 +34,12 @@ def pretended_gpu() -> str:
         del device
         return Graphs(RecordedGraph, 4, _as_it_is if engine == "merged" else None)
 
-    for module in (trainer, gpu_bits):
-        module.executors_on = executors_on  # type: ignore[attr-defined]
-    trainer.memory_of = lambda _: _Memory()  # type: ignore[assignment]
+    for module, name, stand_in in (
+        (trainer, "executors_on", executors_on),
+        (trainer, "memory_of", lambda _: PretendedMemory()),
+        (gpu_bits, "executors_on", executors_on),
+    ):
+        setattr(module, name, stand_in)
     return pretend_device()
 
 
