@@ -1,4 +1,5 @@
-"""The self-check at the end of a sweep: a random hundredth of its trainings is trained again, in other packs.
+"""The self-check at the end of a sweep: a random hundredth of its trainings, at most 1,000, is trained again, in other
+packs.
 
 A training must not depend on the pack that it was trained in. Tests show this for the shipped workloads. The self-check
 shows it for this sweep, with the user's own workload and the kernels of the machines that trained it. Two trainings are
@@ -31,7 +32,7 @@ _WAIT_SECONDS = 0.5
 def replay_some(
     directory: SweepDirectory, workload: Workload[Any], pool: Pool, should_stop: Callable[[], bool]
 ) -> Replays | None:
-    """Replays a hundredth of a finished sweep's trainings, but at least two, and records how they ended.
+    """Replays a hundredth of a finished sweep's trainings, 2 to 1,000 of them, and records how they ended.
 
     Args:
         directory: The sweep.
@@ -46,7 +47,7 @@ def replay_some(
     chosen = to_replay(ledger.trainings(columns=["training_id", "outcome"]), directory.spec.seed)
     if not chosen:
         return _record(directory, {}, [], {})
-    rows = recorded_rows(ledger, chosen)
+    rows, is_thinned = recorded_rows(ledger, chosen), ledger.curves_every() > 1
     recorded, ids = by_training(rows), rows.trainings["training_id"].to_pylist()
     by_id = dict(zip(ids, recorded_tasks(workload, rows.trainings), strict=True))
     tasks = {each: by_id[each] for each in chosen}
@@ -65,7 +66,10 @@ def replay_some(
                 case Trained():
                     n_losses = 0
                     replayed = by_training(report.rows)
-                    found |= {id_at[place]: deviation(recorded[place], again) for place, again in replayed.items()}
+                    found |= {
+                        id_at[place]: deviation(recorded[place], again, thinned=is_thinned)
+                        for place, again in replayed.items()
+                    }
                     in_packs += [id_at[place] for place in replayed] if len(replayed) > 1 else []
                 case Raised() if len(order.tasks) == 1:
                     # In its pack this training did not raise.

@@ -392,7 +392,8 @@ class _Session:
         """
         directory = sweep.directory
         files = (*named_files(pinned(sweep.workload, directory.spec)), *directory.bases)
-        context = RunContext(directory.sweep, directory.environment, files, directory.engine)
+        every = directory.spec.one_probe_in()
+        context = RunContext(directory.sweep, directory.environment, files, directory.engine, every)
         with ExitStack() as opened:
             pool = opened.enter_context(closing(start_pool(sweep.workload, context)))
             # Before MLflow's process reads the record.
