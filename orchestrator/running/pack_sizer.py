@@ -1,11 +1,21 @@
 """How many trainings of one shape make a pack: found by measurement. Needs no library that stores."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
 from attnsweep.workloads.engine.device_memory import MemoryOfPacks, PackMemory
 
-if TYPE_CHECKING:
-    from attnsweep.orchestrator.running.pack_sizes import Measured
+
+class Measured(Protocol):
+    """What an earlier run has measured."""
+
+    @property
+    def rates(self) -> Mapping[int, float]:
+        """By pack size, training steps per second."""
+
+    @property
+    def limit(self) -> int:
+        """No pack is larger."""
 
 
 class PackSizer:
@@ -29,7 +39,7 @@ class PackSizer:
     _last_may_be = 1.5
     _growth_on_gpu = 8
 
-    def __init__(self, fixed: int | None, measured: "Measured | None" = None, slack: int = 0) -> None:
+    def __init__(self, fixed: int | None, measured: Measured | None = None, slack: int = 0) -> None:
         self._fixed, self._slack = fixed, slack
         self.rates: dict[int, float] = {} if measured is None else dict(measured.rates)
         self.limit = fixed or (self.largest if measured is None else measured.limit)

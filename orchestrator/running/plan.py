@@ -4,7 +4,7 @@ Plain state in, actions out: no disk, no clock.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -180,7 +180,7 @@ class SweepPlan:
         """Whether any training waits, in a pack or without one."""
         return bool(self._again or self.backlog)
 
-    def restore(self, checkpoints: "Iterable[Saved]", environment: str | None) -> tuple[int, list[Forget]]:
+    def restore(self, checkpoints: "Iterable[Saved]", environments: Collection[str | None]) -> tuple[int, list[Forget]]:
         """Queues the checkpointed packs of an earlier run, whose trainings leave the backlog.
 
         A checkpoint is dropped if it is of another environment, since a row has one environment, or if its trainings
@@ -188,14 +188,14 @@ class SweepPlan:
 
         Args:
             checkpoints: These packs.
-            environment: The id of the environment that trains now.
+            environments: The ids of the environments that train now, on machines of any type.
 
         Returns:
             How many trainings continue from a checkpoint, and the checkpoints to remove.
         """
         dropped = []
         for saved in checkpoints:
-            tasks = self.backlog.take_lanes(saved.lanes) if saved.environment == environment else None
+            tasks = self.backlog.take_lanes(saved.lanes) if saved.environment in environments else None
             if tasks is None:
                 dropped.append(Forget(saved.pack))
             else:
