@@ -160,6 +160,27 @@ FAULTS_OF_SWEEPS = (
         (f"{_RUNNING}/test_plan.py",),
     ),
     Fault(
+        "rows of all machines name the driver's",
+        "orchestrator/running/loop.py",
+        "            environment = self._environment_on(self._pool.machine)",
+        "            environment = self._directory.environment",
+        (f"{_RUNNING}/test_machines.py",),
+    ),
+    Fault(
+        "a pack goes on from what another type of machine has begun",
+        "orchestrator/running/checkpoints.py",
+        " or self._environments[pack] != environment:",
+        ":",
+        (f"{_RUNNING}/test_machines.py",),
+    ),
+    Fault(
+        "a training is trained again on any machine",
+        "orchestrator/running/self_check.py",
+        "return next((each for each in waiting if each.machine in (None, *idle)), None)",
+        "return next((each for each in waiting if idle), None)",
+        (f"{_RUNNING}/test_machines.py",),
+    ),
+    Fault(
         "a pack that did not fit is made again",
         "orchestrator/running/pack_sizer.py",
         "max(n_lanes // 2, 1)",
