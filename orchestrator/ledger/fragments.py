@@ -286,8 +286,8 @@ def publish(
         schema, batches = contents[table]
         # `trainings` is the last of `TABLES`: the digests of the others are known by then.
         metadata = replace(stamp, digests=digests).metadata() if table == "trainings" else stamp.metadata()
-        # Numbers hardly repeat: Parquet's dictionary of a column of losses would be as large as the column. The bytes of
-        # their exponents do: stored apart, they take a sixth off the curves.
+        # Numbers hardly repeat: Parquet's dictionary of a column of losses would be as large as the column. The bytes
+        # of their exponents do: stored apart, they take a sixth off the curves.
         words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
         numbers = [field.name for field in schema if pa.types.is_floating(field.type)]
         with pq.ParquetWriter(

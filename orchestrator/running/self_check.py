@@ -51,7 +51,7 @@ def replay_some(
     chosen = to_replay(ledger.trainings(columns=["training_id", "outcome"]), directory.spec.seed)
     if not chosen:
         return _record(directory, {}, [], {})
-    rows, is_thinned = recorded_rows(ledger, chosen), ledger.curves_every() > 1
+    rows = recorded_rows(ledger, chosen)
     recorded, ids = by_training(rows), rows.trainings["training_id"].to_pylist()
     by_id = dict(zip(ids, recorded_tasks(workload, rows.trainings), strict=True))
     tasks = {each: by_id[each] for each in chosen}
@@ -75,10 +75,7 @@ def replay_some(
                 case Trained():
                     n_losses = 0
                     replayed = by_training(report.rows)
-                    found |= {
-                        id_at[place]: deviation(recorded[place], again, thinned=is_thinned)
-                        for place, again in replayed.items()
-                    }
+                    found |= {id_at[place]: deviation(recorded[place], again) for place, again in replayed.items()}
                     in_packs += [id_at[place] for place in replayed] if len(replayed) > 1 else []
                 case Raised() if len(order.tasks) == 1:
                     # In its pack this training did not raise.
