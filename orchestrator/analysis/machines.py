@@ -1,4 +1,4 @@
-"""The types of machine that trained the rows of sweeps: between two types the last bits of equal trainings may differ."""
+"""The types of machine that trained the rows of sweeps: between two of them last bits of equal trainings may differ."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

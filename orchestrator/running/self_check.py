@@ -6,8 +6,8 @@ shows it for this sweep, with the user's own workload and the kernels of the mac
 alone this time, which differs most from a pack. Alone, a training takes as long as dozens that share a pack, so the
 others share packs: of other sizes than before, with other neighbours.
 
-The last bits depend on the type of machine, so each is trained again on the type that trained it. Where no trainer is on
-one, it is left out, which the record says.
+The last bits depend on the type of machine, so each is trained again on the type that trained it. Where no trainer is
+on one, it is left out, which the record says.
 """
 
 from collections import Counter, defaultdict
