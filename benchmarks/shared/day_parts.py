@@ -292,7 +292,7 @@ class Day:
 
 PAIRS_OF_MISSION = _FULL | {"variant": "solution_1", "dtype": "float64", "n_steps": 250, "init_sigma": 0.1}
 PARTS = {
-    **{"machine": 60.0, "bits": 150.0, "sweeps_of_p": 120.0, "figure_4": 150.0, "main_command": 120.0},
+    **{"machine": 60.0, "bits": 150.0, "sweeps_of_p": 120.0, "figure_4": 200.0, "main_command": 120.0},
     **{"million": 120.0, "triangular": 100.0, "packs": 90.0, "precision": 90.0, "translators": 120.0},
     **{"mission_pairs": 120.0, "stuck_full": 150.0},
 }
