@@ -479,7 +479,7 @@ class _Session:
             self.finished = loop.run(should_stop)
             if self.finished and self.replays is None:
                 beacon.show("replaying some of the trainings", loop.n_asked, ())
-                self.replays = replay_some(directory, sweep.workload, pool, lambda: self.stop.requested)
+                self.replays = replay_some(loop.directory, sweep.workload, pool, lambda: self.stop.requested)
         return projection
 
     def _end_run(self, sweep: _OpenSweep, beacon: Beacon) -> None:
