@@ -266,7 +266,7 @@ FAULTS_OF_SWEEPS = (
     ),
     Fault(
         "a bin that holds its upper edge",
-        "orchestrator/analysis/rates/groups.py",
+        "orchestrator/analysis/rates/bins.py",
         'side="right"',
         'side="left"',
         (f"{_RATES}/test_by_parameter.py",),
