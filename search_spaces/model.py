@@ -35,7 +35,8 @@ def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecErr
     mistakes = error.errors(include_url=False)
     # A misspelled field is missing too.
     first = next((each for each in mistakes if each["type"] == "extra_forbidden"), mistakes[0])
-    place = ".".join(str(part) for part in first["loc"]) or "spec"
+    # A tag that says nothing to users is blank.
+    place = ".".join(text for part in first["loc"] if (text := str(part).strip())) or "spec"
     hints = {
         "extra_forbidden": (
             "no such field",

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from attnsweep.search_spaces.sweep import Measured, Rate, StuckRate
+from attnsweep.search_spaces.measured import Measured, Rate, StuckRate
 from attnsweep.workloads.vocabulary import STUCK
 
 N_JUDGED = "n_judged"

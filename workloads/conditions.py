@@ -13,7 +13,7 @@ from attnsweep.workloads.errors import SpecError, did_you_mean
 
 Compare: TypeAlias = Callable[[Any, float], Any]
 
-_COMPARISONS: Mapping[str, Compare] = MappingProxyType(
+COMPARISONS: Mapping[str, Compare] = MappingProxyType(
     {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 )
 _TERM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
@@ -63,4 +63,4 @@ def terms_of(condition: str) -> list[tuple[str, Compare, float]]:
             fix="write one such comparison, or several joined by `and`",
         )
     terms = [match.groups() for match in matches if match]
-    return [(name, _COMPARISONS[sign], float(number)) for name, sign, number in terms]
+    return [(name, COMPARISONS[sign], float(number)) for name, sign, number in terms]

@@ -13,7 +13,7 @@ from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.loading import load_sweep
-from attnsweep.search_spaces.sweep import Rate
+from attnsweep.search_spaces.measured import Rate
 from attnsweep.workloads.errors import UserError
 
 ADDING = """

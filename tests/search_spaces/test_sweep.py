@@ -135,7 +135,7 @@ def _sweep(**fields: Any) -> Sweep:
         ({"replicate": 2}, "replicate: got 2, expected no such field; did you mean replicates?"),
         (
             {"sampler": "bo"},
-            "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid', 'cmaes' or 'boundary'; correct it",
+            "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid', 'cmaes', 'boundary' or 'nsga2'; correct it",
         ),
         ({"name": "../x"}, "name: got '../x', expected string should match pattern"),
         ({"seconds": float("nan")}, "seconds: got nan, expected"),

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnsweep.orchestrator.ledger.trial import EndedTrainings, complete_among, ended_trainings, objective_values
+from attnsweep.search_spaces.measured import LossQuantile, StuckRate
 from attnsweep.search_spaces.replication import Sequential, is_complete
-from attnsweep.search_spaces.sweep import LossQuantile, StuckRate
 
 Row = tuple[int, int, str, bool, float | None]
 COLUMNS = ("trial", "replicate", "outcome", "stuck", "eval_loss")
