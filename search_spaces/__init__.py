@@ -4,7 +4,7 @@ if __name__ != "attnsweep.search_spaces":
     raise ImportError("search_spaces: this package is attnsweep.search_spaces; import its names from attnsweep")
 
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Zip
-from attnsweep.search_spaces.measured import LossQuantile, Rate, StuckRate
+from attnsweep.search_spaces.measured import LossQuantile, OnsetQuantile, Rate, StuckRate
 from attnsweep.search_spaces.pruners import (
     HyperbandPruner,
     MedianPruner,
@@ -24,6 +24,7 @@ __all__ = [
     "Int",
     "LossQuantile",
     "MedianPruner",
+    "OnsetQuantile",
     "PatientPruner",
     "PercentilePruner",
     "Rate",

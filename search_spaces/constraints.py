@@ -4,11 +4,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnsweep.search_spaces.measured import Direction, LossQuantile, Measured, Rate, StuckRate
+from attnsweep.search_spaces.measured import Direction, LossQuantile, Measured, OnsetQuantile, Rate, StuckRate
 from attnsweep.workloads.conditions import COMPARISONS, terms_of
 from attnsweep.workloads.errors import SpecError
 
 _RATE = re.compile(r"([A-Za-z_]\w*)_rate")
+_ONSET = re.compile(r"([A-Za-z_]\w*)_onset")
 _EXAMPLE = 'constraints=("stuck_rate <= 0.1", "loss_quantile <= 0.5")'
 
 
@@ -57,9 +58,11 @@ def _constraint(text: str) -> Constraint:
 
 def _measured(text: str, name: str, *, is_upper: bool) -> Measured:
     direction: Direction = "minimize" if is_upper else "maximize"
-    rate = _RATE.fullmatch(name)
+    rate, onset = _RATE.fullmatch(name), _ONSET.fullmatch(name)
     if name == "loss_quantile":
         return LossQuantile(direction=direction)
+    if onset is not None and is_upper:
+        return OnsetQuantile(onset[1])
     if rate is None:
         raise _refused(text)
     return StuckRate(direction=direction) if name == "stuck_rate" else Rate(rate[1], direction=direction)
@@ -69,7 +72,7 @@ def _refused(text: str) -> SpecError:
     return SpecError(
         "constraints",
         given=text,
-        expected="texts such as stuck_rate <= 0.1: the rate of an outcome, as NAME_rate, or loss_quantile (the median),"
-        " then <= or >=, then a number",
+        expected="texts such as stuck_rate <= 0.1: NAME_rate of an outcome or loss_quantile (the median), <= or >=, a"
+        " number; or NAME_onset (the median) <= a number",
         fix=f"write for example {_EXAMPLE}",
     )

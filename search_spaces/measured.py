@@ -54,7 +54,30 @@ class LossQuantile(SpecModel):
         return self.kind if self.quantile == 0.5 else f"{self.kind} {self.quantile:g}"
 
 
-Measured: TypeAlias = StuckRate | Rate | LossQuantile
+class OnsetQuantile(Positional):
+    """A quantile, over a trial's trainings, of the step from which an outcome held: `OnsetQuantile("solved")`.
+
+    A training that ends otherwise counts as one in which it never held.
+    """
+
+    positional = ("outcome",)
+
+    kind: Literal["onset_quantile"] = "onset_quantile"
+    outcome: str
+    quantile: float = Field(default=0.5, ge=0.0, le=1.0)
+    direction: Literal["minimize"] = "minimize"
+
+    if TYPE_CHECKING:
+
+        def __init__(self, outcome: str, *, quantile: float = 0.5) -> None: ...
+
+    @property
+    def label(self) -> str:
+        """For people: `onset of solved` for the median, else `onset of solved 0.9`."""
+        return f"onset of {self.outcome}" + ("" if self.quantile == 0.5 else f" {self.quantile:g}")
+
+
+Measured: TypeAlias = StuckRate | Rate | LossQuantile | OnsetQuantile
 """What can be measured of a trial."""
 
 

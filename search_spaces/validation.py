@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied, Zip
 from attnsweep.search_spaces.grid import grid_size
-from attnsweep.search_spaces.measured import LossQuantile, Rate
+from attnsweep.search_spaces.measured import LossQuantile, OnsetQuantile, Rate
 from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.replication import Sequential
 from attnsweep.search_spaces.sweep import SEVERAL_GOALS, Sweep
@@ -49,8 +49,8 @@ def check_sweep(
     _check_combinations(sweep, parameters)
     named = [("objective.outcome", each) for each in sweep.objectives]
     for subject, measured in (*named, *(("constraints", each.measured) for each in sweep.bounds)):
-        if isinstance(measured, Rate):
-            check_outcome(subject, measured.outcome, own_outcomes)
+        if isinstance(measured, Rate | OnsetQuantile):
+            check_outcome(subject, measured.outcome, own_outcomes, is_one=isinstance(measured, OnsetQuantile))
     if len(sweep.objectives) > 1:
         _check_goals(sweep, "several objectives", "name one objective")
     if sweep.constraints:
@@ -64,18 +64,19 @@ def check_sweep(
         _check_pruned(sweep)
 
 
-def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome]) -> None:
+def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome], *, is_one: bool = False) -> None:
     """Checks that a rate can be one of this outcome.
 
     Args:
         subject: What names it.
         outcome: Its label.
         own: The outcomes that the workload declares beside the shipped ones.
+        is_one: Whether it must be one outcome: `stuck` stands for several.
 
     Raises:
         SpecError: If the workload never gives it.
     """
-    known = (*(name for name, each in with_own(own).items() if each.is_judged), STUCK)
+    known = (*(name for name, each in with_own(own).items() if each.is_judged), *(() if is_one else (STUCK,)))
     if outcome not in known:
         fix = did_you_mean(outcome, known, otherwise="choose one of these")
         raise SpecError(subject, given=outcome, expected=f"one of {', '.join(known)}", fix=fix)
@@ -181,7 +182,7 @@ def _n_points(dimension: Varied) -> int:
 
 def _check_boundary(sweep: Sweep) -> None:
     [objective] = sweep.objectives
-    if isinstance(objective, LossQuantile):
+    if isinstance(objective, LossQuantile | OnsetQuantile):
         raise SpecError(
             "objective",
             given=objective.kind,
@@ -199,6 +200,13 @@ def _check_boundary(sweep: Sweep) -> None:
 
 def _check_pruned(sweep: Sweep) -> None:
     [objective] = sweep.objectives
+    if isinstance(objective, OnsetQuantile):
+        raise SpecError(
+            "pruner",
+            given=f"{sweep.pruner and sweep.pruner.kind} with the objective {objective.label}",
+            expected="an objective that is known before a training ends",
+            fix="write objective=LossQuantile(), or drop the pruner",
+        )
     if not isinstance(objective, LossQuantile) and not sweep.prune_anyway:
         raise SpecError(
             "pruner",

@@ -25,6 +25,7 @@ class Ending(NamedTuple):
     outcome: str
     stuck: bool
     eval_loss: float | None
+    onset_step: int | None = None
 
     @property
     def is_judged(self) -> bool:

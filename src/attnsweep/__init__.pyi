@@ -21,6 +21,7 @@ from .search_spaces.dimensions import Float as Float
 from .search_spaces.dimensions import Int as Int
 from .search_spaces.dimensions import Zip as Zip
 from .search_spaces.measured import LossQuantile as LossQuantile
+from .search_spaces.measured import OnsetQuantile as OnsetQuantile
 from .search_spaces.measured import Rate as Rate
 from .search_spaces.measured import StuckRate as StuckRate
 from .search_spaces.pruners import HyperbandPruner as HyperbandPruner

@@ -9,7 +9,7 @@ from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.samplers import TPESampler
 from optuna.storages import InMemoryStorage
 
-from attnsweep import Float, LossQuantile, MedianPruner, Rate, StuckRate, Sweep
+from attnsweep import Float, LossQuantile, MedianPruner, OnsetQuantile, Rate, StuckRate, Sweep
 from attnsweep.orchestrator.running.study import new_trial
 from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
 from attnsweep.search_spaces.constraints import read_constraints
@@ -49,6 +49,7 @@ def test_a_constraint_is_met_up_to_its_bound_and_a_diverged_training_is_on_the_w
     assert most.measured == StuckRate(direction="minimize")
     assert least.measured == Rate("solved", direction="maximize")
     assert (loss.measured, loss.bound) == (LossQuantile(), 0.01)
+    assert read_constraints(["solved_onset <= 500"])[0].measured == OnsetQuantile("solved")
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,12 @@ def test_a_constraint_is_met_up_to_its_bound_and_a_diverged_training_is_on_the_w
         (
             {"constraints": ["stuck_rate <= 1"] * 2},
             "constraints: got 'stuck_rate <= 1', expected each once",
+        ),
+        ({"objective": OnsetQuantile("stuck")}, "objective.outcome: got 'stuck', expected one of solved, "),
+        ({"constraints": ["solved_onset >= 5"]}, "constraints: got 'solved_onset >= 5', expected texts such as"),
+        (
+            {"objective": OnsetQuantile("solved"), "pruner": MedianPruner(), "prune_anyway": True},
+            "pruner: got 'median with the objective onset of solved', expected an objective that is known before a",
         ),
         ({"constraints": 0.1}, "constraints: got 0.1, expected a valid tuple"),
         (
