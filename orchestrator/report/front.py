@@ -1,14 +1,14 @@
 """The Pareto front of a sweep with several objectives, drawn over the first two of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from attnsweep.orchestrator.analysis.figures.panels import new_figure
 from attnsweep.orchestrator.analysis.figures.style import GREY, VERMILION, figure_text, house_style, legend_below
 from attnsweep.orchestrator.analysis.preferred import Preferred
 from attnsweep.search_spaces.measured import LossQuantile, Measured, goal_of
+from attnsweep.search_spaces.objective import WORST_LOSS
 
 _MOST_POINTS = 2000
 """The most points of one kind: a page draws each as a path."""
@@ -18,32 +18,31 @@ _MOST_POINTS = 2000
 def front_figure(preferred: Preferred, objectives: Sequence[Measured]) -> Figure:
     """All complete trials by their first two objectives: on the front, behind it, and those that a constraint excludes.
 
-    Of over 2,000 trials of one kind it has an even part.
+    Of over 2,000 trials of one kind it has an even part. A trial with the worst value, such as that of an onset that
+    never came, is left out.
     """
     on_front = {each.trial for each in preferred.front or ()}
-    figure, panel = new_figure(height=3.2)
-    kinds: Mapping[str, tuple[list[int], str, str]] = {
-        "behind it": ([], GREY, "."),
-        "beyond a constraint": ([], GREY, "x"),
-        "on the Pareto front": ([], VERMILION, "o"),
+    points = {
+        trial: (told.values[0], told.values[1])
+        for trial, told in preferred.told.items()
+        if max(map(abs, told.values[:2])) < WORST_LOSS
     }
-    for trial, told in preferred.told.items():
-        kind = "on the Pareto front" if trial in on_front else "behind it"
-        kinds[kind if told.is_feasible else "beyond a constraint"][0].append(trial)
+    behind = [trial for trial in points if trial not in on_front and preferred.told[trial].is_feasible]
+    beyond = [trial for trial in points if not preferred.told[trial].is_feasible]
+    kinds = (
+        ("behind it", behind, GREY, "."),
+        ("beyond a constraint", beyond, GREY, "x"),
+        ("on the front", [trial for trial in points if trial in on_front], VERMILION, "o"),
+    )
+    figure, panel = new_figure(height=3.2)
     drawn = {}
-    for kind, (trials, colour, marker) in kinds.items():
+    for kind, trials, colour, marker in kinds:
         if trials:
-            chosen = trials[:: -(-len(trials) // _MOST_POINTS)]
-            across, up = zip(*(preferred.told[trial].values[:2] for trial in chosen), strict=True)
-            drawn[kind] = panel.scatter(across, up, s=16, color=colour, marker=marker)
-    _name_axes(panel, preferred, objectives)
-    legend_below(figure, drawn)
-    return figure
-
-
-def _name_axes(panel: Axes, preferred: Preferred, objectives: Sequence[Measured]) -> None:
-    """Names what each axis shows; an axis of positive losses is logarithmic."""
-    for at, (objective, axis) in enumerate(zip(objectives, ("x", "y"), strict=False)):
+            across, up = zip(*(points[each] for each in trials[:: -(-len(trials) // _MOST_POINTS)]), strict=True)
+            drawn[kind] = panel.scatter(across, up, s=24, color=colour, marker=marker)
+    for axis, objective, values in zip(("x", "y"), objectives, zip(*points.values(), strict=True), strict=False):
         panel.set(**{f"{axis}label": figure_text(goal_of(objective), 40)})
-        if isinstance(objective, LossQuantile) and all(each.values[at] > 0 for each in preferred.told.values()):
+        if isinstance(objective, LossQuantile) and min(values) > 0:
             panel.set(**{f"{axis}scale": "log"})
+    legend_below(figure, drawn, columns=2)
+    return figure

@@ -6,6 +6,13 @@ _OUTCOMES = "tests/workloads/diagnostics/test_outcomes.py"
 
 FAULTS_OF_OUTCOMES = (
     Fault(
+        "hazard ratios of events without the first",
+        "orchestrator/report/measured.py",
+        "crossing, once_per_trial=once) for label, each in (events | delays).items())",
+        "crossing, once_per_trial=once) for label, each in [*events.items()][1:])",
+        ("tests/end_to_end/test_own_outcomes.py::test_the_report_is_about_an_outcome_of_ones_choice",),
+    ),
+    Fault(
         "a constant negative loss moves for ever",
         "workloads/diagnostics/outcomes.py",
         "_raised(loss[:, before], -MOVING_SHARE)",
