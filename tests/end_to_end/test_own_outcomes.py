@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from attnsweep.orchestrator.analysis import compare, open_sweep
+from attnsweep import compare, open_sweep
 from attnsweep.orchestrator.analysis.onset.hazards import ratio_label
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.audit.audit import audit

@@ -156,6 +156,17 @@ def test_a_mistake_in_a_sweep_is_named(fields: dict[str, Any], message: str) -> 
     assert str(raised.value).startswith(message)
 
 
+def test_values_by_position_are_refused() -> None:
+    make: Any = Sweep
+    with pytest.raises(
+        SpecError, match=r"^Sweep: got '2 values by position', expected all fields by name; write Sweep"
+    ):
+        make("s", "gpt")
+    make = LossQuantile
+    with pytest.raises(SpecError, match=r"by name; write LossQuantile\(quantile=..., direction=...\)"):
+        make(0.5)
+
+
 def test_the_name_of_an_objective_takes_its_defaults() -> None:
     assert _sweep(objective="stuck_rate").objective == StuckRate()
     assert _sweep(objective="loss_quantile").objective == LossQuantile()
