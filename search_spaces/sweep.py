@@ -22,7 +22,7 @@ from attnsweep.search_spaces.dimensions import (
 from attnsweep.search_spaces.measured import Measured, Objective, StuckRate
 from attnsweep.search_spaces.model import SpecModel, first_mistake
 from attnsweep.search_spaces.pruners import Pruner
-from attnsweep.search_spaces.replication import Replicates
+from attnsweep.search_spaces.replication import Replicates, most_wanted
 from attnsweep.search_spaces.yaml_text import yaml_text
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import CERTIFIED_SHARE
@@ -32,6 +32,9 @@ LEARN_NOTHING: frozenset[Sampler] = frozenset({"random", "qmc", "grid"})
 """The samplers whose draws do not depend on how earlier trials ended."""
 SEVERAL_GOALS: tuple[Sampler, ...] = ("tpe", "nsga2", "random", "qmc", "grid")
 """The samplers that take several objectives, and constraints."""
+
+_TRAININGS_WITH_ALL_PROBES = 250_000
+"""Of system P their curves take 600 MB."""
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
 
@@ -77,6 +80,8 @@ class Sweep(SpecModel):
         certified_share: Share of the stuck trainings whose label is tested: docs/outcomes.md.
         pruner: Ends trials early that fall behind: docs/pruning.md; `None` for none.
         prune_anyway: Prune although the objective is the stuck rate, which pruning biases.
+        curves_every: Of each curve one probe in so many is kept, with the first and the last; `None` keeps all of up to
+            250,000 trainings, one in 2 of up to 500,000, and so on. `replay` computes all of them again.
         storage: An Optuna storage URL instead of the sweep directory's journal; for SQLite with an absolute path.
         description: One line for `attnsweep specs` and MLflow.
     """
@@ -99,6 +104,7 @@ class Sweep(SpecModel):
     )
     pruner: Pruner | None = Field(default=None, exclude_if=lambda pruner: pruner is None)
     prune_anyway: bool = Field(default=False, exclude_if=lambda anyway: not anyway)
+    curves_every: int | None = Field(default=None, ge=1, exclude_if=lambda every: every is None)
     storage: str | None = None
     description: str = ""
 
@@ -170,6 +176,10 @@ class Sweep(SpecModel):
     def fixed(self) -> dict[str, Scalar]:
         """The parameters that are the same in all trials."""
         return {name: each for name, each in self.space.items() if isinstance(each, bool | int | float | str | None)}
+
+    def one_probe_in(self) -> int:
+        """Of how many probes of a curve one is kept, beside the first and the last."""
+        return self.curves_every or -(-self.trials * most_wanted(self.replicates) // _TRAININGS_WITH_ALL_PROBES)
 
     def parameters(self) -> dict[str, Dimension]:
         """How each parameter varies, by its own name: one of a `Zip` as a choice among its values there."""

@@ -14,6 +14,8 @@ from attnsweep.workloads.engine.schedule import TAIL
 from attnsweep.workloads.vocabulary import MOVING_SHARE, UNJUDGED_OUTCOMES
 
 _LOSS = "eval_loss"
+MOST_TRAININGS = 10_000
+"""Of a group, whose quartiles are taken: those of more look the same. By lot: the first by `training_id`, a hash."""
 _MOST_STEPS = 100
 """If there are more distinct steps than this, they are grouped: trainings of many lengths are probed at many steps."""
 
@@ -26,7 +28,10 @@ select trial, replicate, coalesce(ceil(pow(2, floor(4 * log2(nullif(step, 0))) /
 from curves semi join chosen using (trial, replicate) where metric = ? group by all
 """
 _QUARTILES = """
-with chosen as (from {trainings} where {where}),
+with chosen as (
+    from {trainings} where {where}
+    qualify row_number() over (partition by {group} order by training_id, trial, replicate) <= {most}
+),
 probed as materialized ({probed}),
 grid as (select distinct {group}, step from probed join chosen using (trial, replicate)),
 ended as (
@@ -68,7 +73,7 @@ from trainings left join moved using (trial, replicate)
 
 @dataclass(frozen=True, slots=True)
 class CurveQuartiles:
-    """The quartiles of the loss at one step. `n` trainings have a finite one; a quartile may be infinite."""
+    """The quartiles of the loss at one step. `n` of those taken have a finite one; a quartile may be infinite."""
 
     step: int
     n: int
@@ -108,14 +113,15 @@ def quartile_curves(
 
     A solved training that ended keeps its last loss, and one that diverged has an infinite loss from then on: otherwise
     late steps would show the slow trainings alone. If more than 100 distinct steps were probed, there are four points
-    per doubling, each at the last probe in it.
+    per doubling, each at the last probe in it. Of a group of more than 10,000 trainings, 10,000 are taken by lot.
 
     Args:
         group: A column of `trainings`.
         value: The quantity whose quartiles are computed: an SQL expression in `value` (the loss) and columns of
             `trainings`.
         where: Which trainings count: an SQL condition on `trainings`.
-        trainings: A table to take for `trainings`: with trial, replicate, outcome, diverged_step and the group.
+        trainings: A table to take for `trainings`: with trial, replicate, training_id, outcome, diverged_step and the
+            group.
         metric: The curve that is the loss.
     """
     ((n_steps,),) = connection.execute("select count(distinct step) from curves where metric = ?", [metric]).fetchall()
@@ -125,6 +131,7 @@ def quartile_curves(
         value=value,
         where=where,
         trainings=trainings,
+        most=MOST_TRAININGS,
     )
     points: dict[Any, list[CurveQuartiles]] = {}
     for label, step, n, quartiles in connection.execute(query, [metric]).fetchall():

@@ -59,6 +59,14 @@ def run(
         bool,
         _what("--prune-anyway", help="Use the sweep's pruner although it biases the objective, a stuck rate."),
     ] = False,
+    curves_every: Annotated[
+        int | None,
+        _what(
+            metavar="K",
+            help="Keep one probe in K of each curve, with the first and the last; default: 1 for up to 250,000"
+            " trainings, 2 for up to 500,000, and so on.",
+        ),
+    ] = None,
     warm_starts: Annotated[
         list[str] | None,
         _what(
@@ -104,7 +112,15 @@ def run(
     from attnsweep.orchestrator.storage.place_names import place_of
 
     processes.start_ahead()
-    sweep = _sweep(spec, fixed, trials=trials, replicates=replicates, seed=seed, prune_anyway=prune_anyway or None)
+    sweep = _sweep(
+        spec,
+        fixed,
+        trials=trials,
+        replicates=replicates,
+        seed=seed,
+        prune_anyway=prune_anyway or None,
+        curves_every=curves_every,
+    )
     if or_resume and directory is None:
         raise UserError(
             "--or-resume", given="no --dir", expected="a directory that a repetition finds", fix="add --dir DIR"

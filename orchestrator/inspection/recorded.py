@@ -23,7 +23,8 @@ Place: TypeAlias = tuple[int, int]
 
 REPLAYED_SHARE = 0.01
 """The share of a sweep's trainings that `to_replay` chooses."""
-FEWEST_REPLAYED = 2
+FEWEST_REPLAYED, MOST_REPLAYED = 2, 1_000
+"""If 1,000 random ones agree, then with 95% confidence all but 0.3% of a sweep's trainings would."""
 
 _MOST_HINTS = 3
 
@@ -142,14 +143,14 @@ def _by_place(table: pa.Table) -> dict[Place, pa.Table]:
 
 
 def to_replay(trainings: pa.Table, sweep_seed: int) -> list[str]:
-    """The ids of a random hundredth, but at least two, of the trainings that did not fail. Deterministic.
+    """The ids of a random hundredth, 2 to 1,000, of the trainings that did not fail. Deterministic.
 
     Args:
         trainings: Rows of `trainings`, with `training_id` and `outcome`.
         sweep_seed: The sweep's seed, which decides the choice.
     """
     ids = trainings.filter(pc.field("outcome") != "failed")["training_id"].to_pylist()
-    n_chosen = max(math.ceil(REPLAYED_SHARE * len(ids)), FEWEST_REPLAYED)
+    n_chosen = min(max(math.ceil(REPLAYED_SHARE * len(ids)), FEWEST_REPLAYED), MOST_REPLAYED)
     return sorted(ids, key=lambda each: hashlib.blake2b(f"{sweep_seed}/{each}".encode()).digest())[:n_chosen]
 
 

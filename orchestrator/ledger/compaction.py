@@ -29,13 +29,18 @@ from attnsweep.orchestrator.ledger.fragments import (
     require_ledger,
 )
 from attnsweep.orchestrator.ledger.schema import SORT_KEYS, in_order
+from attnsweep.orchestrator.ledger.thinning import thinned
 from attnsweep.orchestrator.ledger.verification import naming_damage, refuse_doubles
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.workloads.errors import UserError
 
 MAX_FRAGMENTS = 12
-"""Fragments that may exist side by side. With three tables, one commit and one merge under way: 42 files."""
+"""Fragments that may exist side by side, beside full ones. With three tables, one commit and one merge under way: 42
+files."""
+
+FULL_ROWS = 10_000_000
+"""Rows of a fragment, over all tables, that are not merged again: a merge of so many stops the driver for seconds."""
 
 _CELLS_AT_ONCE = 1_500_000
 """Cells that a merge holds in memory at a time: 250,000 rows of curves, and a tenth as many of `trainings`."""
@@ -140,14 +145,14 @@ def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Exp
 
 
 def due(rows: Mapping[str, int]) -> list[str]:
-    """The fragments to merge now, given the rows of each. None while there are at most `MAX_FRAGMENTS`.
+    """The fragments to merge now, given the rows of each. None while at most `MAX_FRAGMENTS` of them are not full.
 
     The smallest are merged: as few as leave every other fragment at least as large as the merged one. A row is then
-    rewritten about log(commits) times, not once per commit.
+    rewritten about log(commits) times, not once per commit; in a full fragment never.
     """
-    if len(rows) <= MAX_FRAGMENTS:
+    by_size = sorted((name for name in rows if rows[name] < FULL_ROWS), key=lambda name: rows[name])
+    if len(by_size) <= MAX_FRAGMENTS:
         return []
-    by_size = sorted(rows, key=lambda name: rows[name])
     chosen = by_size[:2]
     for name in by_size[2:]:
         if rows[name] >= sum(rows[each] for each in chosen):
@@ -187,7 +192,7 @@ def _batches(
         with naming_damage([place]):
             rows = in_order(dataset.to_table(filter=inside if len(parts) > 1 else None), keys)
         n_rows += rows.num_rows
-        rows = thinned(rows, thin) if thin > 1 else rows
+        rows = thinned(rows, thin)
         yield from rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
     assert n_rows == dataset.count_rows()
 
@@ -202,33 +207,3 @@ def _one_spec(place: Place, snapshot: Snapshot) -> str:
             fix="remove the files that were copied into it",
         )
     return specs[0]
-
-
-def thinned(curves: pa.Table, every: int) -> pa.Table:
-    """The rows that stay: every k-th of each curve, the first and the last.
-
-    Counted from the start, so that trainings of different lengths keep the same steps, and medians by step stay
-    possible.
-
-    Args:
-        curves: Rows of `curves` in their order; each curve must be complete.
-        every: The number of probes from one that stays to the next.
-    """
-    return curves if not curves.num_rows else curves.filter(pa.array(_stays(curves, every)))
-
-
-def n_staying(lengths: NDArray[np.int64], every: int) -> int:
-    """How many rows stay of curves with so many probes."""
-    return int((1 + (lengths - 1) // every + ((lengths - 1) % every > 0)).sum())
-
-
-def _stays(curves: pa.Table, every: int) -> NDArray[np.bool_]:
-    metric = curves["metric"].combine_chunks()
-    columns = (curves["trial"].to_numpy(), curves["replicate"].to_numpy(), np.asarray(metric.indices))
-    begins = np.ones(curves.num_rows, np.bool_)
-    begins[1:] = np.logical_or.reduce([each[1:] != each[:-1] for each in columns])
-    place = np.arange(curves.num_rows)
-    rank = place - np.maximum.accumulate(np.where(begins, place, 0))
-    ends = np.append(begins[1:], True)
-    stays: NDArray[np.bool_] = (rank % every == 0) | ends
-    return stays

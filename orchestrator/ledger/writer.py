@@ -1,6 +1,7 @@
 """Commits packs to the ledger. The sweep's driver is the only writer."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -63,12 +64,15 @@ class LedgerWriter:
         """
         self._lock.confirm()
 
-    def commit(self, pack: str, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None) -> None:
+    def commit(
+        self, pack: str, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None, *, curves_every: int = 1
+    ) -> None:
         """Adds the rows of packs that ended together to the ledger, as one fragment. Durable once this returns.
 
         Args:
             pack: The name of the first one. It may be committed again: each commit is a fragment of its own.
             curves, heads: `None` if there are no rows, as of a training that failed.
+            curves_every: The curves hold one probe in so many, with the first and the last.
 
         Raises:
             ValueError: If a table does not fit its schema.
@@ -79,11 +83,12 @@ class LedgerWriter:
         assert "/" not in pack
         if heads is not None and "heads" not in self._schemas:
             raise ValueError("heads: got rows, from a workload that was declared without heads")
-        name = self._publish(pack, {"trainings": trainings, "curves": curves, "heads": heads})
-        self._rows[name] = trainings.num_rows
-        if names := due(self._rows):
+        tables = {"trainings": trainings, "curves": curves, "heads": heads}
+        rows = self._rows.setdefault(curves_every, {})
+        rows[self._publish(pack, tables, curves_every)] = sum(table.num_rows for table in tables.values() if table)
+        if names := due(rows):
             merged = merge(self._place, names)
-            self._rows[merged] = sum(self._rows.pop(each) for each in names)
+            rows[merged] = sum(rows.pop(each) for each in names)
 
     def take_out_failed(self) -> None:
         """Takes the rows of failed trainings out of the ledger: see `ledger.failures`. Durable once this returns.
@@ -95,14 +100,14 @@ class LedgerWriter:
         take_out_failed(self._place)
         self._rows = _mergeable(open_snapshot(self._place))
 
-    def _publish(self, pack: str, given: Mapping[str, pa.Table | None]) -> str:
+    def _publish(self, pack: str, given: Mapping[str, pa.Table | None], curves_every: int) -> str:
         contents = {}
         for table, schema in self._schemas.items():
             rows = given[table]
             rows = schema.empty_table() if rows is None else in_order(conform(rows, schema), SORT_KEYS[table])
             contents[table] = schema, rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
         self.confirm()
-        return publish(self._place, pack, contents, self._stamp)
+        return publish(self._place, pack, contents, replace(self._stamp, curves_every=curves_every))
 
     def close(self) -> None:
         """Lets another process write."""
@@ -128,6 +133,10 @@ class LedgerWriter:
                 )
 
 
-def _mergeable(snapshot: Snapshot, without: Collection[str] = ()) -> dict[str, int]:
-    """The rows of the fragments that may be merged with new ones: their curves hold every probe."""
-    return snapshot.only(set(snapshot.by_thinning().get(1, [])).difference(without)).rows()
+def _mergeable(snapshot: Snapshot, without: Collection[str] = ()) -> dict[int, dict[str, int]]:
+    """The rows of the fragments that may be merged, by which probes their curves hold: only alike ones are."""
+    rows = snapshot.rows_of_all_tables()
+    return {
+        every: {name: rows[name] for name in names if name not in without}
+        for every, names in snapshot.by_thinning().items()
+    }

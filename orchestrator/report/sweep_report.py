@@ -5,7 +5,11 @@ from dataclasses import dataclass
 
 import duckdb
 
-from attnsweep.orchestrator.analysis.learning_curves import LearningCurve, read_learning_curves
+from attnsweep.orchestrator.analysis.learning_curves import (
+    MOST_TRAININGS,
+    LearningCurve,
+    read_learning_curves,
+)
 from attnsweep.orchestrator.analysis.onset.hazards import HazardRatios
 from attnsweep.orchestrator.analysis.onset.onset import OnsetCurve
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, counts_by_trial, rates_by
@@ -102,6 +106,13 @@ class SweepReport:
         """How many of the trainings have a curve of their own in the figures, and which: a sentence."""
         n = sum(each.is_by_lot and bool(each.curve) for each in self.samples)
         return f"They are {n:,} of {self.totals.n_trainings:,}: {LOT}"
+
+    @property
+    def of_many(self) -> str:
+        """How many trainings the quartiles of curves are of, where not of all: part of a sentence."""
+        if max(self.results.outcomes.values(), default=0) <= MOST_TRAININGS:
+            return ""
+        return f"; of an outcome of more than {MOST_TRAININGS:,} trainings, {MOST_TRAININGS:,} are taken by lot"
 
     @property
     def fault(self) -> str | None:

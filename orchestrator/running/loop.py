@@ -361,7 +361,8 @@ class SweepLoop:
         self._writer.confirm()
         # The study is durable before the rows of its trials: a trial in the ledger must not be asked for again.
         self._study.save()
-        self._writer.commit(packs[0], rows.trainings, rows.curves, rows.heads)
+        every = self._directory.spec.one_probe_in()
+        self._writer.commit(packs[0], rows.trainings, rows.curves, rows.heads, curves_every=every)
         for pack in packs:
             self._checkpoints.remove(pack)
             self._plan.got_further(pack)

@@ -1,4 +1,5 @@
-"""The self-check at the end of a sweep: a random hundredth of its trainings is trained again, in other packs.
+"""The self-check at the end of a sweep: a random hundredth of its trainings, at most 1,000, is trained again, in other
+packs.
 
 A training must not depend on the pack that it was trained in. Tests show this for the shipped workloads. The self-check
 shows it for this sweep, with the user's own workload and the kernels of the machines that trained it. Two trainings are
@@ -31,7 +32,7 @@ _WAIT_SECONDS = 0.5
 def replay_some(
     directory: SweepDirectory, workload: Workload[Any], pool: Pool, should_stop: Callable[[], bool]
 ) -> Replays | None:
-    """Replays a hundredth of a finished sweep's trainings, but at least two, and records how they ended.
+    """Replays a hundredth of a finished sweep's trainings, 2 to 1,000 of them, and records how they ended.
 
     Args:
         directory: The sweep.

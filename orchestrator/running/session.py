@@ -32,6 +32,7 @@ from attnsweep.orchestrator.running.preflight.charges import check_charges
 from attnsweep.orchestrator.running.preflight.engine_choice import Ahead, EngineChoice, engine_for
 from attnsweep.orchestrator.running.preflight.few_steps import few_steps_warning
 from attnsweep.orchestrator.running.preflight.sample import Sample
+from attnsweep.orchestrator.running.preflight.sampler_cost import sampler_warning
 from attnsweep.orchestrator.running.preflight.starts import check_starts
 from attnsweep.orchestrator.running.preflight.stop_metrics import check_stop_metrics
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
@@ -116,14 +117,14 @@ def run_sweep(
     check_charges(sample)
     check_stop_metrics(sample)
     check_starts(sample)
-    warning = few_steps_warning(sample)
+    warnings = [warning for warning in (few_steps_warning(sample), sampler_warning(spec)) if warning is not None]
     processes.start_ahead()
     ahead = Ahead.of(spec, workload, resources, lambda: engine_for(spec, workload, resources.engine, console))
     code = user_code_of(workload)
     if code is not None:
         trust(code.sha256, console.print)
     with open_resources(resources, ahead.programs) as start_pool:
-        if warning is not None:
+        for warning in warnings:
             console.print(warning, soft_wrap=True, markup=False, highlight=False)
         choice = ahead.choice.result()
         if choice.notice is not None:
@@ -392,7 +393,8 @@ class _Session:
         """
         directory = sweep.directory
         files = (*named_files(pinned(sweep.workload, directory.spec)), *directory.bases)
-        context = RunContext(directory.sweep, directory.environment, files, directory.engine)
+        every = directory.spec.one_probe_in()
+        context = RunContext(directory.sweep, directory.environment, files, directory.engine, every)
         with ExitStack() as opened:
             pool = opened.enter_context(closing(start_pool(sweep.workload, context)))
             # Before MLflow's process reads the record.

@@ -1,5 +1,7 @@
 """The content of a trial's run in MLflow, W&B and TensorBoard, read from the ledger."""
 
+import csv
+import io
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -19,6 +21,9 @@ MAX_CURVE_STEPS = 16
 """The most points of a curve. In MLflow each point costs a database row."""
 QUARTILES = {"loss_curve/q25": "low", "loss_curve/median": "median", "loss_curve/q75": "high"}
 """MLflow draws metrics with a common prefix in a section of their own."""
+MOST_RUNS = 10_000
+"""The most trials of a sweep that have runs of their own in MLflow, which takes milliseconds to write each and pages to
+show them. A larger sweep has one run, with a table of its trials."""
 _ALIASES = {"init_sigma": "sigma", "learning_rate": "lr"}
 
 
@@ -58,6 +63,25 @@ class TrialContent:
     curves: dict[str, list[tuple[int, float]]]
     started: int
     ended: int
+
+
+def has_runs_of_trials(spec: Sweep) -> bool:
+    """Whether the trials of a sweep have runs of their own in MLflow."""
+    return spec.trials <= MOST_RUNS
+
+
+def table_of_trials(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> str:
+    """The trials of a sweep as CSV: their numbers, the parameters that vary, and aggregates over their trainings."""
+    spec, found = directory.spec, trial_values(connection, directory)
+    params = [name for name in spec.parameters() if name not in spec.fixed()]
+    metrics = sorted({name for values in found.values() for name in values.metrics})
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["trial", *params, *metrics])
+    for trial, values in found.items():
+        own = (values.params.get(name, "") for name in params)
+        writer.writerow([trial, *own, *(values.metrics.get(name, "") for name in metrics)])
+    return text.getvalue()
 
 
 def trial_contents(

@@ -21,7 +21,7 @@ from attnsweep.orchestrator.storage.progress import PROGRESS
 from attnsweep.orchestrator.storage.sources import refuse_merged
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import plain
-from attnsweep.orchestrator.tracking.content import trial_contents
+from attnsweep.orchestrator.tracking.content import table_of_trials, trial_contents
 from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore
 from attnsweep.orchestrator.tracking.processes import State
 from attnsweep.orchestrator.tracking.run_store import RunStore
@@ -70,9 +70,12 @@ class Mirror:
         self.runs = store.runs_of(directory)
         self._finished, self._unfinished = self.runs.logged(self._retried())
         self.n_present = len(self._finished)
+        self._has_runs = directory.spec.trials <= self.runs.most_trials
 
     def missing(self) -> list[int]:
-        """Complete trials of the ledger that the store does not have."""
+        """Complete trials of the ledger that the store does not have, and should."""
+        if not self._has_runs:
+            return []
         replicates = self.directory.spec.replicates
         complete = self._ledger.ask(lambda connection: complete_trials(connection, replicates))
         return [trial for trial in complete if trial not in self._finished]
@@ -108,12 +111,12 @@ class Mirror:
 
     def finish(self) -> None:
         """Writes the sweep's summary."""
-        found, ended = self._ledger.ask(self._found)
-        self.runs.finish(found, ended)
+        self.runs.finish(*self._ledger.ask(self._found))
 
-    def _found(self, connection: duckdb.DuckDBPyConnection) -> tuple[SweepResults, int | None]:
+    def _found(self, connection: duckdb.DuckDBPyConnection) -> tuple[SweepResults, int | None, str | None]:
         row = connection.execute("select epoch_ms(max(finished_at)) from trainings").fetchone()
-        return read_results(connection, self.directory.spec), row[0] if row else None
+        trials = None if self._has_runs else table_of_trials(connection, self.directory)
+        return read_results(connection, self.directory.spec), row[0] if row else None, trials
 
 
 class Follower:

@@ -9,6 +9,7 @@ from attnsweep.orchestrator.ledger.trial import complete_trials
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import processes
+from attnsweep.orchestrator.tracking.content import MOST_RUNS, has_runs_of_trials
 from attnsweep.orchestrator.tracking.follow import OnProgress, SyncResult, warn_of_problem
 from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore
 from attnsweep.orchestrator.tracking.processes import Ended, LostError, State
@@ -37,7 +38,7 @@ class Projection:
         self._state = State()
         self._given_up: str | None = None
         self._has_warned = self._is_ending = self._is_closed = False
-        self._n_told = 0
+        self._n_told, self._has_runs = 0, has_runs_of_trials(directory.spec)
         self._on_progress: OnProgress | None = None
         self._ended = threading.Event()
         self._process = processes.idle_or_new()
@@ -65,7 +66,7 @@ class Projection:
     def trial_told(self, trial: int) -> None:
         """Counts a trial whose rows are all in the ledger."""
         del trial
-        self._n_told += 1
+        self._n_told += self._has_runs
 
     def end_soon(self, *, in_haste: bool) -> None:
         """Says that no trial follows: the process logs what is missing and the sweep's summary. `close` waits for it.
@@ -104,7 +105,10 @@ class Projection:
 
     def to_open(self) -> str:
         """The command that shows the sweep in MLflow after `close`, or what MLflow lacks."""
-        return self.shortfall() or f"mlflow ui --backend-store-uri {as_shell_word(self._uri)}"
+        shown = f"mlflow ui --backend-store-uri {as_shell_word(self._uri)}"
+        if not self._has_runs:
+            shown += f" (one run and the table trials.csv: more than {MOST_RUNS:,} trials have no runs of their own)"
+        return self.shortfall() or shown
 
     def shortfall(self) -> str | None:
         """What MLflow lacks after `close`, why, and how to fix it; `None` where it has everything."""
@@ -113,8 +117,9 @@ class Projection:
         replicates = self._directory.spec.replicates
         n_complete = len(Ledger(self._directory.place).ask(lambda connection: complete_trials(connection, replicates)))
         n_missing = max(n_complete - self._state.n_logged - self._state.n_present, 0)
+        trials = f" and up to {n_missing} of {n_complete} trials" if self._has_runs else ""
         return (
-            f"lacks the summary and up to {n_missing} of {n_complete} trials: {self.problem}; "
+            f"lacks the summary{trials}: {self.problem}; "
             f"once it answers: attnsweep mlflow-sync {as_argument(self._directory.place)}"
         )
 

@@ -1,6 +1,7 @@
 """What a follower of the ledger needs of the places that runs go to: MLflow, W&B and TensorBoard."""
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,7 +17,12 @@ class Runs(ABC):
 
     Implementers: a run counts as finished only if all of it is there, whenever the process was killed; what is logged
     again replaces what was there.
+
+    Attributes:
+        most_trials: A sweep of more trials has no runs of them.
     """
+
+    most_trials: float = math.inf
 
     @abstractmethod
     def logged(self, retried: Mapping[int, int | None]) -> tuple[set[int], dict[int, str]]:
@@ -44,12 +50,15 @@ class Runs(ABC):
     def interrupt(self) -> None:  # noqa: B027  # not every store has a place for it
         """Marks the sweep as no longer running, until `finish` or `begin`."""
 
-    def finish(self, findings: SweepResults, ended: int | None) -> None:  # noqa: B027  # not every store has a place for it
+    def finish(  # noqa: B027  # not every store has a place for it
+        self, findings: SweepResults, ended: int | None, trials: str | None
+    ) -> None:
         """Writes the sweep's summary. Called when no run is missing.
 
         Args:
             findings: The results of the current ledger.
             ended: When the last pack was trained, milliseconds since the epoch.
+            trials: The table of its trials as CSV, if they have no runs.
         """
 
 

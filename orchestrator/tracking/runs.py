@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnsweep.orchestrator.analysis.results import SweepResults
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
-from attnsweep.orchestrator.tracking.content import TrialContent
+from attnsweep.orchestrator.tracking.content import MOST_RUNS, TrialContent, has_runs_of_trials
 from attnsweep.orchestrator.tracking.run_store import Runs, outgrown
 from attnsweep.orchestrator.tracking.store import experiment, open_client
 from attnsweep.orchestrator.tracking.view import links, view_of_trials
@@ -46,6 +46,8 @@ class SweepRuns(Runs):
     Raises:
         MlflowException: If the store cannot be reached; so may every method.
     """
+
+    most_trials = MOST_RUNS
 
     def __init__(self, directory: SweepDirectory, uri: str) -> None:
         self._directory = directory
@@ -138,7 +140,7 @@ class SweepRuns(Runs):
         self._fill(run_id, run.metrics, run.params)
         self._client.set_terminated(run_id, "FINISHED", run.ended)
 
-    def finish(self, findings: SweepResults, ended: int | None) -> None:
+    def finish(self, findings: SweepResults, ended: int | None, trials: str | None) -> None:
         """Updates the parent's tables and ends it. Does nothing if it has ended and is up to date.
 
         Call it when no child is missing.
@@ -146,6 +148,7 @@ class SweepRuns(Runs):
         Args:
             findings: The results of the current ledger.
             ended: When the last pack was trained, milliseconds since the epoch.
+            trials: The table of its trials as CSV, if they have no runs.
         """
         from mlflow.entities import Metric
 
@@ -162,6 +165,8 @@ class SweepRuns(Runs):
         client.log_text(parent, self._directory.record(), SWEEP_FILE)
         client.log_text(parent, findings.markdown(), "summary.md")
         client.log_dict(parent, findings.as_json(), "summary.json")
+        if trials is not None:
+            client.log_text(parent, trials, "trials.csv")
         numbers = {
             "n_trainings": findings.n_trainings,
             "stuck_rate": findings.stuck.share,
@@ -290,7 +295,9 @@ def _description(directory: SweepDirectory, experiment: str, result: str) -> str
         "",
         result or "No summary yet.",
         "",
-        links(spec, experiment),
+        links(spec, experiment)
+        if has_runs_of_trials(spec)
+        else f"The trials are in the table `trials.csv` among the artifacts: more than {MOST_RUNS:,} have no runs.",
         "Report with all figures: `report/report.html` among the artifacts.",
     ]
     return "\n".join(lines)

@@ -28,12 +28,14 @@ class RunContext:
         environment: The id of the environment that trains them.
         files: Absolute paths on the driver's machine, and names of the bases that the trainings start from.
         engine: What takes the steps of its trainings.
+        curves_every: Of the probes of a curve one in so many is kept, with the first and the last.
     """
 
     sweep: str
     environment: str | None = None
     files: tuple[str, ...] = ()
     engine: "Engine" = "vmapped"
+    curves_every: int = 1
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,13 @@ import contextlib
 import platform
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
+from attnsweep.orchestrator.ledger.thinning import thinned
 from attnsweep.orchestrator.training.error_text import STOPS, text_of
 from attnsweep.orchestrator.training.messages import (
     CHECKPOINT_SECONDS,
@@ -228,6 +230,7 @@ class Trainer:
         run, model = self._run, _model_of(self._device)
         context = PackContext(run.sweep, order.pack, self._device, platform.node(), run.environment, model)
         rows = ended_rows(self._workload, order.tasks, pack, result, context)
+        rows = replace(rows, curves=thinned(rows.curves, run.curves_every))
         self._order = self._pack = None
         return Trained(rows, result.lane_steps, time.perf_counter() - self._started, self._memory_of(order))
 

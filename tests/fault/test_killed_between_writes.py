@@ -75,11 +75,11 @@ def _kill_at(owner: type, name: str, call: int, when: str, patch: pytest.MonkeyP
     real = getattr(owner, name)
     calls = iter(range(call))
 
-    def dies(self: Any, *arguments: Any) -> Any:
+    def dies(self: Any, *arguments: Any, **named: Any) -> Any:
         if next(calls, None) is not None:
-            return real(self, *arguments)
+            return real(self, *arguments, **named)
         if when == "after":
-            real(self, *arguments)
+            real(self, *arguments, **named)
         if when == "within":
             (lines,) = arguments
             half = "\n".join(lines)[: len("\n".join(lines)) // 2].split("\n")

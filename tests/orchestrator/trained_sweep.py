@@ -47,7 +47,7 @@ def trained_sweep(path: PlaceName, spec: Sweep, pack_size: int = 8, n_commits: i
     )
     with LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256) as writer:
         study = Study(directory)
-        pool = LocalPool(workload, RunContext(directory.sweep, directory.environment))
+        pool = LocalPool(workload, RunContext(directory.sweep, directory.environment, curves_every=spec.one_probe_in()))
         counter = _CommitCounter()
         loop = SweepLoop(directory, workload, study, writer, pool, pack_size=pack_size, followers=(counter,))
         finished = loop.run(lambda: counter.n_commits == n_commits)

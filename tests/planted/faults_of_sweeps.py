@@ -136,8 +136,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "rows durable before the study that names them",
         "orchestrator/running/loop.py",
-        "        self._study.save()\n        self._writer.commit(",
-        "        self._writer.commit(",
+        "        self._study.save()\n        every = ",
+        "        every = ",
         (f"{_RUNNING}/test_study_kills.py", "tests/fault/test_killed_between_writes.py"),
     ),
     Fault(

@@ -21,6 +21,7 @@ from attnsweep.search_spaces import (
 )
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.loading import load_sweep, shipped_names
+from attnsweep.search_spaces.replication import Replicates
 from attnsweep.search_spaces.suggestion import make_sampler, suggest
 from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.search_spaces.validation import check_sweep
@@ -225,6 +226,25 @@ def test_a_rate_may_be_one_of_an_outcome_that_the_workload_declares() -> None:
     check_sweep(sweep, parameters, {"memorized": Outcome("knows its sample only")})
     with pytest.raises(SpecError, match=r"objective\.outcome: got 'memorized', expected one of solved, .*, stuck"):
         check_sweep(sweep, parameters)
+
+
+@pytest.mark.parametrize(
+    ("trials", "replicates", "curves_every", "expected"),
+    [
+        (1, 1, None, 1),
+        (250_000, 1, None, 1),
+        (15_626, 16, None, 2),
+        (62_500, 16, None, 4),
+        (1_000_000, 1, 1, 1),
+        (5_000, Sequential(at_most=100), None, 2),
+    ],
+)
+def test_large_sweeps_keep_fewer_probes(
+    trials: int, replicates: Replicates, curves_every: int | None, expected: int
+) -> None:
+    sweep = _sweep(trials=trials, replicates=replicates, curves_every=curves_every)
+    assert sweep.one_probe_in() == expected
+    assert ("curves_every" in sweep.to_json()) == (curves_every is not None)
 
 
 def test_the_certified_share_is_of_the_sweep_and_changes_no_earlier_spec() -> None:

@@ -72,9 +72,11 @@ def standing(
     stands: dict[Label, NDArray[np.bool_]] = {}
     for k, name in enumerate(names):
         holds_LP = (nearest_LP == k) & at_level(loss, level_LK[:, k]) & where.get(name, True)
-        for alike_K in np.unique(alike_LKK[:, k], axis=0):
-            of_lanes_L = (alike_LKK[:, k] == alike_K).all(axis=-1)
-            label = outcomes[name], OR.join(itertools.compress(names, alike_K))
+        # A number for each set of levels: equal rows of an array take NumPy ten times as long to find.
+        set_L = alike_LKK[:, k] @ (1 << np.arange(len(names)))
+        for number, lane in zip(*np.unique(set_L, return_index=True), strict=True):
+            of_lanes_L = set_L == number
+            label = outcomes[name], OR.join(itertools.compress(names, alike_LKK[lane, k]))
             stands[label] = stands.get(label, False) | (holds_LP & of_lanes_L[:, None])
     return stands
 

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
@@ -85,7 +86,12 @@ class Lanes(Generic[P]):
 
     def select(self, lanes: Tensor) -> "Lanes[P]":
         """The lanes at these positions, (K,) int64."""
-        return Lanes([self.trainings[lane] for lane in lanes.tolist()], self.device)
+        # Some of these share static parameters as all do. To check it again at each probe took a tenth of the time.
+        chosen = copy(self)
+        chosen.trainings = tuple(self.trainings[lane] for lane in lanes.tolist())
+        chosen.built, chosen.streams = None, Streams(self.streams.seeds[lanes])
+        chosen._tensors = {key: values[lanes] for key, values in self._tensors.items()}
+        return chosen
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,7 +116,7 @@ class Verdicts:
     Attributes:
         outcome: (L, P) names of outcomes.
         detail: (L, P) the reference function or valley, empty where there is none.
-        possible: The outcomes that could have been given, whether or not they were.
+        possible: All outcomes that could have been given, whether or not they were; empty where that is not known.
 
     Raises:
         TypeError: If either is no array of text.

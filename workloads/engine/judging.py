@@ -38,7 +38,7 @@ def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts
             "one for each training and probe"
         )
     known = [name for name, outcome in with_own(workload.outcomes).items() if outcome.is_judged]
-    for label in (*verdicts.possible, *np.unique(verdicts.outcome).tolist()):
+    for label in verdicts.possible or np.unique(verdicts.outcome).tolist():
         if label not in known:
             raise LabelError(
                 "an outcome of judge",

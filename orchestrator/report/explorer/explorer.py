@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import duckdb
@@ -21,6 +21,8 @@ from attnsweep.orchestrator.report.script import script_json
 from attnsweep.search_spaces.sweep import Sweep
 
 _MOST = 5
+_MOST_TRIALS, _MOST_TRAININGS = 100_000, 300_000
+"""In the page: it has 6 MB with so many, and a browser draws them without a pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Explorer:
         samples: The trainings that it shows in full.
         curves: What it draws before the curves of these.
         has_heads: Whether attention heads were scored.
+        n_trials: The trials of the sweep, of which `points` may be some.
     """
 
     points: Points
@@ -59,6 +62,17 @@ class Explorer:
     samples: tuple[Sample, ...]
     curves: tuple[MotionCurve, ...]
     has_heads: bool
+    n_trials: int
+
+    @property
+    def lot(self) -> str:
+        """Which trials it shows, if not all."""
+        if len(self.points.trials) == self.n_trials:
+            return ""
+        return (
+            f"The page has {len(self.points.trials):,} of {self.n_trials:,} trials, chosen by lot, and the extremes of"
+            " all. "
+        )
 
     def as_json(self, place: str, levels: Sequence[ReferenceLevel] = (), maps: Sequence[TrainingMaps] = ()) -> Markup:
         """The data as JSON that may stand in a `script` element.
@@ -109,7 +123,19 @@ def read_explorer(
     trials = points.trials[[at for one in extremes for at in one.trials]].tolist()
     has_heads = connection.execute("select 1 from heads limit 1").fetchone() is not None
     samples = read_samples(connection, trials, heads=has_heads)
-    return Explorer(points, (x, y), extremes, samples, read_motion_curves(connection), has_heads)
+    n_trials, shown = len(points.trials), _shown(points, extremes)
+    extremes = tuple(replace(each, trials=tuple(np.searchsorted(shown, each.trials).tolist())) for each in extremes)
+    return Explorer(points.only(shown), (x, y), extremes, samples, read_motion_curves(connection), has_heads, n_trials)
+
+
+def _shown(points: Points, extremes: Sequence[Extremes]) -> NDArray[np.int64]:
+    """The places of the trials that the page has: of many some by lot, which their numbers decide, and the extremes."""
+    n_trials = len(points.trials)
+    n_shown = min(n_trials * _MOST_TRAININGS // max(points.trainings.num_rows, _MOST_TRAININGS), _MOST_TRIALS)
+    if n_shown == n_trials:
+        return np.arange(n_trials)
+    lot = np.random.default_rng(0).permutation(n_trials)[:n_shown]
+    return np.union1d(lot, [at for each in extremes for at in each.trials]).astype(np.int64)
 
 
 def _extremes(points: Points, diagram: PhaseDiagram | None) -> tuple[Extremes, ...]:

@@ -1,7 +1,7 @@
 """Every trial and every training of a sweep, as columns for the page's script."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -74,6 +74,12 @@ class Points:
     def axis(self, name: str) -> Axis:
         """The axis of this name."""
         return next(each for each in self.axes if each.name == name)
+
+    def only(self, places: NDArray[np.int64]) -> "Points":
+        """The trials at these places, in rising order, and their trainings."""
+        axes = tuple(replace(axis, values=axis.values[places]) for axis in self.axes)
+        chosen = np.isin(self.trainings["trial"].to_numpy(), self.trials[places])
+        return replace(self, trials=self.trials[places], axes=axes, trainings=self.trainings.filter(pa.array(chosen)))
 
     def as_json(self) -> dict[str, Any]:
         """For the page's script."""

@@ -103,7 +103,7 @@ def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: floa
     n_drawn = sum(map(len, shapes))
     n_trainings = spec.trials * most_wanted(spec.replicates)
     # One for all packs, as a sweep has it: it loads each program once.
-    trainer = Trainer(workload, RunContext(spec.name, engine=engine), "cpu")
+    trainer = Trainer(workload, RunContext(spec.name, engine=engine, curves_every=spec.one_probe_in()), "cpu")
     measured: list[_Measured] = []
     until = time.process_time() + seconds
     for shape in shapes[:_MOST_SHAPES]:

@@ -42,7 +42,8 @@ def _connection(outcomes: list[str]) -> duckdb.DuckDBPyConnection:
 def test_many_steps_are_grouped_four_to_a_doubling() -> None:
     connection = duckdb.connect()
     connection.execute(
-        "create table trainings as select 0 as trial, 0 as replicate, 'plateau' as outcome, null::int as diverged_step"
+        "create table trainings as select 0 as trial, 0 as replicate, '0' as training_id, 'plateau' as outcome,"
+        " null::int as diverged_step"
     )
     connection.execute(
         "create table curves as select 0 as trial, 0 as replicate, 'eval_loss' as metric, step, step::double as value "
@@ -56,6 +57,14 @@ def test_many_steps_are_grouped_four_to_a_doubling() -> None:
     # Each at the last probe of its group.
     assert points[0].median == 0.0
     assert points[-1].median == 300.0
+
+
+def test_of_a_large_group_some_are_taken_by_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnsweep.orchestrator.analysis.learning_curves.MOST_TRAININGS", 2)
+    curves = quartile_curves(_connection(["plateau"] * 5 + ["marginal"]), "outcome")
+    assert [point.n for point in curves["plateau"]] == [2] * len(STEPS)
+    assert [point.n for point in curves["marginal"]] == [1] * len(STEPS)
+    assert [point.median for point in curves["plateau"]] == np.median(CURVES[:2], axis=0).tolist()
 
 
 def test_motion_is_that_of_the_labels() -> None:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnsweep.orchestrator.ledger.compaction import MAX_FRAGMENTS, compact, due, merge
+from attnsweep.orchestrator.ledger.compaction import FULL_ROWS, MAX_FRAGMENTS, compact, due, merge
 from attnsweep.orchestrator.ledger.fragments import fragment_names
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.place_names import place_of
@@ -372,3 +372,19 @@ def test_a_file_of_a_newer_version_is_refused(tmp_path: Path, monkeypatch: pytes
         UserError, match="got 'schema_version 2', expected 1 or lower; read it with the newer attnsweep"
     ):
         Ledger(tmp_path).trainings()
+
+
+def test_a_full_fragment_is_never_merged_again() -> None:
+    full = {f"full{number}": FULL_ROWS for number in range(2 * MAX_FRAGMENTS)}
+    small = {f"p{number}": 4 for number in range(MAX_FRAGMENTS)}
+    assert due(full | small) == []
+    assert sorted(due(full | small | {"new": 1})) == sorted([*small, "new"])
+
+
+def test_rows_of_all_tables_fill_a_fragment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnsweep.orchestrator.ledger.compaction.MAX_FRAGMENTS", 1)
+    monkeypatch.setattr("attnsweep.orchestrator.ledger.compaction.FULL_ROWS", 2)
+    with open_writer(tmp_path) as writer:
+        for trial in range(3):
+            writer.commit(f"p{trial}", *pack_rows(f"p{trial}", [(trial, 0)], n_steps=1))
+    assert all(file.name.startswith("p") for file in (tmp_path / "trainings").glob("*.parquet"))

@@ -1,4 +1,4 @@
-"""`attnsweep gc --thin-curves`: which probes stay, that nothing else changes, and that a crash loses no row."""
+"""Curves with fewer probes, by `curves_every` and `attnsweep gc --thin-curves`: which stay, and that no row is lost."""
 
 import itertools
 import shutil
@@ -11,13 +11,18 @@ from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.garbage import collect, thin_curves
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.schema import SORT_KEYS, in_order
+from attnsweep.orchestrator.ledger.thinning import thinned
 from attnsweep.orchestrator.ledger.verification import verify
 from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.replays import read_replays
 from attnsweep.orchestrator.storage.sources import Source
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces import Float, Sweep
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.kills import crashes
 from tests.orchestrator.small_sweep import STEPS, commit, folder_of, open_writer, small_sweep, trial_rows
+from tests.orchestrator.trained_sweep import trained_sweep
 
 ENDED_EARLY = {1: [9.0, 8.0, 7.0], 2: [9.0]}
 """Losses of the replicates that took fewer steps."""
@@ -100,6 +105,29 @@ def test_merges_of_later_commits_leave_thinned_curves_apart(
     _train(directory, 3, 4, 5)
     assert len(directory.place.names("curves")) == 2
     assert _held(directory) == [HALF] * 3 + [WHOLE] * 3
+
+
+def test_trainings_that_are_told_so_keep_one_probe_in_three_and_replay_as_before(tmp_path: Path) -> None:
+    spec = Sweep(
+        name="few",
+        workload="category_pairs",
+        space={"n_steps": 20, "learning_rate": Float(1e-3, 1e-2, log=True), "stop_when_solved": False},
+        sampler="random",
+        trials=2,
+        replicates=2,
+    )
+    whole = Ledger(trained_sweep(tmp_path / "whole", spec).place)
+    few = trained_sweep(tmp_path / "few", spec.but(curves_every=3), pack_size=1)
+    ledger = Ledger(few.place)
+    assert whole.curves_every() == 1
+    assert ledger.curves_every() == 3
+    every, kept = (in_order(each.curves(), SORT_KEYS["curves"]) for each in (whole, ledger))
+    assert kept.equals(thinned(every, 3))
+    assert kept.num_rows < every.num_rows / 2
+    found = read_replays(few)
+    assert found is not None
+    assert not found.disagreeing
+    assert found.largest == 0.0
 
 
 def test_a_sweep_that_goes_on_or_was_merged_is_refused(directory: SweepDirectory, tmp_path: Path) -> None:

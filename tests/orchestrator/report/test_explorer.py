@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.report.explorer import explorer
 from attnsweep.orchestrator.report.explorer.explorer import Explorer, read_explorer
 from attnsweep.orchestrator.report.explorer.head_maps import ShownHead, ShownLayer
 from attnsweep.orchestrator.report.explorer.samples import PER_ENDING, thinned
@@ -94,6 +95,26 @@ def test_each_trial_and_training_is_there_once(tmp_path: Path) -> None:
     assert axes["init_sigma"]["log"]
     assert axes["optimizer"]["choices"] == ["sgd", "adam"]
     assert _unpacked(axes["optimizer"]["values"]) == [1, 1, 0]
+
+
+def test_of_very_many_trials_some_by_lot_and_the_extremes_are_in_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = [trial_rows(trial, ["solved"] * 2, param_init_sigma=0.5 + trial) for trial in range(60)]
+    for trial, rows in enumerate(trials):
+        for row in rows:
+            row["eval_loss"] = abs(trial - 30.5)
+    whole = _read(tmp_path / "whole", small_sweep("whole", trials=60), *trials)
+    monkeypatch.setattr(explorer, "_MOST_TRAININGS", 20)
+    some = _read(tmp_path / "some", small_sweep("some", trials=60), *trials)
+    assert whole.lot == ""
+    assert 10 <= len(some.points.trials) <= 20
+    assert some.lot.startswith(f"The page has {len(some.points.trials)} of 60 trials")
+    assert some.points.trainings.num_rows == 2 * len(some.points.trials)
+    assert some.points.axis("init_sigma").values.tolist() == [0.5 + trial for trial in some.points.trials]
+    for before, after in zip(whole.extremes, some.extremes, strict=True):
+        assert whole.points.trials[[*before.trials]].tolist() == some.points.trials[[*after.trials]].tolist()
+        assert before.values == after.values
 
 
 def test_the_extremes_are_those_of_the_median_loss(tmp_path: Path) -> None:

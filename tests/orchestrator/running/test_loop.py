@@ -156,9 +156,9 @@ def test_trainers_have_their_next_packs_while_rows_are_written_unless_trials_dep
     pool = _Several(directory)
     commit, n_under_way = LedgerWriter.commit, []
 
-    def count(*arguments: Any) -> None:
+    def count(*arguments: Any, **named: Any) -> None:
         n_under_way.append(len(pool.running))
-        commit(*arguments)
+        commit(*arguments, **named)
 
     monkeypatch.setattr(LedgerWriter, "commit", count)
     with _opened(directory, pool, Study(directory)) as loop:

@@ -1,5 +1,6 @@
 """MLflow has each trial of the ledger exactly once, whatever fails in between. Real MLflow on a real database."""
 
+import csv
 import math
 import sqlite3
 import subprocess
@@ -15,10 +16,17 @@ from mlflow.entities import Metric
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import runs
-from attnsweep.orchestrator.tracking.content import TrialContent, TrialValues, short_number, trial_contents
+from attnsweep.orchestrator.tracking.content import (
+    MOST_RUNS,
+    TrialContent,
+    TrialValues,
+    short_number,
+    trial_contents,
+)
 from attnsweep.orchestrator.tracking.database_uri import database_of
 from attnsweep.orchestrator.tracking.follow import Mirror, SyncResult, sync
 from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore
+from attnsweep.orchestrator.tracking.projection import Projection
 from attnsweep.orchestrator.tracking.runs import SweepRuns
 from attnsweep.orchestrator.tracking.store import experiment, open_client, tracking_uri
 from attnsweep.orchestrator.tracking.view import METRICS
@@ -99,6 +107,31 @@ def test_the_sweep_is_the_parent_run(client: MlflowClient, tmp_path: Path) -> No
     artifacts = {file.path for file in client.list_artifacts(parent.info.run_id)}
     assert artifacts == {"sweep.json", "summary.md", "summary.json"}
     assert "sweeps/mlflow-artifacts/category_pairs" in parent.info.artifact_uri
+
+
+def test_a_sweep_of_very_many_trials_is_one_run_with_a_table(client: MlflowClient, tmp_path: Path) -> None:
+    spec = small_sweep("many", trials=MOST_RUNS + 1)
+    rows = [trial_rows(0, SOLVED, param_init_sigma=0.5), trial_rows(3, ["runaway"] * 4, param_init_sigma=0.25)]
+    directory = sweep_on_disk(tmp_path / "sweep", spec, *rows)
+    assert sync(directory) == SyncResult(n_logged=0, n_present=0)
+    assert runs_of(client, directory) == []
+    [parent] = runs_of(client, directory, "sweep")
+    assert "more than 10,000 have no runs" in parent.data.tags["mlflow.note.content"]
+    table = client.download_artifacts(parent.info.run_id, "trials.csv", str(tmp_path))
+    with Path(table).open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert [(row["trial"], row["init_sigma"], float(row["stuck_rate"])) for row in found] == [
+        ("0", "0.5", 0.0),
+        ("3", "0.25", 1.0),
+    ]
+    assert "n_categories" not in found[0]
+    projection = Projection(directory)
+    projection.trial_told(3)
+    assert projection.lag == ""
+    projection.close()
+    assert projection.to_open().endswith(
+        "(one run and the table trials.csv: more than 10,000 trials have no runs of their own)"
+    )
 
 
 @pytest.mark.slow

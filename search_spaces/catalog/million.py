@@ -1,0 +1,15 @@
+"""`quickstart` with a million trainings: how sharp are the borders of what gets stuck?"""
+
+from attnsweep.search_spaces import Sweep
+from attnsweep.search_spaces.catalog import quickstart
+
+
+def sweep() -> Sweep:
+    """62,500 trials x 16 replicates of system P over init_sigma and learning_rate: docs/scale.md has the times."""
+    return quickstart.sweep().but(
+        name="million",
+        description="attention on positions only, a million times: where do trainings end, by init_sigma and"
+        " learning_rate?",
+        trials=62_500,
+        replicates=16,
+    )

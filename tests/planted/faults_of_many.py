@@ -1,0 +1,85 @@
+"""Planted faults in what sweeps of a million trainings need."""
+
+from tests.planted.fault import Fault
+
+_THINNED = (
+    "tests/orchestrator/ledger/test_thinned_curves.py"
+    "::test_trainings_that_are_told_so_keep_one_probe_in_three_and_replay_as_before",
+)
+_COMMITS = ("tests/orchestrator/ledger/test_ledger_commits.py",)
+_TRACKING = ("tests/orchestrator/tracking/test_tracking.py::test_a_sweep_of_very_many_trials_is_one_run_with_a_table",)
+_CURVES = ("tests/orchestrator/analysis/test_learning_curves.py",)
+_EXPLORER = ("tests/orchestrator/report/test_explorer.py",)
+
+FAULTS_OF_MANY = (
+    Fault(
+        "curves that are stored whole although fewer probes are wanted",
+        "orchestrator/training/trainer.py",
+        "curves=thinned(rows.curves, run.curves_every)",
+        "curves=thinned(rows.curves, 1)",
+        _THINNED,
+    ),
+    Fault(
+        "a file that does not say which probes its curves hold",
+        "orchestrator/ledger/writer.py",
+        "replace(self._stamp, curves_every=curves_every)",
+        "self._stamp",
+        _THINNED,
+    ),
+    Fault(
+        "full fragments that are merged again and again",
+        "orchestrator/ledger/compaction.py",
+        "(name for name in rows if rows[name] < FULL_ROWS)",
+        "(name for name in rows)",
+        _COMMITS,
+    ),
+    Fault(
+        "a fragment whose curves do not count for its size",
+        "orchestrator/ledger/writer.py",
+        "sum(table.num_rows for table in tables.values() if table)",
+        "trainings.num_rows",
+        _COMMITS,
+    ),
+    Fault(
+        "a run in MLflow for each of very many trials",
+        "orchestrator/tracking/follow.py",
+        "directory.spec.trials <= self.runs.most_trials",
+        "True",
+        _TRACKING,
+    ),
+    Fault(
+        "trials that are said to be behind although they get no runs",
+        "orchestrator/tracking/projection.py",
+        "self._n_told += self._has_runs",
+        "self._n_told += 1",
+        _TRACKING,
+    ),
+    Fault(
+        "quartiles of the last trainings of a group, not of those by lot",
+        "orchestrator/analysis/learning_curves.py",
+        "order by training_id, trial, replicate) <= {most}",
+        "order by training_id desc, trial, replicate) <= {most}",
+        _CURVES,
+    ),
+    Fault(
+        "extremes that are looked for in the page's trials by their places among all",
+        "orchestrator/report/explorer/explorer.py",
+        "np.searchsorted(shown, each.trials).tolist()",
+        "each.trials",
+        _EXPLORER,
+    ),
+    Fault(
+        "extremes that the page leaves out",
+        "orchestrator/report/explorer/explorer.py",
+        "np.union1d(lot, [at for each in extremes for at in each.trials])",
+        "np.union1d(lot, [])",
+        _EXPLORER,
+    ),
+    Fault(
+        "lanes that keep the random numbers of those that left the pack",
+        "workloads/engine/contract.py",
+        "Streams(self.streams.seeds[lanes])",
+        "Streams(self.streams.seeds[: len(lanes)])",
+        ("tests/workloads/engine/test_lanes.py",),
+    ),
+)
