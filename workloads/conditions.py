@@ -1,5 +1,6 @@
 """Conditions on what probes measure, as text: `train_accuracy >= 0.99 and loss < 0.1`. Axes: L lane, P probe."""
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -46,6 +47,26 @@ def holds(
             [compare(metrics[name], number) for name, compare, number in terms]
         )
     return held
+
+
+def implies(condition: str, other: str) -> bool:
+    """Whether a condition holds nowhere but where the other does too, as their comparisons tell.
+
+    Raises:
+        SpecError: For a text that is no condition.
+    """
+    terms = terms_of(condition)
+    return all(any(_is_within(term, bound) for term in terms) for bound in terms_of(other))
+
+
+def _is_within(term: tuple[str, Compare, float], bound: tuple[str, Compare, float]) -> bool:
+    (name, compare, number), (of, bounds, limit) = term, bound
+    upwards = (operator.ge, operator.gt)
+    if name != of or (compare in upwards) != (bounds in upwards):
+        return False
+    is_closed = compare in (operator.ge, operator.le)
+    first = number if is_closed else math.nextafter(number, math.inf if compare in upwards else -math.inf)
+    return bool(bounds(first, limit))
 
 
 def terms_of(condition: str) -> list[tuple[str, Compare, float]]:
