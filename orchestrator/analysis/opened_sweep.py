@@ -273,11 +273,14 @@ class SweepData:
             what = event if after is None else f"{event} after {after}"
             return self._onset(connection, what, event_times(connection, event, after), by)
 
-    def importance(self) -> Importance:
+    def importance(self, objective: str | None = None) -> Importance:
         """Which parameters decide whether a trial is among the best by the sweep's objective: PED-ANOVA.
 
+        Args:
+            objective: The name of one of several objectives, such as `rate of solved`; by default the first.
+
         Raises:
-            UserError: For several sweeps, whose trials were drawn from different spaces.
+            UserError: For several sweeps, whose trials were drawn from different spaces, or an unknown objective.
         """
         if len(self.directories) > 1:
             raise UserError(
@@ -287,7 +290,7 @@ class SweepData:
                 fix="open it alone",
             )
         with self.reading() as connection:
-            return importance(connection, self.directories[0].spec)
+            return importance(connection, self.directories[0].spec, objective)
 
     def _onset(
         self, connection: duckdb.DuckDBPyConnection, what: str, times: OnsetTimes, by: str | Sequence[str] | None

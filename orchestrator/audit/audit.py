@@ -43,7 +43,7 @@ from attnsweep.workloads.errors import UserError
 T = TypeVar("T")
 
 _ROWS = """
-select sweep, trial, replicate, training_id, seed, pack, n_steps, outcome, stuck, eval_loss,
+select sweep, trial, replicate, training_id, seed, pack, n_steps, outcome, stuck, eval_loss, onset_step,
     environment::varchar as environment, columns('^(param_.*|pruned_step)$')
 from trainings order by trial, replicate
 """
