@@ -9,6 +9,7 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import (
     BaseSampler,
     GridSampler,
+    NSGAIISampler,
     QMCSampler,
     RandomSampler,
 )
@@ -69,6 +70,8 @@ def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) 
             sampler = BatchedTPESampler()
             sampler.begin(seed)
             return sampler
+        case "nsga2":
+            return NSGAIISampler(seed=seed)
         case "random":
             return RandomSampler(seed=seed)
         case "qmc":

@@ -17,6 +17,7 @@ from attnsweep.orchestrator.analysis.onset.onset import Onset, onset_by, outcome
 from attnsweep.orchestrator.analysis.onset.share_by_step import OnsetTimes
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
 from attnsweep.orchestrator.analysis.rates.answers import OutcomeRates, StuckRates, outcome_rates
+from attnsweep.orchestrator.analysis.rates.bins import cell_bins, fine_bins
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     ParameterRates,
     counts_by_trial,
@@ -163,7 +164,7 @@ class SweepData:
             overall = pooling(*self._specs)([(n, k) for _, n, k in counts_by_trial(connection, (), ending)])
             cells: tuple[CellRate, ...] = ()
             if by is not None and len(by) == 2:
-                crossing = read_crossing(connection, self._specs, names_of(by))
+                crossing = read_crossing(connection, self._specs, names_of(by), cell_bins)
                 cells = cell_rates(crossing, counted_trials(connection, ending), self._specs)
             return StuckRates(overall, self._by_parameter(connection, by, ending), ending, cells)
 
@@ -177,7 +178,8 @@ class SweepData:
             UserError: For an unknown parameter, or more than two.
         """
         with self.reading() as connection:
-            crossing = read_crossing(connection, self._specs, names_of(by))
+            names = names_of(by)
+            crossing = read_crossing(connection, self._specs, names, cell_bins if len(names) > 1 else fine_bins)
             return outcome_rates(connection, crossing, pooling(*self._specs))
 
     def phase_diagram(self, x: str, y: str, *, outcome: str = "stuck", detail: str | None = None) -> PhaseDiagram:
@@ -271,11 +273,14 @@ class SweepData:
             what = event if after is None else f"{event} after {after}"
             return self._onset(connection, what, event_times(connection, event, after), by)
 
-    def importance(self) -> Importance:
+    def importance(self, objective: str | None = None) -> Importance:
         """Which parameters decide whether a trial is among the best by the sweep's objective: PED-ANOVA.
 
+        Args:
+            objective: The name of one of several objectives, such as `rate of solved`; by default the first.
+
         Raises:
-            UserError: For several sweeps, whose trials were drawn from different spaces.
+            UserError: For several sweeps, whose trials were drawn from different spaces, or an unknown objective.
         """
         if len(self.directories) > 1:
             raise UserError(
@@ -285,7 +290,7 @@ class SweepData:
                 fix="open it alone",
             )
         with self.reading() as connection:
-            return importance(connection, self.directories[0].spec)
+            return importance(connection, self.directories[0].spec, objective)
 
     def _onset(
         self, connection: duckdb.DuckDBPyConnection, what: str, times: OnsetTimes, by: str | Sequence[str] | None
@@ -304,7 +309,7 @@ class SweepData:
         if len(self._specs) > 1 or not set(by or ()) <= set(swept_names(spec)):
             names = self.differing(connection) if by is None else by
             return tuple(self._rates_by(connection, name, ending) for name in names)
-        rates = rates_by(connection, spec, ending)
+        rates = rates_by(connection, spec, ending, fine_bins)
         return rates if by is None else tuple(each for name in by for each in rates if each.parameter == name)
 
     def _rates_by(self, connection: duckdb.DuckDBPyConnection, name: str, ending: Ending) -> ParameterRates:
@@ -314,7 +319,7 @@ class SweepData:
             return ParameterRates(name, "", Categorical(choices=(None,)), ())
         counted = [(kept[trial], (n, k)) for trial, n, k in counts_by_trial(connection, (), ending) if trial in kept]
         where = "" if len(kept) == len(values) else "where it is set"
-        return rates_in_bins(name, dimension, counted, pooling(*self._specs), where)
+        return rates_in_bins(name, dimension, counted, pooling(*self._specs), fine_bins, where)
 
     def differing(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
         """The parameters that a sweep varies, or in which the sweeps differ. The connection is from `reading`."""

@@ -14,6 +14,7 @@ from attnsweep.orchestrator.ledger.failures import IS_FAILED
 from attnsweep.orchestrator.ledger.fragments import DamagedFileError
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
+from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.entry import (
     Entry,
@@ -387,8 +388,7 @@ class _Session:
             for words in writer.set_aside.values():
                 self.console.print(words)
             study = Study(directory)
-            columns = ["sweep", "trial", "replicate", "outcome", "stuck", "eval_loss"]
-            rows = Ledger(directory.place).trainings(columns=columns)
+            rows = Ledger(directory.place).trainings(columns=["sweep", *JUDGING_COLUMNS])
             check_rows(directory, study, rows)
             if self.retry_failed:
                 directory, rows = self._retrying(directory, rows)
@@ -479,7 +479,7 @@ class _Session:
             self.finished = loop.run(should_stop)
             if self.finished and self.replays is None:
                 beacon.show("replaying some of the trainings", loop.n_asked, ())
-                self.replays = replay_some(directory, sweep.workload, pool, lambda: self.stop.requested)
+                self.replays = replay_some(loop.directory, sweep.workload, pool, lambda: self.stop.requested)
         return projection
 
     def _end_run(self, sweep: _OpenSweep, beacon: Beacon) -> None:

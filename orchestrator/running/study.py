@@ -13,6 +13,7 @@ from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBSto
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
+from attnsweep.orchestrator.ledger.trial import Told
 from attnsweep.orchestrator.running.journal import StudyLog, TrialEntries
 from attnsweep.orchestrator.running.journal_pieces import read_pieces
 from attnsweep.orchestrator.running.study_storage import check_database, name_of, open_storage, readable
@@ -27,6 +28,7 @@ from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.informed_study import InformedStudy
 from attnsweep.search_spaces.numbered_draws import draws_of
 from attnsweep.search_spaces.objective import N_JUDGED
+from attnsweep.search_spaces.optuna_internals import constraint_attribute
 from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.suggestion import draw, make_sampler, suggest, trial_seed, undrawn, values_of
 from attnsweep.search_spaces.sweep import LEARN_NOTHING
@@ -65,9 +67,9 @@ class Study:
 
     Each trial is drawn by a sampler that is seeded by the sweep's seed and the trial's number. A sampler that does not
     learn (`random`, `qmc`, `grid`) therefore draws the same trials in a resumed sweep as in an undisturbed one. What
-    `cmaes` and `boundary` draw depends on the trials that had ended by then; what `tpe` draws, on those that had ended
-    when its batch began; a resumed sweep begins a new batch. Trials of earlier sweeps that it was told before its
-    first draw come before all others, and are no trials of the study.
+    `cmaes`, `boundary` and `nsga2` draw depends on the trials that had ended by then; what `tpe` draws, on those that
+    had ended when its batch began; a resumed sweep begins a new batch. Trials of earlier sweeps that it was told before
+    its first draw come before all others, and are no trials of the study.
 
     Asked, told and refused trials are durable once `save` returns. A killed driver loses later entries, but no result:
     a trial that was only asked for has no rows and no checkpoint, and a told trial is told again from its rows. With a
@@ -88,7 +90,7 @@ class Study:
             self._study = optuna.create_study(
                 storage=self._backend,
                 study_name=directory.sweep,
-                direction=directory.spec.objective.direction,
+                directions=[each.direction for each in directory.spec.objectives],
                 sampler=make_sampler(directory.spec, 0),
                 load_if_exists=True,
             )
@@ -191,21 +193,24 @@ class Study:
         self.refused[trial] = reason
         self.tell(trial, None)
 
-    def tell(self, trial: int, value: float | None, n_judged: int | None = None) -> None:
+    def tell(self, trial: int, told: Told | float | None, n_judged: int | None = None) -> None:
         """Ends a trial.
 
         Args:
             trial: Its number.
-            value: Its objective; `None` says that all its trainings failed.
+            told: Its objectives and constraints, or its one objective; `None` says that all its trainings failed.
             n_judged: Number of trainings behind the value; `None` if it is the spec's `replicates`.
         """
-        state = TrialState.FAIL if value is None else TrialState.COMPLETE
+        values, excess = told if isinstance(told, Told) else (None if told is None else (told,), {})
+        state = TrialState.FAIL if values is None else TrialState.COMPLETE
+        for name, each in excess.items():
+            self._constrain(trial, name, each)
         if self._entries:
-            self._entries.end(self._shard.number(trial), state, value)
+            self._entries.end(self._shard.number(trial), state, values)
             return
-        if self._spec.sampler == "boundary" and value is not None and n_judged is not None:
+        if self._spec.sampler == "boundary" and values is not None and n_judged is not None:
             self._note(trial, N_JUDGED, n_judged)
-        self._backend.set_trial_state_values(self._id_in_storage(trial), state, None if value is None else [value])
+        self._backend.set_trial_state_values(self._id_in_storage(trial), state, values)
 
     def report(self, trial: int, step: int, value: float) -> bool:
         """Notes the value of an unfinished trial at a step; returns whether that is new to the study."""
@@ -234,11 +239,11 @@ class Study:
             self._log.save()
 
     def _name_values(self) -> None:
-        """Names the objective for `optuna-dashboard`, which would show `Objective 0`, and says what it measures."""
+        """Names the objectives for `optuna-dashboard`, which would show `Objective 0`, and says what they measure."""
         if self._study.metric_names is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)
-                self._study.set_metric_names([self._spec.objective.label])
+                self._study.set_metric_names([each.label for each in self._spec.objectives])
             self._study.set_user_attr(*_WHAT_MATTERS)
 
     def _completed(self, trial: FrozenTrial) -> dict[str, Scalar]:
@@ -262,11 +267,13 @@ class Study:
 
         It belongs to a copy of the study that has only the trials before this one.
         """
-        before = self._backend.get_study_system_attrs(self._id)
+        # `qmc` keeps its position in the sequence there; `nsga2` keeps ids of trials, which are others in the copy.
+        keeps_position = self._spec.sampler == "qmc"
+        before = self._backend.get_study_system_attrs(self._id) if keeps_position else {}
         of_copy = InMemoryStorage()
         copy = optuna.create_study(
             storage=of_copy,
-            direction=self._study.direction,
+            directions=self._study.directions,
             sampler=make_sampler(self._spec, number, self._told_before),
         )
         copy.add_trials(self._study.get_trials(deepcopy=False)[:number])
@@ -276,8 +283,7 @@ class Study:
         trial = new_trial(copy, of_copy, self._told_before)
         suggest(self._spec, trial)
         for name, value in of_copy.get_study_system_attrs(copy_id).items():
-            # `qmc` keeps its position in the sequence here.
-            if value != before.get(name):
+            if keeps_position and value != before.get(name):
                 self._backend.set_study_system_attr(self._id, name, value)
         return trial
 
@@ -286,6 +292,12 @@ class Study:
             self._entries.note(self._shard.number(trial), name, value)
             return
         self._backend.set_trial_user_attr(self._id_in_storage(trial), name, value)
+
+    def _constrain(self, trial: int, name: str, excess: float) -> None:
+        if self._entries:
+            self._entries.constrain(self._shard.number(trial), name, excess)
+            return
+        self._backend.set_trial_system_attr(self._id_in_storage(trial), constraint_attribute(name), excess)
 
     def _id_in_storage(self, trial: int) -> int:
         return self._backend.get_trial_id_from_study_id_trial_number(self._id, self._shard.number(trial))

@@ -25,11 +25,13 @@ class Replays(Record):
         deviations: Deviation of the loss, as in `inspection.deviation`, by training id; `None` if a loss is no number.
         disagreeing: The columns in which a training differs, by training id.
         in_packs: The ids of those that were trained again in a pack with others; the rest were alone.
+        left_out: By type of machine, how many were not trained again because none of that type was there.
     """
 
     deviations: Mapping[str, float | None]
     disagreeing: Mapping[str, list[str]]
     in_packs: Sequence[str] = ()
+    left_out: Mapping[str, int] = {}
 
     @property
     def largest(self) -> float | None:
@@ -49,9 +51,14 @@ class Replays(Record):
 
     def __str__(self) -> str:
         """For people."""
+        left_out = ", ".join(f"{n} of {machine}" for machine, n in self.left_out.items())
+        return f"{self._ended}; no machine was there for {left_out}" if left_out else self._ended
+
+    @property
+    def _ended(self) -> str:
         n = len(self.deviations)
         if n == 0:
-            return "replayed no training: all have failed"
+            return "replayed no training" + ("" if self.left_out else ": all have failed")
         if self.disagreeing:
             first, columns = next(iter(self.disagreeing.items()))
             others = f"{len(self.disagreeing)} of {n} trainings {self._how}"

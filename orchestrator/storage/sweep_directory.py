@@ -56,7 +56,7 @@ class SweepRecord(Record):
         spec_sha256: Hash of the stored spec, which is that of the sweep's start.
         defaults: The workload's values, at the sweep's start, for parameters that the spec does not name.
         provenance: Versions, git commit, hardware and command at the sweep's start.
-        environments: Environments of its trainings, oldest first, by the id in the ledger's `environment`.
+        environments: Environments of its trainings, the latest driver's last, by the id in the ledger's `environment`.
         code: The sha256 of each of the user's files that are stored in the sweep, by its name.
         files: The sha256 of each file that the spec names, such as a corpus, by its path. They are not stored.
         more_trials: The trials that were added later.
@@ -381,6 +381,20 @@ class SweepDirectory(SweepRecord):
         """The sweep with this environment as its latest. Writes nothing: see `record_as`."""
         others = {name: each for name, each in self.environments.items() if name != environment.id}
         return self.but(environments={**others, environment.id: environment})
+
+    def beside(self, environment: Environment) -> "SweepDirectory":
+        """The sweep with this environment besides its latest. Writes nothing: see `record_as`."""
+        return self.but(environments={environment.id: environment, **self.environments})
+
+    @property
+    def alike(self) -> frozenset[str]:
+        """The ids of the environments that differ from the latest one in the type of machine at most."""
+        return frozenset(name for name, each in self.environments.items() if not self.changes(each))
+
+    def machine_of(self, environment: str | None) -> str | None:
+        """The type of machine of one of its environments, by id; `None` where that is not recorded."""
+        found = self.environments.get(environment or "")
+        return found.machine if found else None
 
     @property
     def stages(self) -> tuple[int, ...]:

@@ -21,6 +21,10 @@ from .search_spaces.dimensions import Conditional as Conditional
 from .search_spaces.dimensions import Float as Float
 from .search_spaces.dimensions import Int as Int
 from .search_spaces.dimensions import Zip as Zip
+from .search_spaces.measured import LossQuantile as LossQuantile
+from .search_spaces.measured import OnsetQuantile as OnsetQuantile
+from .search_spaces.measured import Rate as Rate
+from .search_spaces.measured import StuckRate as StuckRate
 from .search_spaces.pruners import HyperbandPruner as HyperbandPruner
 from .search_spaces.pruners import MedianPruner as MedianPruner
 from .search_spaces.pruners import PatientPruner as PatientPruner
@@ -28,9 +32,6 @@ from .search_spaces.pruners import PercentilePruner as PercentilePruner
 from .search_spaces.pruners import SuccessiveHalvingPruner as SuccessiveHalvingPruner
 from .search_spaces.pruners import ThresholdPruner as ThresholdPruner
 from .search_spaces.replication import Sequential as Sequential
-from .search_spaces.sweep import LossQuantile as LossQuantile
-from .search_spaces.sweep import Rate as Rate
-from .search_spaces.sweep import StuckRate as StuckRate
 from .search_spaces.sweep import Sweep as Sweep
 from .workloads import identities as identities
 from .workloads.attention.attention import Attention as Attention
