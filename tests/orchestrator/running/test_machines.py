@@ -176,6 +176,16 @@ def test_a_pack_that_another_type_of_machine_has_begun_is_begun_anew(sweep: Swee
     assert (kept.latest("p", of_old), kept.latest("p", sweep.environment)) == (b"state", None)
 
 
+def test_a_pack_goes_on_where_a_machine_of_its_type_is_idle(sweep: SweepDirectory) -> None:
+    (of_old,) = (name for name, each in sweep.environments.items() if each.machine == OLD)
+    with LedgerWriter(sweep.place, schemas_of(WORKLOAD), sweep.spec_sha256) as writer:
+        for machines, chosen in (((NEW, OLD), OLD), ((NEW,), NEW)):
+            pool = Fleet(sweep, *machines)
+            loop = SweepLoop(sweep, WORKLOAD, Study(sweep), writer, pool, pack_size=2, followers=())
+            loop._checkpoints.put(PackOrder("begun", [], environment=of_old), b"state")
+            assert (loop._machine_for("begun"), loop._machine_for("new")) == (chosen, NEW)
+
+
 def test_a_replay_says_that_this_is_no_machine_of_the_rows_type(
     sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
