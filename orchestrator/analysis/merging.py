@@ -31,7 +31,7 @@ from attnsweep.search_spaces.dimensions import Categorical, Dimension
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
-_MUST_AGREE = ("replicates", "objective", "sampler", "pruner", "certified_share")
+_MUST_AGREE = ("replicates", "objective", "constraints", "sampler", "pruner", "certified_share")
 """What answers depend on: sweeps that differ in it are not one sweep."""
 
 

@@ -17,6 +17,7 @@ from attnsweep.orchestrator.audit.check_machines import check_machines
 from attnsweep.orchestrator.audit.check_merge import audit_merged
 from attnsweep.orchestrator.audit.check_mlflow import compare_logged
 from attnsweep.orchestrator.audit.check_pruned import compare_pruned
+from attnsweep.orchestrator.audit.check_shards import audit_shards
 from attnsweep.orchestrator.audit.check_stored import check_stored
 from attnsweep.orchestrator.audit.check_trainings import compare_trainings
 from attnsweep.orchestrator.audit.check_trials import RESTORE, RESUME, compare_trials, count_trials, count_wanted
@@ -42,7 +43,7 @@ from attnsweep.workloads.errors import UserError
 T = TypeVar("T")
 
 _ROWS = """
-select sweep, trial, replicate, training_id, seed, pack, n_steps, outcome, stuck, eval_loss,
+select sweep, trial, replicate, training_id, seed, pack, n_steps, outcome, stuck, eval_loss, onset_step,
     environment::varchar as environment, columns('^(param_.*|pruned_step)$')
 from trainings order by trial, replicate
 """
@@ -66,6 +67,8 @@ def audit(where: PlaceName, uri: str | None = None, say: Callable[[str], None] |
         return Audit(directory=str(where), sweep=None, finished=None, counts={}, checks=(check,))
     if directory.sources:
         return audit_merged(directory)
+    if directory.shards:
+        return audit_shards(directory, lambda shard: audit(shard, uri, say))
     _check_trust(directory)
     known, unreadable = _is_finished(directory)
     finished = bool(known)

@@ -1,8 +1,12 @@
 """The record `replays.json`: trainings that were trained again, alone or in other packs, at the end of their sweep."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 
+from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile
+from attnsweep.orchestrator.storage.shards import at_once
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 LIKELY_CAUSES = (
@@ -72,15 +76,26 @@ REPLAYS = RecordFile("replays.json", Replays, "replay them again with: attnsweep
 
 
 def read_replays(directory: SweepDirectory) -> Replays | None:
-    """The record of an earlier run; `None` if there is none.
+    """The record of an earlier run, or those of all shards; `None` if there is none.
 
     Raises:
         DamagedRecordError: If it is not what was written.
     """
-    try:
-        return REPLAYS.read(directory.place)
-    except FileNotFoundError:
-        return None
+    read = at_once(_read_if_there, directory.homes, directory.place.n_at_once)
+    found = [each for each in read if each is not None]
+    if len(found) < 2:
+        return found[0] if found else None
+    return Replays(
+        deviations=dict(chain.from_iterable(each.deviations.items() for each in found)),
+        disagreeing=dict(chain.from_iterable(each.disagreeing.items() for each in found)),
+        in_packs=[*chain.from_iterable(each.in_packs for each in found)],
+    )
+
+
+def _read_if_there(place: Place) -> Replays | None:
+    with suppress(FileNotFoundError):
+        return REPLAYS.read(place)
+    return None
 
 
 def earlier_replays(directory: SweepDirectory) -> Replays | None:
