@@ -19,6 +19,8 @@ try:
     for _name in ("_init_optimizer", "_restore_optimizer", "_split_optimizer_str"):
         # What `JsonCmaEsSampler` overrides.
         getattr(optuna.samplers.CmaEsSampler, _name)
+    # What the sequence of `numbered_draws` overrides.
+    optuna.samplers.QMCSampler._sample_qmc  # noqa: B018
     # What `InformedStudy` overrides.
     optuna.Study._get_trials  # noqa: B018
     for _name in ("_sample", "_build_parzen_estimator", "_compare"):

@@ -88,6 +88,8 @@ def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
         if directory.finished:
             SweepDirectory.check_new(out, "OUT")
         _remove_rows(directory.place)
+        environments = {name: found for each in data.directories for name, found in each.environments.items()}
+        directory.record_as(directory.but(environments=environments))
         for each in data.directories:
             directory.place.put_text(source_file(each.sweep), each.record())
         _publish(directory, data.directories, snapshots)

@@ -1,5 +1,6 @@
 """One sweep, or several of one workload, opened for analysis."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from attnsweep.orchestrator.analysis.onset.onset import Onset, onset_by, outcome
 from attnsweep.orchestrator.analysis.onset.share_by_step import OnsetTimes
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
 from attnsweep.orchestrator.analysis.rates.answers import OutcomeRates, StuckRates, outcome_rates
+from attnsweep.orchestrator.analysis.rates.bins import cell_bins, fine_bins
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     ParameterRates,
     counts_by_trial,
@@ -49,6 +51,8 @@ from attnsweep.search_spaces.dimensions import Categorical
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, repr=False)
 class SweepData:
@@ -77,6 +81,9 @@ class SweepData:
                     expected=f"a sweep of {directories[0].spec.workload}, as {directories[0].place} is",
                     fix="open sweeps of one workload together",
                 )
+        for each in directories:
+            if each.shortfall:
+                _log.warning("%s: %s", each.place, each.shortfall)
         data = cls(directories, tuple(Ledger(each.place) for each in directories))
         with data.reading():
             if len(where) > 1:
@@ -157,7 +164,7 @@ class SweepData:
             overall = pooling(*self._specs)([(n, k) for _, n, k in counts_by_trial(connection, (), ending)])
             cells: tuple[CellRate, ...] = ()
             if by is not None and len(by) == 2:
-                crossing = read_crossing(connection, self._specs, names_of(by))
+                crossing = read_crossing(connection, self._specs, names_of(by), cell_bins)
                 cells = cell_rates(crossing, counted_trials(connection, ending), self._specs)
             return StuckRates(overall, self._by_parameter(connection, by, ending), ending, cells)
 
@@ -171,7 +178,8 @@ class SweepData:
             UserError: For an unknown parameter, or more than two.
         """
         with self.reading() as connection:
-            crossing = read_crossing(connection, self._specs, names_of(by))
+            names = names_of(by)
+            crossing = read_crossing(connection, self._specs, names, cell_bins if len(names) > 1 else fine_bins)
             return outcome_rates(connection, crossing, pooling(*self._specs))
 
     def phase_diagram(self, x: str, y: str, *, outcome: str = "stuck", detail: str | None = None) -> PhaseDiagram:
@@ -301,7 +309,7 @@ class SweepData:
         if len(self._specs) > 1 or not set(by or ()) <= set(swept_names(spec)):
             names = self.differing(connection) if by is None else by
             return tuple(self._rates_by(connection, name, ending) for name in names)
-        rates = rates_by(connection, spec, ending)
+        rates = rates_by(connection, spec, ending, fine_bins)
         return rates if by is None else tuple(each for name in by for each in rates if each.parameter == name)
 
     def _rates_by(self, connection: duckdb.DuckDBPyConnection, name: str, ending: Ending) -> ParameterRates:
@@ -311,7 +319,7 @@ class SweepData:
             return ParameterRates(name, "", Categorical(choices=(None,)), ())
         counted = [(kept[trial], (n, k)) for trial, n, k in counts_by_trial(connection, (), ending) if trial in kept]
         where = "" if len(kept) == len(values) else "where it is set"
-        return rates_in_bins(name, dimension, counted, pooling(*self._specs), where)
+        return rates_in_bins(name, dimension, counted, pooling(*self._specs), fine_bins, where)
 
     def differing(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
         """The parameters that a sweep varies, or in which the sweeps differ. The connection is from `reading`."""

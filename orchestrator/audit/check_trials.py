@@ -68,7 +68,7 @@ def complete(books: Books) -> list[int]:
 def compare_trials(books: Books) -> tuple[Problem, ...]:
     """The differences between the study and the ledger."""
     faults = Faults(_FIXES)
-    spec = books.directory.spec
+    spec = books.directory.own_spec
     if books.finished and spec.seconds is None and len(books.trials) < spec.trials:
         faults.add(_TOO_FEW, f"{len(books.trials)} of {spec.trials}")
     for trial in books.trials:

@@ -31,7 +31,7 @@ from attnsweep.orchestrator.analysis.figures.style import (
 from attnsweep.orchestrator.analysis.learning_curves import STILL, LearningCurve
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
 from attnsweep.orchestrator.analysis.rates.ending import Ending
-from attnsweep.orchestrator.analysis.rates.figures import draw_cell, new_cells
+from attnsweep.orchestrator.analysis.rates.figures import are_written, draw_cell, draw_scale, new_cells
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 from attnsweep.orchestrator.analysis.roles.results import RoleResults
 from attnsweep.orchestrator.report.explorer.samples import Sample
@@ -48,6 +48,8 @@ _HIGHEST = 1e30
 """The largest loss on an axis. A diverged training's may be near the largest float, which Matplotlib cannot draw."""
 _FEW_DECADES = 2.5
 """An axis of fewer decades has ticks at 2 and 5 too."""
+_MOST_EDGES = 7
+"""A logarithmic axis with more edges of cells has labels at powers of ten alone."""
 _LABEL_GAP = 0.062
 """The least distance between the labels of two levels, as a part of the axis."""
 
@@ -82,7 +84,8 @@ def cells_figure(regions: Regions, ending: Ending) -> CellsFigure:
         hover[gid] = f"{places}: {measure} {rate_label(rate)} trainings, {cell.n_trials} trials"
     _mark_edges(panel.xaxis, across, ha="center")
     _mark_edges(panel.yaxis, up, ha="right")
-    title_panel(panel, f"{measure} share observed, 95% interval")
+    draw_scale(figure, panel, ending)
+    title_panel(panel, f"{measure} share observed{', 95% interval' if are_written(panel) else ''}")
     if regions.best is not None:
         column, row = regions.best.place
         frame = Rectangle((column - 0.47, row - 0.47), 0.94, 0.94, fill=False, edgecolor=VERMILION, linewidth=1.8)
@@ -95,6 +98,10 @@ def _mark_edges(axis: Axis, rates: ParameterRates, ha: str) -> None:
     if isinstance(rates.dimension, Float):
         ends = [each.low for each in rates.bins] + [rates.bins[-1].high]
         labels = [number_label(end) for end in ends if end is not None]
+        if len(labels) > _MOST_EDGES and rates.dimension.log:
+            labels = [
+                label if end and math.log10(end).is_integer() else "" for label, end in zip(labels, ends, strict=True)
+            ]
         axis.set_ticks([at - 0.5 for at in range(len(labels))], labels, rotation=0, ha=ha)
         axis.set_tick_params(length=3)
 

@@ -1,7 +1,7 @@
 """Regions of the search space: rates in cells of the two parameters that matter most, and models over their plane."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
 from attnsweep.orchestrator.analysis.rates.answers import OutcomeRates, outcome_rates
-from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
+from attnsweep.orchestrator.analysis.rates.bins import Binning, cell_bins, fine_bins
+from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, rates_in_bins
 from attnsweep.orchestrator.analysis.rates.ending import SOLVED, STUCK, Ending, Question
-from attnsweep.orchestrator.analysis.rates.groups import place_in_bins, read_crossing
+from attnsweep.orchestrator.analysis.rates.groups import read_crossing
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, pooling
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
 from attnsweep.search_spaces.sweep import Sweep
@@ -110,7 +111,7 @@ def read_regions(
 
     Args:
         connection: From `Ledger.connect`.
-        by_parameter: The rates asked about, whose bins are those of the cells.
+        by_parameter: The rates asked about, in fine bins.
         pool: How to combine trials: from `pooling`.
         question: What is asked about.
     """
@@ -125,22 +126,31 @@ def read_regions(
         " where n_judged > 0 order by trial"
     ).fetchall()
     n, asked, solved = np.array([row[:3] for row in rows], dtype=np.int64).reshape(-1, 3).T
-    places = [
-        np.array(place_in_bins(each.dimension, [row[3 + index] for row in rows])[1], dtype=np.int64)
-        for index, each in enumerate(swept)
-    ]
     varies = len(np.unique(asked / n)) > 1
     measure, share = (question.ending, asked / n) if varies else (SOLVED, solved / n)
-    found = [Explained(each, _epsilon_squared(share, place)) for each, place in zip(swept, places, strict=True)]
+    values = {each.parameter: [row[3 + index] for row in rows] for index, each in enumerate(swept)}
+    found = [Explained(each, _epsilon_squared(share, _places(each, values, fine_bins))) for each in swept]
     # The sort is stable: parameters that explain nothing stay in the order of the search space.
-    order = sorted(range(len(swept)), key=lambda index: -found[index].share)
-    chosen = sorted(order[:2], key=lambda index: len(swept[index].bins))
-    axes = tuple(swept[index] for index in chosen)
+    found.sort(key=lambda each: -each.share)
+    binning = cell_bins if len(found) > 1 else fine_bins
+    counts = list(zip(n.tolist(), asked.tolist(), strict=True))
+    chosen = [
+        rates_in_bins(name, dimension, list(zip(values[name], counts, strict=True)), pool, binning)
+        for name, dimension in ((each.rates.parameter, each.rates.dimension) for each in found[:2])
+    ]
+    axes = tuple(sorted(chosen, key=lambda axis: len(axis.bins)))
+    places = [_places(axis, values, binning) for axis in axes]
     cells = tuple(
-        _cell(at, [places[index] for index in chosen], n, (asked, solved), pool)
+        _cell(at, places, n, (asked, solved), pool)
         for at in itertools.product(*(range(len(axis.bins)) for axis in axes))
     )
-    return Regions(tuple(found[index] for index in order), question, measure, axes, cells, _best(cells, question))
+    return Regions(tuple(found), question, measure, axes, cells, _best(cells, question))
+
+
+def _places(axis: ParameterRates, values: Mapping[str, Sequence[object]], binning: Binning) -> NDArray[np.int64]:
+    """The number of each trial's bin."""
+    of_trials = values[axis.parameter]
+    return np.array(binning(axis.dimension, of_trials).place(of_trials), dtype=np.int64)
 
 
 def _cell(
@@ -210,7 +220,7 @@ def read_plane(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regi
     if regions is None or len(regions.axes) < 2:
         return None
     x, y = (axis.parameter for axis in regions.axes)
-    outcomes = outcome_rates(connection, read_crossing(connection, [spec], (x, y)), pooling(spec))
+    outcomes = outcome_rates(connection, read_crossing(connection, [spec], (x, y), cell_bins), pooling(spec))
     try:
         asked = read_phase_diagram(connection, [spec], x, y, regions.question.ending)
     except UserError:

@@ -12,8 +12,9 @@ from attnsweep.orchestrator.analysis.learning_curves import (
 )
 from attnsweep.orchestrator.analysis.onset.hazards import HazardRatios
 from attnsweep.orchestrator.analysis.onset.onset import OnsetCurve
+from attnsweep.orchestrator.analysis.rates.bins import fine_bins
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, counts_by_trial, rates_by
-from attnsweep.orchestrator.analysis.rates.ending import STUCK, Question, read_question
+from attnsweep.orchestrator.analysis.rates.ending import Question, read_question
 from attnsweep.orchestrator.analysis.rates.interaction import Interactions, read_interactions
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
@@ -123,7 +124,7 @@ class SweepReport:
     @property
     def planned(self) -> str:
         """The number of trainings that the spec asks for."""
-        spec = self.directory.spec
+        spec = self.directory.own_spec
         most = f"{spec.trials * most_wanted(spec.replicates):,}"
         return most if isinstance(spec.replicates, int) else f"at most {most}"
 
@@ -194,8 +195,7 @@ def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> 
     with Ledger(directory.place).reading() as connection:
         results, pool = read_results(connection, directory.spec), pooling(directory.spec)
         question = read_question(connection, directory.spec, outcome)
-        of_stuck = question.ending == STUCK
-        by_parameter = results.by_parameter if of_stuck else rates_by(connection, directory.spec, question.ending)
+        by_parameter = rates_by(connection, directory.spec, question.ending, fine_bins)
         regions = read_regions(connection, by_parameter, pool, question)
         plane = read_plane(connection, directory.spec, regions)
         axes = [axis.parameter for axis in regions.axes] if regions else []

@@ -109,8 +109,8 @@ def resolved(
 
 
 def check_same(spec: Sweep, code: UserCode | None, found: SweepDirectory) -> None:
-    """Refuses a sweep of another spec, or of other code of the user's."""
-    if spec.sha256() != found.spec_sha256:
+    """Refuses a sweep of another spec, or of other code of the user's; what a description says does not matter."""
+    if spec.but(description=found.spec.description).sha256() != found.spec_sha256:
         raise UserError(
             "--dir",
             given=f"{found.place}, which holds another sweep: {found.spec.name}, spec {found.spec_sha256[:12]}",

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
+from copy import copy as copied
 from dataclasses import dataclass
 
 import optuna
@@ -20,14 +21,15 @@ from attnsweep.orchestrator.running.warm_start import told_trials
 from attnsweep.orchestrator.storage.local import LocalFolder, regular_file
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
+from attnsweep.orchestrator.storage.shards import WHOLE, Shard
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.informed_study import InformedStudy
+from attnsweep.search_spaces.numbered_draws import draws_of
 from attnsweep.search_spaces.objective import N_JUDGED
 from attnsweep.search_spaces.optuna_internals import constraint_attribute
 from attnsweep.search_spaces.pruners import make_pruner
-from attnsweep.search_spaces.random_draws import RandomDraws
 from attnsweep.search_spaces.suggestion import draw, make_sampler, suggest, trial_seed, undrawn, values_of
 from attnsweep.search_spaces.sweep import LEARN_NOTHING
 from attnsweep.workloads.errors import UserError
@@ -60,6 +62,9 @@ class Asked:
 class Study:
     """Draws configurations and learns how their trials ended.
 
+    A shard's study numbers its trials 0, 1, 2, ...: Optuna has no other numbers. All that is said here of a trial's
+    number is the sweep's; `Shard.trial` and `Shard.number` lead from one to the other.
+
     Each trial is drawn by a sampler that is seeded by the sweep's seed and the trial's number. A sampler that does not
     learn (`random`, `qmc`, `grid`) therefore draws the same trials in a resumed sweep as in an undisturbed one. What
     `cmaes`, `boundary` and `nsga2` draw depends on the trials that had ended by then; what `tpe` draws, on those that
@@ -78,7 +83,7 @@ class Study:
 
     def __init__(self, directory: SweepDirectory) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._directory, self._spec = directory, directory.spec
+        self._directory, self._spec, self._shard = directory, directory.spec, directory.of_shard
         self._told_before = told_trials(directory)
         with readable(directory):
             self._backend, self._log = open_storage(directory)
@@ -92,14 +97,14 @@ class Study:
             self._id = self._backend.get_study_id_from_name(directory.sweep)
         self._name_values()
         self._n_left_in_batch = 0
-        self._random = RandomDraws(directory.spec)
-        # Optuna need not know random trials that no pruner compares: what is asked and told from here on is not kept in
-        # memory.
-        is_random = directory.spec.sampler == "random" and directory.spec.pruner is None
-        self._entries = TrialEntries(self._log) if is_random and self._log is not None else None
+        # Optuna need not know trials that follow from their numbers and that no pruner compares: what is asked and told
+        # from here on is not kept in memory.
+        is_numbered = not self.learns and directory.spec.pruner is None
+        self._entries = TrialEntries(self._log) if is_numbered and self._log is not None else None
+        self._draws = draws_of(directory.spec) if self._entries else None
         # Not the study's own: of Hyperband's, a sampler would see the trials of one bracket alone.
         self._pruner = None if directory.spec.pruner is None else make_pruner(directory.spec.pruner)
-        trials = self._study.get_trials(deepcopy=False)
+        trials = _by_the_sweeps_numbers(self._shard, self._study.get_trials(deepcopy=False))
         self._n_asked = len(trials)
         self.refused: dict[int, str] = {
             trial.number: trial.user_attrs[_REFUSED] for trial in trials if _REFUSED in trial.user_attrs
@@ -126,7 +131,7 @@ class Study:
     @property
     def n_left(self) -> int:
         """Trials left in the budget."""
-        return max(self._spec.trials - self._n_asked, 0)
+        return max(self._shard.n_of(self._spec.trials) - self._n_asked, 0)
 
     def ask(self, batch: int = 1) -> Configuration:
         """The next configuration.
@@ -134,9 +139,9 @@ class Study:
         Args:
             batch: So many trials asked for in a row are drawn by one model of `tpe`; the other samplers have none.
         """
-        number = self._n_asked
-        if self._entries:
-            drawn, distributions = self._random.draw(number)
+        number = self._shard.trial(self._n_asked)
+        if self._entries and self._draws:
+            drawn, distributions = self._draws.draw(number)
             self._entries.create(drawn, distributions)
             values = values_of(self._spec, drawn)
         else:
@@ -165,7 +170,8 @@ class Study:
         Raises:
             UserError: If some were not, because the study was lost or replaced.
         """
-        unknown = [trial for trial in sorted(trials) if trial >= self._n_asked]
+        asked = self._shard.first(self._n_asked)
+        unknown = [trial for trial in sorted(trials) if trial not in asked]
         if unknown:
             raise UserError(
                 name_of(self._directory),
@@ -200,7 +206,7 @@ class Study:
         for name, each in excess.items():
             self._constrain(trial, name, each)
         if self._entries:
-            self._entries.end(trial, state, values)
+            self._entries.end(self._shard.number(trial), state, values)
             return
         if self._spec.sampler == "boundary" and values is not None and n_judged is not None:
             self._note(trial, N_JUDGED, n_judged)
@@ -283,18 +289,18 @@ class Study:
 
     def _note(self, trial: int, name: str, value: object) -> None:
         if self._entries:
-            self._entries.note(trial, name, value)
+            self._entries.note(self._shard.number(trial), name, value)
             return
         self._backend.set_trial_user_attr(self._id_in_storage(trial), name, value)
 
     def _constrain(self, trial: int, name: str, excess: float) -> None:
         if self._entries:
-            self._entries.constrain(trial, name, excess)
+            self._entries.constrain(self._shard.number(trial), name, excess)
             return
         self._backend.set_trial_system_attr(self._id_in_storage(trial), constraint_attribute(name), excess)
 
-    def _id_in_storage(self, number: int) -> int:
-        return self._backend.get_trial_id_from_study_id_trial_number(self._id, number)
+    def _id_in_storage(self, trial: int) -> int:
+        return self._backend.get_trial_id_from_study_id_trial_number(self._id, self._shard.number(trial))
 
 
 def new_trial(study: optuna.Study, storage: BaseStorage, told_before: Sequence[FrozenTrial] = ()) -> optuna.Trial:
@@ -324,7 +330,18 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
             storage = JournalStorage(JournalFileBackend(str(regular_file(folder.path / STUDY_FILE))))
         else:
             raise FileNotFoundError(f"there is no {STUDY_FILE}")
-        return storage.get_all_trials(storage.get_study_id_from_name(directory.sweep), deepcopy=False)
+        trials = storage.get_all_trials(storage.get_study_id_from_name(directory.sweep), deepcopy=False)
+        return _by_the_sweeps_numbers(directory.of_shard, trials)
+
+
+def _by_the_sweeps_numbers(shard: Shard, trials: list[FrozenTrial]) -> list[FrozenTrial]:
+    """The trials of a study with the numbers that they have in the sweep. Those that Optuna holds stay as they are."""
+    if shard == WHOLE:
+        return trials
+    found = [copied(trial) for trial in trials]
+    for trial in found:
+        trial.number = shard.trial(trial.number)
+    return found
 
 
 def refusal(trial: FrozenTrial) -> str | None:

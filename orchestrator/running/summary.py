@@ -224,7 +224,8 @@ class Summary:
 
     def next_steps(self, place: str) -> list[str]:
         """The places of the sweep's files, and the next commands to type."""
-        lines = [f"ledger   {place}/trainings/*.parquet", f"MLflow   {self.mlflow}"]
+        folder = f"{place}/shard-*" if self.directory.shards else place
+        lines = [f"ledger   {folder}/trainings/*.parquet"] + [f"MLflow   {self.mlflow}"] * bool(self.mlflow)
         if not self.finished:
             return [*lines, how_to_continue(place)]
         query = "select outcome, count(*) from trainings group by 1"

@@ -10,7 +10,7 @@ def sweep() -> Sweep:
     """5 factors of the needed attention weights x 64 seeds."""
     return Sweep(
         name="abrupt_learning",
-        description="320 trainings: how long the plateau of a moving-window sum lasts, by the bias of its attention",
+        description="how long the plateau of a moving-window sum lasts, by the bias of its attention",
         workload="abrupt_learning",
         space={"optimal_scale": Categorical((0.2, 0.5, 1.0, 2.5, 10.0))},
         sampler="grid",

@@ -7,7 +7,7 @@ def sweep() -> Sweep:
     """4 standard deviations x 64 seeds; 0.02 sqrt(256 / 24) = 0.065 has the attention logits of the source's size."""
     return Sweep(
         name="abrupt_learning_starts",
-        description="256 trainings: how long the plateau of a moving-window sum lasts, by the initialization",
+        description="how long the plateau of a moving-window sum lasts, by the initialization",
         workload="abrupt_learning",
         space={"init_sigma": Categorical((0.03, 0.06, 0.12, 0.24))},
         sampler="grid",

@@ -11,7 +11,7 @@ def sweep() -> Sweep:
     """4 tasks x 64 seeds."""
     return Sweep(
         name="abrupt_learning_tasks",
-        description="256 trainings: how long the plateau of copies, reversals, moving-window and prefix sums lasts",
+        description="how long the plateau of copies, reversals, moving-window and prefix sums lasts",
         workload="abrupt_learning",
         space={"task": Categorical(("reverse", "copy", "window_sum", "prefix_sum"))},
         sampler="grid",

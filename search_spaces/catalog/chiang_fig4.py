@@ -11,7 +11,7 @@ def sweep() -> Sweep:
     """
     return Sweep(
         name="chiang_fig4",
-        description="FIRST learned at lengths 10 to 300, with and without log n: 800 trainings, 3 minutes on 2 cores",
+        description="FIRST learned at lengths 10 to 300, with and without log n",
         workload="formal_languages",
         space={
             "language": "first",

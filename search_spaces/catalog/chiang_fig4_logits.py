@@ -9,6 +9,6 @@ def sweep() -> Sweep:
     spec = chiang_fig4.sweep().fix({"attention_scale": "log_n_inv_sqrt_d"})
     return spec.but(
         name="chiang_fig4_logits",
-        description="chiang_fig4 with the logits times log n: 400 trainings, 2 minutes on 2 cores",
+        description="chiang_fig4 with the logits times log n",
         trials=4,
     )

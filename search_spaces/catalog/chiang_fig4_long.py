@@ -9,5 +9,5 @@ def sweep() -> Sweep:
     spec = chiang_fig4.sweep().fix({"n_epochs": 50, "steps_per_epoch": 2000})
     return spec.but(
         name="chiang_fig4_long",
-        description="chiang_fig4 for 1,000 epochs: 800 trainings, 20 minutes on 2 cores",
+        description="chiang_fig4 for 1,000 epochs",
     )

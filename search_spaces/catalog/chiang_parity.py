@@ -10,7 +10,7 @@ def sweep() -> Sweep:
     """
     return Sweep(
         name="chiang_parity",
-        description="PARITY at lengths 3 to 100, with and without log n: 160 trainings, some minutes on 2 cores",
+        description="PARITY at lengths 3 to 100, with and without log n",
         workload="formal_languages",
         space={
             "language": "parity",

@@ -10,7 +10,7 @@ def sweep() -> Sweep:
     """2 trials: 1 or 8 heads, 3 passes over 5,000 sentences."""
     return Sweep(
         name="conti_heads",
-        description="two translators, with 1 and with 8 heads a layer, whose attention maps are drawn",
+        description="translators with 1 and with 8 heads a layer, whose attention maps are drawn",
         workload="translation",
         space={"n_heads": Categorical(choices=(1, 8)), "n_epochs": 3, "n_probes": 2, "test_sentences": 0},
         sampler="grid",

@@ -7,7 +7,7 @@ def sweep() -> Sweep:
     """256 trials x 8 replicates of FIRST: 1 or 2 layers and heads, 3,000 steps of 4 strings of one length in 3..300."""
     return Sweep(
         name="first_lengths",
-        description="2,048 encoders learn FIRST: which lengths, what scale of attention, and do longer strings follow?",
+        description="encoders learn FIRST: which lengths, what scale of attention, and do longer strings follow?",
         workload="formal_languages",
         space={
             "language": "first",

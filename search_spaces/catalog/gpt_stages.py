@@ -7,7 +7,7 @@ def sweep() -> Sweep:
     """32 trials x 16 replicates of one-block GPTs on random bigram tables: every cell of four factors, plain SGD."""
     return Sweep(
         name="gpt_stages",
-        description="512 GPTs learn a table of two tokens: first the current token, then the one before",
+        description="GPTs learn a table of two tokens: first the current token, then the one before",
         workload="gpt",
         space={
             "task": "bigram_table",

@@ -7,7 +7,7 @@ def sweep() -> Sweep:
     """128 trials x 4 replicates of one-block translators with 1 to 8 heads, 6 passes over 5,000 sentences."""
     return Sweep(
         name="head_roles",
-        description="512 translators of a synthetic grammar: do their heads become positional, syntactic, rare-token?",
+        description="translators of a synthetic grammar: do their heads become positional, syntactic, rare-token?",
         workload="translation",
         space={
             "n_heads": Categorical(choices=(1, 2, 4, 8)),

@@ -11,7 +11,7 @@ def sweep() -> Sweep:
     """Attention with a first token, or weights of places, x 3 widths d x 3 widths p x 64 seeds."""
     return Sweep(
         name="histogram",
-        description="1,152 trainings: the share that learns to count letters, by embedding and hidden width",
+        description="the share that learns to count letters, by embedding and hidden width",
         workload="histogram",
         space={
             "mixing": Categorical(("bos", "lin")),

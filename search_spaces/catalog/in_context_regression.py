@@ -7,7 +7,7 @@ def sweep() -> Sweep:
     """54 trials x 8 replicates, at the dimension, context and learning rate of Zhang et al. 2025; the loss is exact."""
     return Sweep(
         name="in_context_regression",
-        description="432 linear attentions learn regression in context: one drop, or a staircase",
+        description="linear attentions learn regression in context: one drop, or a staircase",
         workload="in_context_regression",
         space={
             "kq": Categorical(choices=("merged", "separate")),

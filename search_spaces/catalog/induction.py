@@ -7,7 +7,7 @@ def sweep() -> Sweep:
     """32 trials x 8 replicates of two-block GPTs with one head a block, on repeated random segments."""
     return Sweep(
         name="induction",
-        description="256 two-block GPTs copy from repeated segments: when do induction heads emerge?",
+        description="two-block GPTs copy from repeated segments: when do induction heads emerge?",
         workload="gpt",
         space={
             "task": "induction",

@@ -7,7 +7,7 @@ def sweep() -> Sweep:
     """4 trials x 64 replicates, reduced from Edelman et al. 2024: docs/problems/markov_chains.md."""
     return Sweep(
         name="markov_chains",
-        description="256 attention models learn Markov chains in context: uniform, unigrams, bigrams",
+        description="attention models learn Markov chains in context: uniform, unigrams, bigrams",
         workload="markov_chains",
         space={
             "chains": Categorical(choices=("any", "doubly_stochastic")),

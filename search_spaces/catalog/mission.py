@@ -10,7 +10,7 @@ def sweep() -> Sweep:
     """256 trials x 4 replicates of one-block translators, 2 passes over 5,000 sentences."""
     return Sweep(
         name="mission",
-        description="1,024 translators: init_sigma, layer_norm_eps, attention_scale, window, num_pos at once, by TPE",
+        description="translators: init_sigma, layer_norm_eps, attention_scale, window, num_pos at once, by TPE",
         workload="translation",
         space={
             "init_sigma": Float(low=1e-3, high=1.0, log=True),

@@ -8,6 +8,6 @@ def sweep() -> Sweep:
     """`mission` with trials at the border."""
     return mission.sweep().but(
         name="mission_boundary",
-        description="1,024 translators at the border of being stuck, over the space of `mission`",
+        description="translators at the border of being stuck, over the space of `mission`",
         sampler="boundary",
     )

@@ -7,7 +7,7 @@ def sweep() -> Sweep:
     """256 trials x 4 replicates of solutions 1 and 3, 250 iterations of L-BFGS on 256 texts."""
     return Sweep(
         name="mission_pairs",
-        description="1,024 full models: init_sigma, layer_norm_eps, attention_scale and dtype at once",
+        description="full models: init_sigma, layer_norm_eps, attention_scale and dtype at once",
         workload="category_pairs",
         space={
             "variant": Categorical(choices=("solution_1", "solution_3")),

@@ -8,7 +8,7 @@ def sweep() -> Sweep:
     """`mission_pairs` with 64 trials x 4 replicates at the border."""
     return mission_pairs.sweep().but(
         name="mission_pairs_boundary",
-        description="256 full models at the border of being stuck, over the space of `mission_pairs`",
+        description="full models at the border of being stuck, over the space of `mission_pairs`",
         sampler="boundary",
         trials=64,
     )

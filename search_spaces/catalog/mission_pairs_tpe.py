@@ -8,7 +8,7 @@ def sweep() -> Sweep:
     """`mission_pairs` with 64 trials x 4 replicates chosen by TPE."""
     return mission_pairs.sweep().but(
         name="mission_pairs_tpe",
-        description="256 full models by TPE on the stuck rate, over the space of `mission_pairs`",
+        description="full models by TPE on the stuck rate, over the space of `mission_pairs`",
         sampler="tpe",
         trials=64,
     )

@@ -8,6 +8,6 @@ def sweep() -> Sweep:
     """`mission` with random trials."""
     return mission.sweep().but(
         name="mission_random",
-        description="1,024 translators at random over init_sigma, layer_norm_eps, attention_scale, window, num_pos",
+        description="translators at random over init_sigma, layer_norm_eps, attention_scale, window, num_pos",
         sampler="random",
     )

@@ -7,7 +7,7 @@ def sweep() -> Sweep:
     """3 weight decays x 64 replicates of one-block transformers without norms, full batch, 70% of the pairs."""
     return Sweep(
         name="modular_addition",
-        description="192 transformers add modulo 23: memorized, generalized or neither, by weight decay",
+        description="transformers add modulo 23: memorized, generalized or neither, by weight decay",
         workload="modular_addition",
         space={
             "weight_decay": Categorical(choices=(0.1, 1.0, 10.0)),

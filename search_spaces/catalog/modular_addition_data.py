@@ -13,7 +13,7 @@ def sweep() -> Sweep:
     }
     return Sweep(
         name="modular_addition_data",
-        description="192 transformers add modulo 23: how long it takes, by the share of pairs trained on",
+        description="transformers add modulo 23: how long it takes, by the share of pairs trained on",
         workload="modular_addition",
         space=space,
         sampler="grid",

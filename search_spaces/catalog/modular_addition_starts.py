@@ -17,7 +17,7 @@ def sweep() -> Sweep:
     }
     return Sweep(
         name="modular_addition_starts",
-        description="128 transformers add modulo 23, by initialization, betas, attention scale and LayerNorm",
+        description="transformers add modulo 23, by initialization, betas, attention scale and LayerNorm",
         workload="modular_addition",
         space=space,
         sampler="qmc",

@@ -7,7 +7,7 @@ def sweep() -> Sweep:
     """96 trials x 8 replicates of PARITY at lengths 2 to 12, 1 or 2 layers, 1 or 2 heads, 2,000 steps of 8 strings."""
     return Sweep(
         name="parity_learnability",
-        description="768 encoders try PARITY: which lengths are learned, by scale, epsilon, rate, layers and heads?",
+        description="encoders try PARITY: which lengths are learned, by scale, epsilon, rate, layers and heads?",
         workload="formal_languages",
         space={
             "language": "parity",

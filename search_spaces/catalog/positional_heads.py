@@ -11,7 +11,7 @@ def sweep() -> Sweep:
     0 or 0.1."""
     return Sweep(
         name="positional_heads",
-        description="512 translators: do larger ones, those trained for longer, or with dropout get positional heads?",
+        description="translators: do larger ones, those trained for longer, or with dropout get positional heads?",
         workload="translation",
         space={
             "d_model": Categorical(choices=(64, 128)),

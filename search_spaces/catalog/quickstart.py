@@ -7,7 +7,7 @@ def sweep() -> Sweep:
     """128 trials x 8 replicates of system P over init_sigma and learning_rate: some 20 s on two cores."""
     return Sweep(
         name="quickstart",
-        description="attention on positions only: where do 1,024 trainings end, by init_sigma and learning_rate?",
+        description="attention on positions only: where do trainings end, by init_sigma and learning_rate?",
         workload="category_pairs",
         space={
             "variant": "positions_only",

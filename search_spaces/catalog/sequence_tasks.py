@@ -7,7 +7,7 @@ def sweep() -> Sweep:
     """4 tasks x 2 depths x 2 lengths x 16 seeds."""
     return Sweep(
         name="sequence_tasks",
-        description="256 trainings: majority, brackets, sorting and recall, by depth and length",
+        description="majority, brackets, sorting and recall, by depth and length",
         workload="sequence_tasks",
         space={
             "task": Categorical(("majority", "brackets", "sort", "recall")),

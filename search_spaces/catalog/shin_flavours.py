@@ -11,7 +11,7 @@ def sweep() -> Sweep:
     """
     return Sweep(
         name="shin_flavours",
-        description="the combined model in four flavours, 20 seeds each: losses, and what the blocks hold",
+        description="the combined model in four flavours: losses, and what the blocks hold",
         workload="category_pairs",
         space={
             "variant": "combined",

@@ -7,7 +7,7 @@ def sweep() -> Sweep:
     """20 seeds at N = 10, M = 50 on 1,000 texts; for the number of iterations see `shin_flavours`."""
     return Sweep(
         name="shin_solution_2",
-        description="solution 2 at the published size: 20 trainings, some minutes on 2 cores",
+        description="solution 2 at the published size",
         workload="category_pairs",
         space={
             "variant": "solution_2",

@@ -7,7 +7,7 @@ def sweep() -> Sweep:
     """9 cells x 64 replicates of networks with one hidden layer, on fresh signs at each step."""
     return Sweep(
         name="sparse_parity",
-        description="576 networks learn the parity of k of n signs: the steps that it takes, by n and k",
+        description="networks learn the parity of k of n signs: the steps that it takes, by n and k",
         workload="sparse_parity",
         space={
             "n_bits": Categorical(choices=(10, 20, 40)),

@@ -7,7 +7,7 @@ def sweep() -> Sweep:
     """64 trials x 8 replicates of networks on the parity of 3 of 20 signs."""
     return Sweep(
         name="sparse_parity_starts",
-        description="512 networks learn the parity of 3 of 20 signs, by initialization, epsilon and width",
+        description="networks learn the parity of 3 of 20 signs, by initialization, epsilon and width",
         workload="sparse_parity",
         space={
             "init_sigma": Float(low=1e-3, high=3.0, log=True),

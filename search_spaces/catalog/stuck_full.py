@@ -7,7 +7,7 @@ def sweep() -> Sweep:
     """512 trials x 4 replicates of the full models at N = 10, M = 20, 250 iterations of L-BFGS on 256 texts."""
     return Sweep(
         name="stuck_full",
-        description="2,048 full models: stuck rates by init_sigma, layer_norm_eps, attention_scale, softmax and skip",
+        description="full models: stuck rates by init_sigma, layer_norm_eps, attention_scale, softmax and skip",
         workload="category_pairs",
         space={
             "variant": Categorical(choices=("solution_1", "solution_2", "solution_3", "combined")),

@@ -7,7 +7,7 @@ def sweep() -> Sweep:
     """250 trials x 16 replicates of systems P and C in exact population mode."""
     return Sweep(
         name="stuck_rates",
-        description="4,000 trainings of systems P and C: stuck rates by init_sigma, learning_rate, optimizer, softmax",
+        description="systems P and C: stuck rates by init_sigma, learning_rate, optimizer, softmax",
         workload="category_pairs",
         space={
             "variant": Categorical(choices=("positions_only", "categories_only")),

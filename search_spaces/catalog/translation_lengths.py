@@ -10,7 +10,7 @@ def sweep() -> Sweep:
     """Trained on all or on the short half, logits scaled by log n or not: 4 trials x 20 replicates."""
     return Sweep(
         name="translation_lengths",
-        description="80 translators, trained on all sentences or on the short: cross-entropy and BLEU on the long.",
+        description="translators, trained on all sentences or on the short: cross-entropy and BLEU on the long.",
         workload="translation",
         space={
             "train_on": Categorical(choices=("all", "short")),

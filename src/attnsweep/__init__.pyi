@@ -11,6 +11,7 @@ from .orchestrator.ledger.reader import Ledger as Ledger
 from .orchestrator.running.session import resume_sweep as resume_sweep
 from .orchestrator.running.session import run_sweep as run_sweep
 from .orchestrator.storage.annotation import Annotation as Annotation
+from .orchestrator.storage.shards import Shard as Shard
 from .orchestrator.training.resources import Resources as Resources
 from .reproduction.catalog import Reproduction as Reproduction
 from .reproduction.comparison import ComparedValue as ComparedValue

@@ -10,16 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
-from attnsweep.orchestrator.analysis.phase.surface import (
-    Floats,
-    PlaneAxis,
-    ResidualBin,
-    Surface,
-    TrialCounts,
-    binned_residuals,
-    fit_surface,
-    pearson_residuals,
-)
+from attnsweep.orchestrator.analysis.phase.plane import PlaneAxis, TrialCounts
+from attnsweep.orchestrator.analysis.phase.residuals import ResidualBin, pearson_residuals
+from attnsweep.orchestrator.analysis.phase.splines import Floats
+from attnsweep.orchestrator.analysis.phase.surface import Surface, fit_surface
 from attnsweep.orchestrator.analysis.rates.by_parameter import counts_by_trial
 from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending
 from attnsweep.orchestrator.analysis.rates.groups import check_parameter, is_logarithmic
@@ -54,7 +48,7 @@ class PhaseDiagram(DrawnAnswer):
         return f"{self.ending.share_label} over {self.x.name}, {self.y.name}: {self.note}"
 
     def at(self, x: float | Floats, y: float | Floats) -> tuple[Floats, Floats, Floats]:
-        """The probability with the bounds of its 95% band; bounds are NaN where no band is claimed.
+        """The probability with the bounds of its pointwise 95% band; NaN outside of the range tried.
 
         Raises:
             ValueError: If there is no model.
@@ -66,7 +60,8 @@ class PhaseDiagram(DrawnAnswer):
     def contour(self) -> list[Floats]:
         """The lines on which half of the trainings have the ending, each (n, 2): x and y; only within the range tried.
 
-        Their 95% band is where the band of the probability contains 1/2.
+        Their 95% band is where the band of the probability contains 1/2. There are none if the surface fails its test
+        of residuals, which `note` says first.
         """
         return [] if self.surface is None else self.surface.contour()
 
@@ -77,8 +72,8 @@ class PhaseDiagram(DrawnAnswer):
         return pearson_residuals(self.trials, self.surface.at(self.trials.x, self.trials.y)[0])
 
     def residuals(self) -> tuple[ResidualBin, ...]:
-        """Observed against expected in up to 4 x 4 cells of about equally many trials; empty without a model."""
-        return () if self.surface is None else binned_residuals(self.surface, self.trials)
+        """Observed shares against those that the other trials predict, in cells of the plane; empty without a model."""
+        return () if self.surface is None else self.surface.residuals
 
     def to_arrow(self) -> pa.Table:
         """The surface on a grid: the parameters, `probability`, `low`, `high`; no rows without a model."""
@@ -100,11 +95,13 @@ class PhaseDiagram(DrawnAnswer):
             (
                 f"{each.x_low:.3g}..{each.x_high:.3g}",
                 f"{each.y_low:.3g}..{each.y_high:.3g}",
-                *(each.n_trials, each.n, each.k, each.expected, each.z),
+                *(each.n_trials, each.n, each.k, each.expected, each.z, each.off),
             )
             for each in self.residuals()
         ]
-        return table({x: str, y: str, "n_trials": int, "n": int, "k": int, "expected": float, "z": float}, rows)
+        return table(
+            {x: str, y: str, "n_trials": int, "n": int, "k": int, "expected": float, "z": float, "off": float}, rows
+        )
 
     def plot(self) -> "Figure":
         """The model beside its residuals, with the note; without a model, the trials alone."""

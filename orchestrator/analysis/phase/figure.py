@@ -29,7 +29,9 @@ from attnsweep.orchestrator.analysis.figures.style import (
     share_colours,
 )
 from attnsweep.orchestrator.analysis.labels import parameter_label
-from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, ResidualBin, Surface, TrialCounts, binned_residuals
+from attnsweep.orchestrator.analysis.phase.plane import PlaneAxis, TrialCounts
+from attnsweep.orchestrator.analysis.phase.residuals import ResidualBin
+from attnsweep.orchestrator.analysis.phase.surface import Surface
 from attnsweep.orchestrator.analysis.rates.ending import Ending
 
 Plane: TypeAlias = tuple[PlaneAxis, PlaneAxis]
@@ -37,6 +39,8 @@ Plane: TypeAlias = tuple[PlaneAxis, PlaneAxis]
 _HEIGHT = 3.3
 _MOST_POINTS = 400
 """Up to this many trials are drawn individually."""
+_FEW_CELLS = 25
+"""More cells have smaller marks."""
 _SURPRISING, _MOST_Z = 2.0, 3.0
 _ROOM = 0.14, 0.1
 """The part of each axis that a cell's numbers need."""
@@ -52,7 +56,7 @@ def phase_figure(plane: Plane, trials: TrialCounts, surface: Surface | None, not
         return figure
     figure, (left, right) = new_planes(2, 2 * WIDTH, _HEIGHT + 0.3)
     _draw_model(figure, left, plane, trials, surface, ending)
-    _draw_residuals(figure, right, plane, binned_residuals(surface, trials), ending)
+    _draw_residuals(figure, right, plane, surface.residuals, ending)
     figure.suptitle("\n".join(textwrap.wrap(note, 120)), fontsize="medium")
     return figure
 
@@ -77,7 +81,7 @@ def _draw_model(
     figure: Figure, panel: Axes, plane: Plane, trials: TrialCounts, surface: Surface | None, ending: Ending
 ) -> None:
     handles: dict[str, Artist] = {} if surface is None else _draw_surface(panel, surface, ending)
-    cells = binned_residuals(surface, trials) if surface is not None and len(trials.x) > _MOST_POINTS else ()
+    cells = surface.residuals if surface is not None and len(trials.x) > _MOST_POINTS else ()
     name, points = _draw_observed(panel, plane, trials, cells, ending)
     _finish(
         figure,
@@ -92,16 +96,15 @@ def _draw_model(
 
 def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Artist]:
     """Draws the model, and returns its marks for the legend, by name."""
-    x, y, probability, low, high = surface.grid()
+    x, y, probability, _, _ = surface.grid()
     panel.pcolormesh(
         x, y, probability, vmin=0, vmax=1, shading="gouraud", rasterized=True, cmap=share_colours(ending.outcome)
     )
     handles: dict[str, Artist] = {}
     for line in surface.contour():
         (handles[f"half {ending.verb}"],) = panel.plot(line[:, 0], line[:, 1], color=VERMILION, linewidth=1.8)
-    # Positive inside the band, so that its edge is where one of the bounds is 1/2.
-    depth = np.minimum(0.5 - low, high - 0.5)
-    if (depth >= 0).any():
+    depth = surface.border_depth()
+    if handles and (depth >= 0).any():
         panel.contourf(x, y, depth, levels=[0, 1], colors=["white"], alpha=0.45)
         panel.contour(x, y, depth, levels=[0], colors=[VERMILION], linewidths=0.9, linestyles="dashed")
         handles["its 95% band"] = Line2D([], [], color=VERMILION, linewidth=0.9, linestyle="--")
@@ -123,7 +126,7 @@ def _draw_observed(
         "clip_on": False,
         "zorder": 3,
     }
-    panel.scatter(x, y, s=16, c=share, marker=marker, vmin=0, vmax=1, **look)
+    panel.scatter(x, y, s=16 if len(cells) <= _FEW_CELLS else 5, c=share, marker=marker, vmin=0, vmax=1, **look)
     return name, Line2D([], [], color="0.6", marker=marker, markeredgecolor="black", linestyle="none")
 
 
@@ -147,8 +150,10 @@ def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[R
             # A page in dark colours recolours letters, except those with a gid.
             gid=f"residual-{number}",
         )
-    _finish(figure, panel, plane, z_colours, "z of observed less expected; bold: |z| > 2")
-    title_panel(panel, figure_text(f"observed (expected) {ending.label} share", 48))
+    bold = "; bold: |z| > 2" if panel.texts else ""
+    _finish(figure, panel, plane, z_colours, f"z of observed less expected{bold}")
+    what = "observed (expected)" if panel.texts else "residuals of the"
+    title_panel(panel, figure_text(f"{what} {ending.label} share", 48))
 
 
 def _finish(figure: Figure, panel: Axes, plane: Plane, colours: ScalarMappable, label: str) -> None:

@@ -9,8 +9,8 @@ import duckdb
 
 from attnsweep.orchestrator.analysis.answer import Record
 from attnsweep.orchestrator.analysis.labels import value_label
+from attnsweep.orchestrator.analysis.rates.bins import Binning, coarse_bins
 from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending
-from attnsweep.orchestrator.analysis.rates.groups import place_in_bins
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, pooling
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Varied
@@ -90,15 +90,16 @@ def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:
     return median if median is not None and math.isfinite(median) else None
 
 
-def rates_by(connection: duckdb.DuckDBPyConnection, spec: Sweep, ending: Ending = STUCK) -> tuple[ParameterRates, ...]:
+def rates_by(
+    connection: duckdb.DuckDBPyConnection, spec: Sweep, ending: Ending = STUCK, binning: Binning = coarse_bins
+) -> tuple[ParameterRates, ...]:
     """The rate of an ending, such as the stuck rate, by each parameter that the sweep varies.
 
-    They are in the order of the search space. The bins are those of `place_in_bins`. A conditional parameter has rates
-    for each of its branches that varies.
+    They are in the order of the search space. A conditional parameter has rates for each of its branches that varies.
     """
     names = swept_names(spec)
     rows = counts_by_trial(connection, names, ending)
-    return binned_rates(spec, [row[3:] for row in rows], [(n, k) for _, n, k, *_ in rows], pooling(spec))
+    return binned_rates(spec, [row[3:] for row in rows], [(n, k) for _, n, k, *_ in rows], pooling(spec), binning)
 
 
 def counts_by_trial(
@@ -123,9 +124,13 @@ def swept_names(spec: Sweep) -> list[str]:
 
 
 def binned_rates(
-    spec: Sweep, rows: Sequence[Sequence[object]], counts: Sequence[tuple[int, int]], pool: Pooling
+    spec: Sweep,
+    rows: Sequence[Sequence[object]],
+    counts: Sequence[tuple[int, int]],
+    pool: Pooling,
+    binning: Binning = coarse_bins,
 ) -> tuple[ParameterRates, ...]:
-    """Any rate by each parameter that the sweep varies, in the bins of `rates_by`.
+    """Any rate by each parameter that the sweep varies, as `rates_by`.
 
     Args:
         rows: The values of `swept_names`, for each trial.
@@ -138,15 +143,20 @@ def binned_rates(
             counted = list(zip(values[name], counts, strict=True))
             condition = spec.conditional().get(name)
             if condition is None:
-                found.append(rates_in_bins(name, spec.varied()[name], counted, pool))
+                found.append(rates_in_bins(name, spec.varied()[name], counted, pool, binning))
             else:
                 on = values.get(condition.on, [spec.fixed().get(condition.on)] * len(rows))
-                found += _rates_by_branch(name, condition, on, counted, pool)
+                found += _rates_by_branch(name, condition, on, counted, pool, binning)
     return tuple(found)
 
 
 def rates_in_bins(
-    parameter: str, dimension: Varied, counted: Sequence[CountedValue], pool: Pooling, where: str = ""
+    parameter: str,
+    dimension: Varied,
+    counted: Sequence[CountedValue],
+    pool: Pooling,
+    binning: Binning,
+    where: str = "",
 ) -> ParameterRates:
     """Any rate in the bins of one parameter.
 
@@ -154,16 +164,22 @@ def rates_in_bins(
         counted: For each trial the parameter's value and `(n, k)`.
         where: The condition that selected the trials.
     """
-    ranges, place = place_in_bins(dimension, [value for value, _ in counted])
-    members: list[list[tuple[int, int]]] = [[] for _ in ranges]
-    for index, (_, count) in zip(place, counted, strict=True):
+    values = [value for value, _ in counted]
+    bins = binning(dimension, values)
+    members: list[list[tuple[int, int]]] = [[] for _ in range(len(bins))]
+    for index, (_, count) in zip(bins.place(values), counted, strict=True):
         members[index].append(count)
-    bins = (RateBin(*ends, len(inside), pool(inside)) for ends, inside in zip(ranges, members, strict=True))
-    return ParameterRates(parameter, where, dimension, tuple(bins))
+    rates = (RateBin(*ends, len(inside), pool(inside)) for ends, inside in zip(bins.ranges(), members, strict=True))
+    return ParameterRates(parameter, where, dimension, tuple(rates))
 
 
 def _rates_by_branch(
-    name: str, condition: Conditional, on: Sequence[object], counted: Sequence[CountedValue], pool: Pooling
+    name: str,
+    condition: Conditional,
+    on: Sequence[object],
+    counted: Sequence[CountedValue],
+    pool: Pooling,
+    binning: Binning,
 ) -> list[ParameterRates]:
     among = ", ".join(value_label(value) for value in condition.among)
     named = f"{condition.on}={among}" if len(condition.among) == 1 else f"{condition.on} in {among}"
@@ -172,5 +188,5 @@ def _rates_by_branch(
     for where, dimension, wanted in branches:
         if isinstance(dimension, Categorical | Float | Int):
             inside = [each for each, value in zip(counted, on, strict=True) if (value in condition.among) == wanted]
-            found.append(rates_in_bins(name, dimension, inside, pool, where))
+            found.append(rates_in_bins(name, dimension, inside, pool, binning, where))
     return found

@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib import colormaps, rcParams
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from attnsweep.orchestrator.analysis.figures.panels import (
     WIDTH,
     bin_label,
+    fix_tick_sizes,
     name_places,
     new_figure,
     new_planes,
@@ -37,7 +40,11 @@ from attnsweep.orchestrator.analysis.rates.ending import Ending
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, decimals
 
 _WIDE = 10
-"""A choice with more values than this gets a wider panel."""
+"""A choice with more values than this gets a wider panel, and a range with more bins one note for all their trials."""
+_MOST_WRITTEN = 60
+"""Up to this many cells have their numbers written in; more are only coloured, beside a scale."""
+_MOST_NAMES = 8
+"""Of more bins of an axis only some have their names at it."""
 
 
 @house_style()
@@ -88,6 +95,7 @@ def _draw(panel: Axes, rates: ParameterRates) -> None:
     is_log, low, high = getattr(rates.dimension, "log", False), rates.bins[0].low, rates.bins[-1].high
     if is_log and low is not None and high is not None:
         scale_logarithmic(panel, "x", low, high)
+    are_many = low is not None and len(rates.bins) > _WIDE
     for index, each in enumerate(rates.bins):
         if each.rate.interval is None:
             continue
@@ -95,14 +103,20 @@ def _draw(panel: Axes, rates: ParameterRates) -> None:
         left, right = (position if each.low is None else each.low), (position if each.high is None else each.high)
         width = [[position - left], [right - position]]
         draw_interval(panel, position, each.rate.interval, fmt="o", xerr=width, color=BLUE, clip_on=False)
-        where, number = ("data", "axes fraction"), f"{each.n_trials:,}"
-        panel.annotate(number, (position, 1), (0, 2), where, "offset points", ha="center", color=GREY)
+        if not are_many:
+            where, number = ("data", "axes fraction"), f"{each.n_trials:,}"
+            panel.annotate(number, (position, 1), (0, 2), where, "offset points", ha="center", color=GREY)
     if any(each.low is None for each in rates.bins):
         name_places(panel, [each.label for each in rates.bins])
         panel.set_xlim(-0.5, len(rates.bins) - 0.5)
     label = parameter_label(rates.parameter)
     panel.set_xlabel(f"{label}\n({figure_text(rates.where, 44)})" if rates.where else label)
-    panel.annotate("trials", (0, 1), (-4, 2), "axes fraction", "offset points", ha="right", color=GREY)
+    if are_many:
+        numbers = [each.n_trials for each in rates.bins]
+        note, place = f"{min(numbers):,} to {max(numbers):,} trials in a bin", (0.5, 1)
+        panel.annotate(note, place, (0, 2), "axes fraction", "offset points", ha="center", color=GREY)
+    else:
+        panel.annotate("trials", (0, 1), (-4, 2), "axes fraction", "offset points", ha="right", color=GREY)
 
 
 def _position(each: RateBin, index: int, *, is_log: bool) -> float:
@@ -129,7 +143,8 @@ def rate_map_figure(
     figure, panel = new_cells(names, bins)
     for place, rate in cells.items():
         draw_cell(panel, place, rate, f"cell-{place[0]}-{place[1]}", outcome=ending.outcome)
-    title_panel(panel, f"{ending.share_label}, 95% interval")
+    draw_scale(figure, panel, ending)
+    title_panel(panel, f"{ending.share_label}, 95% interval" if are_written(panel) else ending.share_label)
     figure.suptitle("\n".join(textwrap.wrap(note, int(12 * figure.get_figwidth()))), fontsize="medium")
     return figure
 
@@ -153,7 +168,7 @@ def outcome_map_figure(
         colour = colours.get(outcome, GREY)
         draw_cell(panel, place, rate, map_gid(place), colour)
         handles[outcome] = Patch(color=colour)
-    title_panel(panel, "most frequent outcome, its share")
+    title_panel(panel, "most frequent outcome, its share" if are_written(panel) else "most frequent outcome")
     legend_below(figure, handles, columns=3)
     return figure
 
@@ -166,11 +181,12 @@ def map_gid(place: tuple[int, ...]) -> str:
 def new_cells(names: Sequence[str], bins: Sequence[Sequence[str]]) -> tuple[Figure, Axes]:
     """A figure for the cells of two parameters: the first across, the second up."""
     (n_columns, n_rows), (across, up) = map(len, bins), names
-    figure, (panel,) = new_planes(1, max(WIDTH, 1.0 + 0.62 * n_columns), max(2.4, 0.95 + 0.42 * n_rows))
+    width, height = (0.62, 0.42) if n_columns * n_rows <= _MOST_WRITTEN else (0.26, 0.22)
+    figure, (panel,) = new_planes(1, max(WIDTH, 1.0 + width * n_columns), max(2.4, 0.95 + height * n_rows))
     panel.set_xlim(-0.5, n_columns - 0.5)
     panel.set_ylim(-0.5, n_rows - 0.5)
-    name_places(panel, [bin_label(each) for each in bins[0]])
-    panel.set_yticks(range(n_rows), [figure_text(bin_label(each), 14) for each in bins[1]])
+    name_places(panel, _some([bin_label(each) for each in bins[0]]))
+    panel.set_yticks(range(n_rows), _some([figure_text(bin_label(each), 14) for each in bins[1]]))
     panel.tick_params(length=0)
     panel.set_xlabel(parameter_label(across))
     panel.set_ylabel(parameter_label(up))
@@ -178,10 +194,28 @@ def new_cells(names: Sequence[str], bins: Sequence[Sequence[str]]) -> tuple[Figu
     return figure, panel
 
 
+def _some(names: Sequence[str]) -> list[str]:
+    """The names, with gaps where they would touch."""
+    every = math.ceil(len(names) / _MOST_NAMES)
+    return [name if at % every == 0 else "" for at, name in enumerate(names)]
+
+
+def are_written(panel: Axes) -> bool:
+    """Whether the cells of a panel from `new_cells` have their numbers written in."""
+    return len(panel.get_xticks()) * len(panel.get_yticks()) <= _MOST_WRITTEN
+
+
+def draw_scale(figure: Figure, panel: Axes, ending: Ending) -> None:
+    """Draws the scale of the shares beside cells that have no numbers."""
+    if not are_written(panel):
+        colours = ScalarMappable(Normalize(0, 1), share_colours(ending.outcome))
+        fix_tick_sizes(figure.colorbar(colours, ax=panel, fraction=0.06, pad=0.02).ax)
+
+
 def draw_cell(
     panel: Axes, place: tuple[int, ...], rate: Rate, gid: str, colour: str | None = None, outcome: str = ""
 ) -> None:
-    """Draws a cell; one without trainings is hatched.
+    """Draws a cell; one without trainings is hatched. Where cells are many, no numbers are written in.
 
     Args:
         place: The numbers of the cell's bins.
@@ -198,6 +232,8 @@ def draw_cell(
         return
     share, low, high = rate.interval
     patch.set_facecolor(colour or colormaps[share_colours(outcome)](share))
+    if not are_written(panel):
+        return
     letters, digits = letters_on(patch.get_facecolor()), decimals(low, high)
     size = rcParams["xtick.labelsize"]
     # A page in dark colours recolours letters, except those with a gid.

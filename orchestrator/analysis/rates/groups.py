@@ -1,79 +1,23 @@
 """Trials in groups: in the bins of any parameter, whether or not the search space says how it varies, or of two."""
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
-import numpy as np
 
-from attnsweep.orchestrator.analysis.labels import check_known, parameter_label, value_label
+from attnsweep.orchestrator.analysis.labels import check_known, parameter_label
+from attnsweep.orchestrator.analysis.rates.bins import Binning, coarse_bins
 from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Varied
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
-_MOST_LINEAR_BINS = 5
 _MOST_VALUES = 8
 """Up to this many distinct numbers get a bin each."""
 _MANYFOLD = 10.0
 """The axis of positive numbers is logarithmic if the largest is at least this many times the smallest."""
 _MOST_PARAMETERS = 2
-
-
-def place_in_bins(
-    dimension: Varied, values: Sequence[object]
-) -> tuple[list[tuple[str, float | None, float | None]], list[int]]:
-    """The bins of one parameter as (label, low, high), and for each value the number of its bin.
-
-    A logarithmic range has a bin for each decade, a linear one up to five equal bins. Bins are half-open; only the last
-    one includes its upper end. A categorical parameter has a bin for each value, whose ends are `None`.
-
-    Raises:
-        UserError: For a value that is not among the choices: the rows are of another sweep.
-    """
-    if isinstance(dimension, Categorical):
-        if foreign := [value for value in values if value not in dimension.choices]:
-            raise UserError(
-                "DIR",
-                given=f"a row with the parameter {value_label(foreign[0])}",
-                expected=f"rows of sweep.json's search space, {', '.join(map(value_label, dimension.choices))}",
-                fix="see what is wrong with: attnsweep audit DIR",
-            )
-        ranges: list[tuple[str, float | None, float | None]] = [
-            (value_label(choice), None, None) for choice in dimension.choices
-        ]
-        return ranges, [dimension.choices.index(value) for value in values]
-    edges = _edges(dimension)
-    place = np.searchsorted(edges[1:-1], np.array(values, dtype=np.float64), side="right").tolist()
-    return [_range(dimension, low, high) for low, high in itertools.pairwise(edges)], place
-
-
-def _edges(dimension: Float | Int) -> list[float]:
-    """The edges of the bins in rising order; a bin of whole numbers includes its lower edge but not its upper one."""
-    if dimension.log:
-        first = math.floor(math.log10(dimension.low))
-        last = max(math.ceil(math.log10(dimension.high)), first + 1)
-        return [float(f"1e{power}") for power in range(first, last + 1)]
-    if isinstance(dimension, Int):
-        n_values = dimension.high - dimension.low + 1
-        n_bins = min(n_values, _MOST_LINEAR_BINS)
-        return [float(dimension.low + n_values * index // n_bins) for index in range(n_bins + 1)]
-    if dimension.low == dimension.high:
-        return [dimension.low, dimension.high]
-    return [float(edge) for edge in np.linspace(dimension.low, dimension.high, _MOST_LINEAR_BINS + 1)]
-
-
-def _range(dimension: Float | Int, low: float, high: float) -> tuple[str, float, float]:
-    if dimension.log:
-        label = f"1e{round(math.log10(low))}..1e{round(math.log10(high))}"
-    elif isinstance(dimension, Int):
-        high -= 1
-        label = f"{low:.0f}" if low == high else f"{low:.0f}..{high:.0f}"
-    else:
-        label = f"{low:.3g}..{high:.3g}"
-    return label, max(low, dimension.low), min(high, dimension.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +86,18 @@ def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) 
     return all(each.log for each in ranges) if ranges else max(numbers) / min(numbers) >= _MANYFOLD
 
 
-def groups_by(specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]) -> list[Group]:
+def groups_by(
+    specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar], binning: Binning = coarse_bins
+) -> list[Group]:
     """The trials in each bin of a parameter; trials without a value form a group of their own."""
     dimension, kept = dimension_of(specs, name, values)
     groups = [Group("null", frozenset(values.keys() - kept.keys()))]
     if dimension is not None:
-        ranges, place = place_in_bins(dimension, list(kept.values()))
-        inside: list[list[int]] = [[] for _ in ranges]
-        for trial, at in zip(kept, place, strict=True):
+        bins = binning(dimension, list(kept.values()))
+        inside: list[list[int]] = [[] for _ in range(len(bins))]
+        for trial, at in zip(kept, bins.place(list(kept.values())), strict=True):
             inside[at].append(trial)
-        groups += [Group(label, frozenset(trials)) for (label, _, _), trials in zip(ranges, inside, strict=True)]
+        groups += [Group(label, frozenset(trials)) for (label, _, _), trials in zip(bins.ranges(), inside, strict=True)]
     return [group for group in groups if group.trials]
 
 
@@ -219,14 +165,22 @@ def names_of(by: str | Sequence[str] | None, subject: str = "by") -> tuple[str, 
     return names
 
 
-def read_crossing(connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], names: Sequence[str]) -> Crossing:
+def read_crossing(
+    connection: duckdb.DuckDBPyConnection,
+    specs: Sequence[Sweep],
+    names: Sequence[str],
+    binning: Binning = coarse_bins,
+) -> Crossing:
     """The trials of a ledger in the bins of these parameters.
+
+    Args:
+        binning: For one parameter `fine_bins`, and for two `cell_bins`, where a rate is asked for.
 
     Raises:
         UserError: For a parameter that the ledger has no column for.
     """
     trials = frozenset(trial for (trial,) in connection.execute("select distinct trial from trainings").fetchall())
-    axes = tuple(tuple(groups_by(specs, name, values_of(connection, name))) for name in names)
+    axes = tuple(tuple(groups_by(specs, name, values_of(connection, name), binning)) for name in names)
     return Crossing(tuple(names), axes, trials)
 
 

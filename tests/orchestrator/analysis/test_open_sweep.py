@@ -169,8 +169,9 @@ def test_a_phase_diagram_goes_by_shares_where_trials_chose_how_many_they_needed(
         found.append(open_sweep(tmp_path / name).phase_diagram("init_sigma", "learning_rate"))
     assert found[1].trials.n.sum() == 2 * found[0].trials.n.sum()
     few, many = (np.array(each.at(1e-3, 0.01)) for each in found)
-    assert many[0] == pytest.approx(few[0])
-    assert many == pytest.approx(few, abs=1e-3)  # The least variance of a band goes by the number of trainings.
+    # The weak prior and the least variance of a band go by the number of trainings.
+    assert many[0] == pytest.approx(few[0], abs=1e-3)
+    assert many == pytest.approx(few, abs=0.01)
 
 
 @pytest.mark.slow

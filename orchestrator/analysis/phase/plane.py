@@ -1,0 +1,48 @@
+"""The plane of two parameters and the trials in it. Axes: T trial."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnsweep.orchestrator.analysis.phase.splines import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneAxis:
+    """One of the two parameters; `low` and `high` are the least and the largest value that was tried."""
+
+    name: str
+    log: bool
+    low: float
+    high: float
+
+    def scaled(self, values: Floats) -> Floats:
+        """Values scaled so that the range tried is -1 to 1."""
+        if self.log:
+            # A value of 0, which such an axis does not have, is infinitely far.
+            with np.errstate(divide="ignore"):
+                return np.asarray(2 * np.log(values / self.low) / np.log(self.high / self.low) - 1)
+        return np.asarray(2 * (values - self.low) / (self.high - self.low) - 1)
+
+    def values(self, scaled: Floats) -> Floats:
+        """The inverse of `scaled`."""
+        share = (np.asarray(scaled) + 1) / 2
+        if self.log:
+            return np.asarray(self.low * (self.high / self.low) ** share)
+        return np.asarray(self.low + (self.high - self.low) * share)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TrialCounts:
+    """The observed counts of T trials.
+
+    Attributes:
+        x, y: (T,) the values of the two parameters.
+        n: (T,) trainings counted.
+        k: (T,) those of them that have the ending.
+    """
+
+    x: Floats
+    y: Floats
+    n: Floats
+    k: Floats

@@ -1,0 +1,162 @@
+"""The bins of one parameter: coarse ones, or as fine as the trials allow.
+
+Coarse bins are the decades of a logarithmic range, up to five equal parts of a linear one, and the values of a choice.
+Curves and tests by parameter, and what a terminal shows, have these. Rates have *fine* bins: all bins are halved, on
+the scale of the axis, while the bin of the typical trial (the median over trials) keeps enough of the T trials that
+have a value, at least 25 and at least
+
+- T^(2/3) for the rate by one parameter. Where the trainings of a trial agree, the interval is then at most +- T^(-1/3).
+- T^(3/4) / sqrt(2) on each axis for the cells of two parameters: some sqrt(T) / 2 in a cell, at most +- 1.4 T^(-1/4).
+
+With these powers the interval of a bin and its width shrink together, which is the best that averages over bins can do
+for a rate that changes smoothly (Stone 1982). Where trials are decides, never how they ended, so intervals keep their
+coverage. Evenly drawn trials over five decades have finer bins than decades from 1,000 trials on, and finer cells from
+2,500 on. Halving ends where it parts no more trials, as on a grid.
+
+Source: Stone 1982, The Annals of Statistics 10 (the rates of convergence).
+"""
+
+import bisect
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from attnsweep.orchestrator.analysis.labels import value_label
+from attnsweep.search_spaces.dimensions import Categorical, Float, Int, Varied
+from attnsweep.workloads.errors import UserError
+
+_MOST_LINEAR_BINS = 5
+_FEWEST_TRIALS = 25
+"""In the typical bin that is made by halving: an interval of at most +- 0.2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """The bins of one parameter. They are half-open; only the last one includes its upper end.
+
+    Attributes:
+        dimension: How the parameter varies.
+        edges: In rising order, on the scale of the axis: powers of ten if it is logarithmic. A bin of whole numbers
+            includes its lower edge but not its upper one. Empty for a choice, which has a bin for each value.
+    """
+
+    dimension: Varied
+    edges: tuple[float, ...]
+
+    def __len__(self) -> int:
+        return len(self.dimension.choices) if isinstance(self.dimension, Categorical) else len(self.edges) - 1
+
+    def ranges(self) -> list[tuple[str, float | None, float | None]]:
+        """The label of each bin, and the ends of its part of the range; `None` for the values of a choice."""
+        if isinstance(self.dimension, Categorical):
+            return [(value_label(choice), None, None) for choice in self.dimension.choices]
+        return [_range(self.dimension, low, high) for low, high in itertools.pairwise(self.edges)]
+
+    def place(self, values: Sequence[object]) -> list[int]:
+        """The number of each value's bin.
+
+        Raises:
+            UserError: For a value that is not among the choices: the rows are of another sweep.
+        """
+        if isinstance(self.dimension, Categorical):
+            choices = self.dimension.choices
+            if foreign := [value for value in values if value not in choices]:
+                raise UserError(
+                    "DIR",
+                    given=f"a row with the parameter {value_label(foreign[0])}",
+                    expected=f"rows of sweep.json's search space, {', '.join(map(value_label, choices))}",
+                    fix="see what is wrong with: attnsweep audit DIR",
+                )
+            return [choices.index(value) for value in values]
+        inner = [_value(self.dimension, edge) for edge in self.edges[1:-1]]
+        places = np.searchsorted(inner, np.array(values, dtype=np.float64), side="right")
+        return [int(place) for place in places]
+
+
+Binning: TypeAlias = Callable[[Varied, Sequence[object]], Bins]
+"""From a parameter and its values in the trials to bins: `coarse_bins`, `fine_bins` or `cell_bins`."""
+
+
+def coarse_bins(dimension: Varied, _: Sequence[object] = ()) -> Bins:
+    """Decades, up to five equal parts, or choices, wherever the trials are."""
+    if isinstance(dimension, Categorical):
+        return Bins(dimension, ())
+    if dimension.log:
+        first = math.floor(math.log10(dimension.low))
+        last = max(math.ceil(math.log10(dimension.high)), first + 1)
+        return Bins(dimension, tuple(map(float, range(first, last + 1))))
+    if isinstance(dimension, Int):
+        n_values = dimension.high - dimension.low + 1
+        n_bins = min(n_values, _MOST_LINEAR_BINS)
+        return Bins(dimension, tuple(float(dimension.low + n_values * at // n_bins) for at in range(n_bins + 1)))
+    if dimension.low == dimension.high:
+        return Bins(dimension, (dimension.low, dimension.high))
+    return Bins(dimension, tuple(np.linspace(dimension.low, dimension.high, _MOST_LINEAR_BINS + 1).tolist()))
+
+
+def fine_bins(dimension: Varied, values: Sequence[object]) -> Bins:
+    """The bins for a rate by one parameter, given its value in each trial."""
+    return _halved(dimension, values, len(values) ** (2 / 3))
+
+
+def cell_bins(dimension: Varied, values: Sequence[object]) -> Bins:
+    """The bins of each axis for the cells of two parameters, given the parameter's value in each trial."""
+    return _halved(dimension, values, len(values) ** (3 / 4) / math.sqrt(2))
+
+
+def _halved(dimension: Varied, values: Sequence[object], fewest: float) -> Bins:
+    bins = coarse_bins(dimension)
+    while not isinstance(dimension, Categorical):
+        halves = Bins(dimension, _halves(dimension, bins.edges))
+        places, places_of_halves = np.array(bins.place(values)), np.array(halves.place(values))
+        of_typical_trial = np.median(np.bincount(places_of_halves)[places_of_halves]) if len(values) else 0
+        if of_typical_trial < max(fewest, _FEWEST_TRIALS) or len(np.unique(places_of_halves)) == len(np.unique(places)):
+            break
+        bins = halves
+    return bins
+
+
+def _halves(dimension: Float | Int, edges: tuple[float, ...]) -> tuple[float, ...]:
+    """The edges of the halves of bins, without halves beyond the range and without halves that hold no whole number."""
+    found = [edges[0]]
+    for low, high in itertools.pairwise(edges):
+        middle = (low + high) / 2
+        if isinstance(dimension, Int):
+            middle = middle if dimension.log else float(math.floor(middle))
+            least, next_, end = (math.ceil(_value(dimension, edge)) for edge in (low, middle, high))
+            found += [middle] if least < next_ < end else []
+        else:
+            found.append(middle)
+        found.append(high)
+    if dimension.log:
+        values = [_value(dimension, edge) for edge in found]
+        first = bisect.bisect_right(values, dimension.low) - 1
+        found = found[first : max(bisect.bisect_left(values, dimension.high), first + 1) + 1]
+    return tuple(found)
+
+
+def _value(dimension: Float | Int, edge: float) -> float:
+    """An edge as a value of the parameter; a whole power of ten exactly."""
+    if not dimension.log:
+        return edge
+    return float(f"1e{edge:.0f}") if edge == round(edge) else 10**edge
+
+
+def _range(dimension: Float | Int, low: float, high: float) -> tuple[str, float, float]:
+    label = "..".join(_power_label(edge) for edge in (low, high))
+    if not dimension.log and isinstance(dimension, Int):
+        high -= 1
+        label = f"{low:.0f}" if low == high else f"{low:.0f}..{high:.0f}"
+    elif not dimension.log:
+        label = f"{low:.3g}..{high:.3g}"
+    return label, max(_value(dimension, low), dimension.low), min(_value(dimension, high), dimension.high)
+
+
+def _power_label(edge: float) -> str:
+    """`1e-4` for -4, `3.16e-4` for -3.5."""
+    power = math.floor(edge)
+    return f"1e{power}" if edge == power else f"{10 ** (edge - power):.2f}e{power}"

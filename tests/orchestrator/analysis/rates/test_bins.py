@@ -1,0 +1,86 @@
+"""Bins: coarse ones, and those that shrink as trials grow in number."""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from attnsweep.orchestrator.analysis.rates.bins import Bins, cell_bins, coarse_bins, fine_bins
+from attnsweep.search_spaces import Categorical, Float, Int
+from attnsweep.search_spaces.dimensions import Varied
+
+DECADES = Float(low=1e-4, high=10.0, log=True)
+
+
+def _evenly(dimension: Float | Int, n: int) -> list[float]:
+    if dimension.log:
+        return np.geomspace(dimension.low, dimension.high, n).tolist()
+    return np.linspace(dimension.low, dimension.high, n).tolist()
+
+
+def _labels(bins: Bins) -> list[str]:
+    return [label for label, _, _ in bins.ranges()]
+
+
+def _sizes(bins: Bins, values: Sequence[object]) -> list[int]:
+    return [int(each) for each in np.bincount(bins.place(values), minlength=len(bins))]
+
+
+@pytest.mark.parametrize(
+    ("n_trials", "n_bins", "n_cells"), [(128, 5, 5), (1100, 10, 5), (6250, 10, 10), (62_500, 20, 20)]
+)
+def test_more_trials_have_finer_bins(n_trials: int, n_bins: int, n_cells: int) -> None:
+    """The table of docs/analysis.md."""
+    values = _evenly(DECADES, n_trials)
+    assert (len(fine_bins(DECADES, values)), len(cell_bins(DECADES, values))) == (n_bins, n_cells)
+    assert len(coarse_bins(DECADES, values)) == 5
+
+
+def test_few_trials_keep_the_decades() -> None:
+    short = Float(low=1e-3, high=1e-1, log=True)
+    assert _labels(fine_bins(short, _evenly(short, 40))) == ["1e-3..1e-2", "1e-2..1e-1"]
+    assert len(fine_bins(short, _evenly(short, 160))) == 4
+
+
+def test_halves_of_decades_tile_the_range_and_say_where_they_end() -> None:
+    """Halves beyond the range are left out, and those that its end cuts say so."""
+    dimension = Float(low=2e-4, high=3.0, log=True)
+    values = _evenly(dimension, 2000)
+    bins = fine_bins(dimension, values)
+    assert _labels(bins)[:3] == ["1e-4..3.16e-4", "3.16e-4..1e-3", "1e-3..3.16e-3"]
+    assert _labels(bins)[-1] == "1e0..3.16e0"
+    ends = [(low, high) for _, low, high in bins.ranges()]
+    assert (ends[0][0], ends[-1][1]) == (2e-4, 3.0)
+    assert all(high == low for (_, high), (low, _) in itertools.pairwise(ends))
+    assert sum(_sizes(bins, values)) == 2000
+    assert min(_sizes(bins, values)) > 90
+    assert bins.place([1e-3, 10**-2.5, 3.0]) == [2, 3, len(bins) - 1]
+
+
+def test_where_trials_crowd_bins_are_fine() -> None:
+    values = [*_evenly(DECADES, 100), *_evenly(Float(low=0.02, high=0.03), 2000)]
+    bins = fine_bins(DECADES, values)
+    assert len(bins) > 40
+    assert max(_sizes(bins, values)) < 1200
+
+
+@pytest.mark.parametrize(
+    ("dimension", "values", "labels"),
+    [
+        (Int(low=2, high=8), [2, 3, 4, 5, 6, 7, 8] * 300, ["2", "3", "4", "5", "6", "7", "8"]),
+        (Int(low=1, high=3, log=True), [1, 2, 3] * 700, ["1e0..1.78e0", "1.78e0..2.37e0", "2.37e0..3.16e0"]),
+        (Float(low=0.0, high=1.0), [0.1, 0.5, 0.9] * 700, ["0..0.2", "0.2..0.4", "0.4..0.6", "0.6..0.8", "0.8..1"]),
+        (Float(low=0.3, high=0.3), [0.3] * 3000, ["0.3..0.3"]),
+        (Float(low=1e-4, high=1e-4, log=True), [1e-4] * 3000, ["1e-4..1e-3"]),
+        (Categorical(choices=("a", "b")), ["a", "b"] * 3000, ["a", "b"]),
+    ],
+)
+def test_halving_ends_where_it_parts_no_more_trials(dimension: Varied, values: list[object], labels: list[str]) -> None:
+    bins = fine_bins(dimension, values)
+    assert _labels(bins) == labels
+    assert sum(_sizes(bins, values)) == len(values)
+
+
+def test_there_are_bins_without_trials() -> None:
+    assert _labels(fine_bins(Float(low=1e-3, high=1e-1, log=True), [])) == ["1e-3..1e-2", "1e-2..1e-1"]
