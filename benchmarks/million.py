@@ -66,12 +66,12 @@ def _watched(command: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]], 
         seconds = time.monotonic() - began
         stdout.seek(0)
         summary: dict[str, Any] = json.loads(stdout.read())
-    total: Counter[str] = Counter()
+    total: dict[str, float] = {}
     for process, spent in cpu.items():
-        total[kinds[process]] += spent
+        total[kinds[process]] = total.get(kinds[process], 0.0) + spent
     parts = [
         {"part": kind, "cpu_seconds": round(spent, 1), "largest_mebibytes": round(peaks[kind] / 2**20)}
-        for kind, spent in total.most_common()
+        for kind, spent in sorted(total.items(), key=lambda each: -each[1])
     ]
     return summary, parts, seconds
 
