@@ -101,11 +101,11 @@ def _in_time(until: float, measure: Callable[[], object]) -> object:
 def rate(name: str, how: str, device: str, size: int) -> dict[str, Any]:
     """Lane-steps per second of a pack, beside the prediction."""
     predicted = PREDICTIONS[name]["lane_steps_per_second"].get(how, {})
-    found = _rate(SHAPES[name], size, device, how) | {"predicted": predicted.get(str(size))}
+    found = rate_of(SHAPES[name], size, device, how) | {"predicted": predicted.get(str(size))}
     return found | ({"differ": _share_that_differs(SHAPES[name], size, device)} if how == "merged" else {})
 
 
-def _rate(shape: Shape, size: int, device: str, how: str = "eager", seconds: float = 2.0) -> dict[str, Any]:
+def rate_of(shape: Shape, size: int, device: str, how: str = "eager", seconds: float = 2.0) -> dict[str, Any]:
     """Lane-steps per second, seconds until the pack had taken its first steps, and MiB of the device's memory."""
     clock = clock_of(device)
     if _is_cuda(device):
@@ -180,7 +180,7 @@ def processes_against_one(device: str, n_processes: int = 4) -> dict[str, float]
 
 
 def _rate_of_p(size: int, device: str) -> int:
-    return int(_rate(SHAPES["system P, float64"], size, device, seconds=10.0)["lane_steps_per_second"])
+    return int(rate_of(SHAPES["system P, float64"], size, device, seconds=10.0)["lane_steps_per_second"])
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ def attnsweep_side(side: str, pack_size: int, **setting: Any) -> dict[str, Any]:
 
     def watched_commit(writer: Any, pack: str, trainings: Any, *tables: Any) -> None:
         commit(writer, pack, trainings, *tables)
-        values = objective_values(ended_trainings(trainings), spec.objective)
+        values = objective_values(ended_trainings(trainings), spec.objectives[0])
         course["ended"] += [(time.process_time() - began, value) for value in values.values()]
         course["steps"] += sum(trainings["n_steps"].to_pylist())
 

@@ -2,13 +2,17 @@
 
     python benchmarks/scale_simulation.py [--trainers 250 1000 4000 16000] [--drivers 1] [--pack-size 64]
         [--pack-seconds 30] [--driver-seconds 0.0002] [--commit-seconds 0.05] [--report-seconds 0.00022]
-        [--out FILE.json]
+        [--trainings 10000000] [--replicates 1] [--training-bytes 2500] [--trial-bytes 700] [--out FILE.json]
 
 Trainers take packs, report at intervals, and wait for the driver when they have none. The driver is one server: it
 takes all reports that are there, commits the packs among them at once, then hands out new ones. The trainers are shared
 out evenly among `--drivers`. Defaults are the costs of `driver_scale.py`: `--driver-seconds` for each training (to ask,
 queue, commit and tell), `--commit-seconds` for each commit, `--report-seconds` for each report through Ray. Time is
 simulated; the trainings are not run.
+
+Then, for `--trainings` in all, what one driver writes in an object store: commits, and the journal of its trials
+(`--trial-bytes` each); and what all of it costs: requests, and storage (`--training-bytes` for each training, by the
+month). Requests and prices are those that `shards.py` counts and names.
 """
 
 import heapq
@@ -89,6 +93,29 @@ def limit(cluster: Cluster) -> float:
     return min(1.0, cluster.pack_seconds / (cluster.n_trainers * cluster.seconds_per_pack))
 
 
+DOLLARS_PER_COMMIT = 1.5e-5 + 0.4 * 3.3e-5
+"""Three objects, and a merge of some four fragments after every second or third commit."""
+DOLLARS_PER_SECOND = (1 / 15 + 1 / 30 + 1 / 5) * 5e-6
+"""Of a driver: progress, lease, and the process for MLflow, which lists the ledger's files."""
+DOLLARS_PER_GIGABYTE = 0.023
+"""For a month. For larger amounts it is a little less."""
+
+
+def bill(n_each: int, drivers: int, packs: float, seconds: float) -> dict[str, float]:
+    """What the drivers ask of an object store: commits of one driver, and the price of all requests.
+
+    Args:
+        n_each: Trainers of a driver.
+        drivers: Drivers.
+        packs: Packs of a driver.
+        seconds: What the sweep takes.
+    """
+    # Packs that end within a second share a commit, unless they are those of a quarter of the trainers.
+    commits = packs if n_each <= 4 else min(packs, seconds)
+    dollars = drivers * (commits * DOLLARS_PER_COMMIT + seconds * DOLLARS_PER_SECOND)
+    return {"commits_of_a_driver": round(commits), "request_dollars": round(dollars)}
+
+
 def measure(
     *,
     trainers: tuple[int, ...] = (250, 1000, 4000, 16000),
@@ -98,9 +125,14 @@ def measure(
     driver_seconds: float = 2e-4,
     commit_seconds: float = 0.05,
     report_seconds: float = 2.2e-4,
+    trainings: int = 10_000_000,
+    replicates: int = 1,
+    training_bytes: int = 2500,
+    trial_bytes: int = 700,
 ) -> dict[str, Any]:
     """Simulates each number of trainers."""
     rows = []
+    gigabytes = trainings * training_bytes / 1e9
     for n_trainers in trainers:
         n_each = -(-n_trainers // drivers)
         cluster = Cluster(
@@ -120,10 +152,13 @@ def measure(
                 "drivers": drivers,
                 "busy": round(share, 3),
                 "trainings_per_second": round(rate),
-                "hours_for_10_million": round(1e7 / rate / 3600, 1),
+                "hours": round(trainings / rate / 3600, 1),
+                **bill(n_each, drivers, trainings / pack_size / drivers, trainings / rate),
+                "journal_megabytes_of_a_driver": round(trainings / replicates / drivers * trial_bytes / 1e6),
             }
         )
-    return {"pack_seconds": pack_seconds, "rows": rows}
+    storage = {"ledger_gigabytes": round(gigabytes), "month_dollars": round(gigabytes * DOLLARS_PER_GIGABYTE, 1)}
+    return {"pack_seconds": pack_seconds, "trainings": trainings, **storage, "rows": rows}
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ if __name__ != "attnsweep.search_spaces":
     raise ImportError("search_spaces: this package is attnsweep.search_spaces; import its names from attnsweep")
 
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Zip
+from attnsweep.search_spaces.measured import LossQuantile, OnsetQuantile, Rate, StuckRate
 from attnsweep.search_spaces.pruners import (
     HyperbandPruner,
     MedianPruner,
@@ -13,7 +14,7 @@ from attnsweep.search_spaces.pruners import (
     ThresholdPruner,
 )
 from attnsweep.search_spaces.replication import Sequential
-from attnsweep.search_spaces.sweep import LossQuantile, Rate, StuckRate, Sweep
+from attnsweep.search_spaces.sweep import Sweep
 
 __all__ = [
     "Categorical",
@@ -23,6 +24,7 @@ __all__ = [
     "Int",
     "LossQuantile",
     "MedianPruner",
+    "OnsetQuantile",
     "PatientPruner",
     "PercentilePruner",
     "Rate",

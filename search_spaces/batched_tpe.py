@@ -64,7 +64,7 @@ class BatchedTPESampler(TPESampler):
     def _fit(self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]) -> "_Model":
         trials = [each for each in study.get_trials(deepcopy=False, states=_STATES) if each.number != trial.number]
         n_finished = sum(each.state != TrialState.RUNNING for each in trials)
-        better, worse = split_trials(study, trials, _n_better(n_finished))
+        better, worse = split_trials(study, trials, _n_better(n_finished, len(study.directions)))
         return _Model(
             self._build_parzen_estimator(study, search_space, better, handle_below=True),
             self._build_parzen_estimator(study, search_space, worse, handle_below=False),
@@ -73,9 +73,10 @@ class BatchedTPESampler(TPESampler):
         )
 
 
-def _n_better(n_finished: int) -> int:
+def _n_better(n_finished: int, n_objectives: int) -> int:
     """How many trials TPE takes for the better ones; as Optuna by default."""
-    return min(math.ceil(0.1 * n_finished), 25)
+    tenth = math.ceil(0.1 * n_finished)
+    return min(tenth, 25) if n_objectives == 1 else tenth
 
 
 class _Model:

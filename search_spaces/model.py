@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
@@ -13,6 +13,20 @@ _QUOTED = re.compile("'([^']*)'")
 
 class SpecModel(BaseModel):
     """A part of a spec. Unknown fields, wrong types and NaN are refused with a `SpecError`."""
+
+    if not TYPE_CHECKING:  # Type checkers know the fields of each part.
+
+        def __init__(self, *values: Any, **fields: Any) -> None:
+            if values:
+                fields_of = type(self).model_fields
+                names = [name for name, field in fields_of.items() if field.is_required()] or [*fields_of][1:]
+                raise SpecError(
+                    type(self).__name__,
+                    given=f"{len(values)} value{'' if len(values) == 1 else 's'} by position",
+                    expected="all fields by name",
+                    fix=f"write {type(self).__name__}({', '.join(f'{name}=...' for name in names)})",
+                )
+            super().__init__(**fields)
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -35,7 +49,8 @@ def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecErr
     mistakes = error.errors(include_url=False)
     # A misspelled field is missing too.
     first = next((each for each in mistakes if each["type"] == "extra_forbidden"), mistakes[0])
-    place = ".".join(str(part) for part in first["loc"]) or "spec"
+    # A tag that says nothing to users is blank.
+    place = ".".join(text for part in first["loc"] if (text := str(part).strip())) or "spec"
     hints = {
         "extra_forbidden": (
             "no such field",

@@ -3,17 +3,22 @@
 import math
 from collections.abc import Sequence
 
-from attnsweep.search_spaces.sweep import Measured, Rate, StuckRate
+from attnsweep.search_spaces.measured import Measured, OnsetQuantile, Rate, StuckRate
 from attnsweep.workloads.vocabulary import STUCK
 
 N_JUDGED = "n_judged"
 """The trial attribute with the number of trainings behind its value, for sweeps whose trials differ in it."""
-WORST_LOSS = 1e12
-"""The largest loss that a sampler is told. NaN would become the state FAIL, from which samplers learn nothing."""
+WORST_LOSS = NEVER = 1e12
+"""The largest loss that a sampler is told, and the step of what never happened. NaN would become the state FAIL, from
+which samplers learn nothing."""
 
 
 def objective_value(
-    objective: Measured, outcome: Sequence[str], stuck: Sequence[bool], loss: Sequence[float | None]
+    objective: Measured,
+    outcome: Sequence[str],
+    stuck: Sequence[bool],
+    loss: Sequence[float | None],
+    onset: Sequence[int | None] = (),
 ) -> float:
     """The objective over a trial's trainings, without the failed ones.
 
@@ -25,6 +30,7 @@ def objective_value(
         outcome: The outcome of each training.
         stuck: Whether each ended stuck.
         loss: The `eval_loss` of each; `None` if it was not finite.
+        onset: The step from which the outcome of each held.
     """
     if isinstance(objective, StuckRate):
         worst_counts = objective.direction == "minimize"
@@ -36,12 +42,19 @@ def objective_value(
         counts = {objective.outcome, "diverged"} if objective.direction == "minimize" else {objective.outcome}
         n = sum(each in counts or (is_stuck and STUCK in counts) for is_stuck, each in zip(stuck, outcome, strict=True))
         return n / len(stuck)
+    if isinstance(objective, OnsetQuantile):
+        came = zip(outcome, onset, strict=True)
+        steps = [NEVER if step is None or each != objective.outcome else float(step) for each, step in came]
+        return _quantile(steps, objective.quantile)
     worst = WORST_LOSS
     if objective.direction == "maximize":
         # This includes trainings that diverged with a finite loss, which might otherwise be among the best.
         loss = [None if each == "diverged" else value for value, each in zip(loss, outcome, strict=True)]
         worst = -WORST_LOSS
-    finite = sorted(worst if value is None else min(value, WORST_LOSS) for value in loss)
-    # An order statistic: interpolating towards the worst loss would make up losses that no training had. It is
+    return _quantile([worst if value is None else min(value, WORST_LOSS) for value in loss], objective.quantile)
+
+
+def _quantile(values: Sequence[float], quantile: float) -> float:
+    # An order statistic: interpolating towards the worst value would make up values that no training had. It is
     # NumPy's quantile of the method `inverted_cdf`, which takes a hundred times as long for a handful of numbers.
-    return float(finite[max(math.ceil(len(finite) * objective.quantile - 1), 0)])
+    return float(sorted(values)[max(math.ceil(len(values) * quantile - 1), 0)])

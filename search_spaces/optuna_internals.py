@@ -14,10 +14,13 @@ try:
     from optuna._transform import _SearchSpaceTransform as SearchSpaceTransform
     from optuna.samplers._tpe._truncnorm import _log_gauss_mass as log_gauss_mass
     from optuna.samplers._tpe.sampler import _split_trials as split_trials
+    from optuna.study._constrained_optimization import _CONSTRAINTS_KEY as CONSTRAINTS_KEY
 
     for _name in ("_init_optimizer", "_restore_optimizer", "_split_optimizer_str"):
         # What `JsonCmaEsSampler` overrides.
         getattr(optuna.samplers.CmaEsSampler, _name)
+    # What the sequence of `numbered_draws` overrides.
+    optuna.samplers.QMCSampler._sample_qmc  # noqa: B018
     # What `InformedStudy` overrides.
     optuna.Study._get_trials  # noqa: B018
     for _name in ("_sample", "_build_parzen_estimator", "_compare"):
@@ -31,7 +34,12 @@ except (ImportError, AttributeError) as error:
         fix=f"pip install 'optuna=={TESTED}.*'",
     ) from error
 
-__all__ = ["SearchSpaceTransform", "kernels_of", "log_gauss_mass", "split_trials"]
+__all__ = ["SearchSpaceTransform", "constraint_attribute", "kernels_of", "log_gauss_mass", "split_trials"]
+
+
+def constraint_attribute(name: str) -> str:
+    """The system attribute of a trial that holds what `Trial.set_constraint` says of this constraint."""
+    return f"{CONSTRAINTS_KEY}:{name}"
 
 
 def kernels_of(estimator: Any) -> tuple[Any, dict[str, tuple[BaseDistribution, Any]]]:

@@ -24,7 +24,7 @@ class RandomDraws:
     """
 
     def __init__(self, sweep: Sweep) -> None:
-        self._sweep = sweep
+        self.sweep = sweep
         self._unconditional = _Space(distributions(sweep))
         self._conditional: dict[tuple[str, Varied], _Space] = {}
         self._has_conditional = bool(sweep.conditional())
@@ -32,15 +32,26 @@ class RandomDraws:
 
     def draw(self, trial: int) -> tuple[dict[str, Scalar], dict[str, BaseDistribution]]:
         """The values of a trial and their distributions, by parameter name."""
-        self._generator.seed(trial_seed(self._sweep, trial))
-        drawn = self._unconditional.draw(self._generator)
-        used = self._unconditional.distributions
-        while self._has_conditional and (missing := undrawn(self._sweep, drawn)):
+        self._generator.seed(self.seed_of(trial))
+        point = self.unconditional(trial)
+        space = self._unconditional
+        drawn = space.draw(self._generator) if point is None else space.stored(point)
+        used = space.distributions
+        while self._has_conditional and (missing := undrawn(self.sweep, drawn)):
             for name, dimension in missing.items():
                 space = self._conditional.setdefault((name, dimension), _Space({name: dimension.distribution()}))
                 drawn |= space.draw(self._generator)
                 used = used | space.distributions
         return drawn, used
+
+    def seed_of(self, trial: int) -> int:
+        """The seed of what is drawn at random for a trial."""
+        return trial_seed(self.sweep, trial)
+
+    def unconditional(self, trial: int) -> Mapping[str, Scalar] | None:
+        """The values of the parameters that depend on no other; `None` where they are drawn at random."""
+        del trial
+        return None
 
 
 def drawn_parameters(sweep: Sweep, parameters: type[TrainingParameters], n_trials: int) -> list[TrainingParameters]:
@@ -75,6 +86,11 @@ class _Space:
         if self._transform is not None:
             bounds = self._transform.bounds
             values |= self._transform.untransform(generator.uniform(bounds[:, 0], bounds[:, 1]))
+        return self.stored(values)
+
+    def stored(self, given: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """These values, as the study will have them."""
+        values = {**given, **self._single}
         # By way of the form in which they are stored: as they will be read back.
         return {
             name: each.to_external_repr(each.to_internal_repr(values[name]))

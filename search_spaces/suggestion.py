@@ -9,6 +9,7 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import (
     BaseSampler,
     GridSampler,
+    NSGAIISampler,
     QMCSampler,
     RandomSampler,
 )
@@ -29,7 +30,7 @@ class _BudgetedGridSampler(GridSampler):
     def after_trial(self, *_: object) -> None: ...
 
 
-class _SweepQMCSampler(QMCSampler):
+class SweepQMCSampler(QMCSampler):
     """Optuna's quasi-random sequence over the unconditional parameters, whatever became of earlier trials.
 
     Optuna's own reads the parameters off a trial that ended well; until there is one, it may draw at random from the
@@ -37,12 +38,14 @@ class _SweepQMCSampler(QMCSampler):
     """
 
     def __init__(self, sweep: Sweep, own_seed: int) -> None:
-        super().__init__(
-            seed=sweep.seed % 2**32,
-            scramble=True,
-            independent_sampler=RandomSampler(seed=own_seed),
-            warn_independent_sampling=False,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            super().__init__(
+                seed=sweep.seed % 2**32,
+                scramble=True,
+                independent_sampler=RandomSampler(seed=own_seed),
+                warn_independent_sampling=False,
+            )
         self._space = distributions(sweep)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -67,13 +70,13 @@ def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) 
             sampler = BatchedTPESampler()
             sampler.begin(seed)
             return sampler
+        case "nsga2":
+            return NSGAIISampler(seed=seed)
         case "random":
             return RandomSampler(seed=seed)
         case "qmc":
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ExperimentalWarning)
-                # The first trial is drawn before the sequence begins.
-                return _SweepQMCSampler(sweep, seed if trial else sweep_seed)
+            # The first trial is drawn before the sequence begins.
+            return SweepQMCSampler(sweep, seed if trial else sweep_seed)
         case "cmaes":
             # SciPy takes a second to import.
             from attnsweep.search_spaces.cma_es import warm_cma_es

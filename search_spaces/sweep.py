@@ -4,21 +4,22 @@ import hashlib
 import html
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, Strict, TypeAdapter, ValidationError, model_validator
 
+from attnsweep.search_spaces.constraints import Constraint, read_constraints
 from attnsweep.search_spaces.dimensions import (
     Categorical,
     Conditional,
     Dimension,
     Float,
     Int,
-    Positional,
     Scalar,
     Varied,
     Zip,
 )
+from attnsweep.search_spaces.measured import Measured, Objective, StuckRate
 from attnsweep.search_spaces.model import SpecModel, first_mistake
 from attnsweep.search_spaces.pruners import Pruner
 from attnsweep.search_spaces.replication import Replicates, most_wanted
@@ -26,68 +27,16 @@ from attnsweep.search_spaces.yaml_text import yaml_text
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import CERTIFIED_SHARE
 
-Sampler: TypeAlias = Literal["tpe", "random", "qmc", "grid", "cmaes", "boundary"]
+Sampler: TypeAlias = Literal["tpe", "random", "qmc", "grid", "cmaes", "boundary", "nsga2"]
 LEARN_NOTHING: frozenset[Sampler] = frozenset({"random", "qmc", "grid"})
 """The samplers whose draws do not depend on how earlier trials ended."""
+SEVERAL_GOALS: tuple[Sampler, ...] = ("tpe", "nsga2", "random", "qmc", "grid")
+"""The samplers that take several objectives, and constraints."""
 
 _TRAININGS_WITH_ALL_PROBES = 250_000
 """Of system P their curves take 600 MB."""
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
-
-
-class StuckRate(SpecModel):
-    """The share of a trial's trainings that end stuck."""
-
-    kind: Literal["stuck_rate"] = "stuck_rate"
-    direction: Literal["minimize", "maximize"] = "minimize"
-
-    @property
-    def label(self) -> str:
-        """For people."""
-        return self.kind
-
-
-class Rate(Positional):
-    """The share of a trial's trainings that end with an outcome, `Rate("solved")`, or stuck, `Rate("stuck")`."""
-
-    positional = ("outcome",)
-
-    kind: Literal["rate"] = "rate"
-    outcome: str
-    direction: Literal["minimize", "maximize"] = "maximize"
-
-    if TYPE_CHECKING:
-
-        def __init__(self, outcome: str, *, direction: Literal["minimize", "maximize"] = "maximize") -> None: ...
-
-    @property
-    def label(self) -> str:
-        """For people: `rate of solved`."""
-        return f"rate of {self.outcome}"
-
-
-class LossQuantile(SpecModel):
-    """A quantile of `eval_loss` over a trial's trainings; a diverged training counts as the worst finite loss."""
-
-    kind: Literal["loss_quantile"] = "loss_quantile"
-    quantile: float = Field(default=0.5, ge=0.0, le=1.0)
-    direction: Literal["minimize", "maximize"] = "minimize"
-
-    @property
-    def label(self) -> str:
-        """For people."""
-        return self.kind
-
-
-def _by_name(given: object) -> object:
-    """A name alone takes all defaults, as a pruner's does."""
-    return {"kind": given} if isinstance(given, str) else given
-
-
-Measured: TypeAlias = StuckRate | Rate | LossQuantile
-"""What can be measured of a trial."""
-Objective: TypeAlias = Annotated[Measured, Field(discriminator="kind"), BeforeValidator(_by_name)]
 
 
 def _named(space: object) -> object:
@@ -126,7 +75,8 @@ class Sweep(SpecModel):
         seconds: Wall time after which no further trial is started.
         replicates: Seeded trainings of each trial: a number, or a `Sequential` rule.
         seed: Seeds the sampler and all trainings.
-        objective: The value that the sampler is told for each trial.
+        objective: The value that the sampler is told for each trial, or several: docs/sampling.md.
+        constraints: What a trial must meet to count as good, such as `stuck_rate <= 0.1`: docs/sampling.md.
         certified_share: Share of the stuck trainings whose label is tested: docs/outcomes.md.
         pruner: Ends trials early that fall behind: docs/pruning.md; `None` for none.
         prune_anyway: Prune although the objective is the stuck rate, which pruning biases.
@@ -145,6 +95,9 @@ class Sweep(SpecModel):
     replicates: Replicates = 1
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
     objective: Objective = StuckRate()
+    constraints: Annotated[
+        tuple[str, ...], Strict(False), BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)
+    ] = Field(default=(), exclude_if=lambda texts: not texts)
     # Left out of the JSON at its default, so that specs of earlier versions keep their sha256.
     certified_share: float = Field(
         default=CERTIFIED_SHARE, ge=0.0, le=1.0, exclude_if=lambda share: share == CERTIFIED_SHARE
@@ -156,12 +109,31 @@ class Sweep(SpecModel):
     description: str = ""
 
     @model_validator(mode="after")
+    def _check_goals(self) -> Self:
+        labels = [each.label for each in self.objectives]
+        for at, label in enumerate(labels):
+            if label in labels[:at]:
+                raise SpecError("objective", given=f"{label} twice", expected="each once", fix="remove one of the two")
+        read_constraints(self.constraints)
+        return self
+
+    @model_validator(mode="after")
     def _check_zips(self) -> Self:
         names = [name for key, each in self.space.items() for name in _names(key, each)]
         for key, each in self.space.items():
             if isinstance(each, Zip):
                 _check_zip(key, each, names)
         return self
+
+    @property
+    def objectives(self) -> tuple[Measured, ...]:
+        """The objective, or the several ones."""
+        return self.objective if isinstance(self.objective, tuple) else (self.objective,)
+
+    @property
+    def bounds(self) -> tuple[Constraint, ...]:
+        """What the constraints say."""
+        return read_constraints(self.constraints)
 
     def __repr__(self) -> str:
         """One line; all of it is in `to_yaml`."""
@@ -296,6 +268,8 @@ def _said(part: SpecModel) -> dict[str, object]:
 def _plain(value: object) -> object:
     if isinstance(value, SpecModel):
         return _said(value)
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
     return {name: _plain(each) for name, each in value.items()} if isinstance(value, Mapping) else value
 
 

@@ -7,9 +7,10 @@ from types import MappingProxyType
 
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Varied, Zip
 from attnsweep.search_spaces.grid import grid_size
+from attnsweep.search_spaces.measured import LossQuantile, OnsetQuantile, Rate
 from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.replication import Sequential
-from attnsweep.search_spaces.sweep import LossQuantile, Rate, Sweep
+from attnsweep.search_spaces.sweep import SEVERAL_GOALS, Sweep
 from attnsweep.workloads.errors import SpecError, did_you_mean
 from attnsweep.workloads.parameters import Parameter, TrainingParameters, unknown_parameter
 from attnsweep.workloads.registry import parameters_of_others
@@ -46,8 +47,14 @@ def check_sweep(
     for name, condition in sweep.conditional().items():
         _check_condition(name, condition, sweep, declared)
     _check_combinations(sweep, parameters)
-    if isinstance(sweep.objective, Rate):
-        check_outcome("objective.outcome", sweep.objective.outcome, own_outcomes)
+    named = [("objective.outcome", each) for each in sweep.objectives]
+    for subject, measured in (*named, *(("constraints", each.measured) for each in sweep.bounds)):
+        if isinstance(measured, Rate | OnsetQuantile):
+            check_outcome(subject, measured.outcome, own_outcomes, is_one=isinstance(measured, OnsetQuantile))
+    if len(sweep.objectives) > 1:
+        _check_goals(sweep, "several objectives", "name one objective")
+    if sweep.constraints:
+        _check_goals(sweep, "constraints", "drop the constraints")
     if sweep.sampler == "grid":
         _check_grid(sweep)
     if sweep.sampler == "boundary":
@@ -57,21 +64,39 @@ def check_sweep(
         _check_pruned(sweep)
 
 
-def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome]) -> None:
+def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome], *, is_one: bool = False) -> None:
     """Checks that a rate can be one of this outcome.
 
     Args:
         subject: What names it.
         outcome: Its label.
         own: The outcomes that the workload declares beside the shipped ones.
+        is_one: Whether it must be one outcome: `stuck` stands for several.
 
     Raises:
         SpecError: If the workload never gives it.
     """
-    known = (*(name for name, each in with_own(own).items() if each.is_judged), STUCK)
+    known = (*(name for name, each in with_own(own).items() if each.is_judged), *(() if is_one else (STUCK,)))
     if outcome not in known:
         fix = did_you_mean(outcome, known, otherwise="choose one of these")
         raise SpecError(subject, given=outcome, expected=f"one of {', '.join(known)}", fix=fix)
+
+
+def _check_goals(sweep: Sweep, goals: str, other_fix: str) -> None:
+    if sweep.sampler not in SEVERAL_GOALS:
+        raise SpecError(
+            "sampler",
+            given=f"{sweep.sampler} with {goals}",
+            expected=f"one that takes them: {', '.join(SEVERAL_GOALS)}",
+            fix=f"use sampler=tpe, or {other_fix}",
+        )
+    if sweep.pruner is not None:
+        raise SpecError(
+            "pruner",
+            given=f"{sweep.pruner.kind} with {goals}",
+            expected="none: every pruner compares trials by one objective alone",
+            fix=f"drop the pruner, or {other_fix}",
+        )
 
 
 def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
@@ -156,10 +181,11 @@ def _n_points(dimension: Varied) -> int:
 
 
 def _check_boundary(sweep: Sweep) -> None:
-    if isinstance(sweep.objective, LossQuantile):
+    [objective] = sweep.objectives
+    if isinstance(objective, LossQuantile | OnsetQuantile):
         raise SpecError(
             "objective",
-            given=sweep.objective.kind,
+            given=objective.kind,
             expected="a rate under sampler=boundary, which looks for where it is one half",
             fix='write objective=StuckRate() or Rate("solved"), or use sampler=tpe',
         )
@@ -173,10 +199,18 @@ def _check_boundary(sweep: Sweep) -> None:
 
 
 def _check_pruned(sweep: Sweep) -> None:
-    if not isinstance(sweep.objective, LossQuantile) and not sweep.prune_anyway:
+    [objective] = sweep.objectives
+    if isinstance(objective, OnsetQuantile):
         raise SpecError(
             "pruner",
-            given=f"{sweep.pruner and sweep.pruner.kind} with the objective {sweep.objective.label}",
+            given=f"{sweep.pruner and sweep.pruner.kind} with the objective {objective.label}",
+            expected="an objective that is known before a training ends",
+            fix="write objective=LossQuantile(), or drop the pruner",
+        )
+    if not isinstance(objective, LossQuantile) and not sweep.prune_anyway:
+        raise SpecError(
+            "pruner",
+            given=f"{sweep.pruner and sweep.pruner.kind} with the objective {objective.label}",
             expected="an objective of losses: a training that looks stuck may only be slow (of those still unsolved at"
             " step 512, 12% to 25% were solved later), so the rate would be of those that were let run",
             fix="write objective=LossQuantile(), or prune_anyway=True (--prune-anyway): docs/pruning.md",

@@ -1,5 +1,6 @@
 """Conditions on what probes measure, as text: `train_accuracy >= 0.99 and loss < 0.1`. Axes: L lane, P probe."""
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from attnsweep.workloads.errors import SpecError, did_you_mean
 
 Compare: TypeAlias = Callable[[Any, float], Any]
 
-_COMPARISONS: Mapping[str, Compare] = MappingProxyType(
+COMPARISONS: Mapping[str, Compare] = MappingProxyType(
     {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 )
 _TERM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
@@ -48,6 +49,26 @@ def holds(
     return held
 
 
+def implies(condition: str, other: str) -> bool:
+    """Whether a condition holds nowhere but where the other does too, as their comparisons tell.
+
+    Raises:
+        SpecError: For a text that is no condition.
+    """
+    terms = terms_of(condition)
+    return all(any(_is_within(term, bound) for term in terms) for bound in terms_of(other))
+
+
+def _is_within(term: tuple[str, Compare, float], bound: tuple[str, Compare, float]) -> bool:
+    (name, compare, number), (of, bounds, limit) = term, bound
+    upwards = (operator.ge, operator.gt)
+    if name != of or (compare in upwards) != (bounds in upwards):
+        return False
+    is_closed = compare in (operator.ge, operator.le)
+    first = number if is_closed else math.nextafter(number, math.inf if compare in upwards else -math.inf)
+    return bool(bounds(first, limit))
+
+
 def terms_of(condition: str) -> list[tuple[str, Compare, float]]:
     """The metric, the comparison and the number of each term.
 
@@ -63,4 +84,4 @@ def terms_of(condition: str) -> list[tuple[str, Compare, float]]:
             fix="write one such comparison, or several joined by `and`",
         )
     terms = [match.groups() for match in matches if match]
-    return [(name, _COMPARISONS[sign], float(number)) for name, sign, number in terms]
+    return [(name, COMPARISONS[sign], float(number)) for name, sign, number in terms]

@@ -11,6 +11,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
+from attnsweep.workloads.conditions import terms_of
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import SpecError, UserError, did_you_mean, in_words
 from attnsweep.workloads.parameters import KINDS, Parameter, TrainingParameters
@@ -167,15 +168,13 @@ def _check_outcomes(subject: str, own: object) -> None:
 
 
 def _check_events(subject: str, events: object) -> None:
-    if not isinstance(events, Mapping) or not all(callable(each) for each in events.values()):
-        raise _refused(
-            subject,
-            events,
-            'a dictionary such as {"fits": lambda parameters, evidence: evidence.metrics["loss"] < 0.1}',
-        )
-    for name in events:
+    if not isinstance(events, Mapping) or not all(isinstance(each, str) or callable(each) for each in events.values()):
+        raise _refused(subject, events, 'a dictionary such as {"fits": "train_accuracy >= 0.99"}')
+    for name, when in events.items():
         if not isinstance(name, str) or not _LABEL.fullmatch(name):
             raise _refused(subject, name, "a name of small letters, digits and _")
+        if isinstance(when, str):
+            terms_of(when)
 
 
 def _check_parameters(subject: str, declared: object) -> None:

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnsweep.workloads.diagnostics.verdicts import check_near_levels
+from attnsweep.workloads.diagnostics.verdicts import check_each_can_occur, check_near_levels
 from attnsweep.workloads.engine.checkpoint import from_bytes, to_bytes
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.judging import first_held, judged, least_losses
@@ -196,12 +196,14 @@ def check_engine_equals_plain_pytorch(
 
 def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
     """Every probe of every training has a known outcome, every level a declared name, no label one of two levels that
-    the loss does not tell apart, and no loss is negative unless the workload allows it."""
+    the loss does not tell apart, no loss is negative unless the workload allows it, and each outcome of its own can
+    occur, as far as texts tell."""
     result = Pack(workload, trainings, device).train_to_end()
     try:
         judged(workload, trainings[0].parameters, result.evidence)
         first_held(workload, trainings[0].parameters, result.evidence, result.last_probe)
         check_near_levels(workload, trainings[0].parameters, result.evidence)
+        check_each_can_occur(workload, trainings[0].parameters)
     except (TypeError, ValueError, LabelError) as error:
         raise AssertionError(f"{workload.name}: {error}") from error
     loss = result.evidence.metrics["eval_loss"]

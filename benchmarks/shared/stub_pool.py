@@ -45,7 +45,8 @@ class StubPool:
         first_report: When the loop took the first report.
     """
 
-    waiting_for, accelerator = "", "cpu"
+    waiting_for, accelerator, machine = "", "cpu", "here"
+    machines = idle_machines = frozenset(("here",))
 
     def __init__(
         self,

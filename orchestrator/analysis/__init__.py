@@ -1,4 +1,4 @@
-"""Answers from a sweep's ledger: rates with intervals, models, curves, comparisons, figures. Start with `open_sweep`.
+"""Answers from a sweep's ledger: rates with intervals, models, curves, comparisons, figures. Start with `SweepData`.
 
 The package is fast to import: modules that compute are imported when they are called.
 
@@ -14,13 +14,6 @@ if TYPE_CHECKING:
     from attnsweep.orchestrator.analysis.comparison.comparison import SweepComparison
     from attnsweep.orchestrator.analysis.opened_sweep import SweepData
     from attnsweep.orchestrator.storage.place_names import PlaceName
-
-
-def open_sweep(directory: "PlaceName | str", *more: "PlaceName | str") -> "SweepData":
-    """`attnsweep.open_sweep`, without the modules of trainings: see there."""
-    from attnsweep.orchestrator.analysis.opened_sweep import SweepData
-
-    return SweepData.open(directory, *more)
 
 
 def compare(
@@ -48,5 +41,5 @@ def compare(
     from attnsweep.orchestrator.analysis.comparison.pairing import compare_sweeps
     from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 
-    first, second = (each if isinstance(each, SweepData) else open_sweep(each) for each in (a, b))
+    first, second = (each if isinstance(each, SweepData) else SweepData.open(each) for each in (a, b))
     return compare_sweeps(first, second, by=by, outcome=outcome, detail=detail)

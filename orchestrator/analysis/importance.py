@@ -21,11 +21,12 @@ import pyarrow as pa
 from optuna.distributions import BaseDistribution
 
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
-from attnsweep.orchestrator.analysis.labels import parameter_label
+from attnsweep.orchestrator.analysis.labels import check_known, parameter_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, param_column
 from attnsweep.orchestrator.ledger.trial import ended_trainings, judging_columns, objective_values
 from attnsweep.search_spaces.dimensions import Categorical, Float, Int, Scalar
+from attnsweep.search_spaces.measured import goal_of
 from attnsweep.search_spaces.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -98,20 +99,33 @@ class Importance(DrawnAnswer):
         return figure
 
 
-def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Importance:
-    """The importance of each swept parameter for the sweep's objective, from the ledger alone."""
+def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep, name: str | None = None) -> Importance:
+    """The importance of each swept parameter for an objective of the sweep, from the ledger alone.
+
+    Args:
+        connection: From `Ledger.connect`.
+        spec: The sweep.
+        name: The name of the objective; by default the first.
+
+    Raises:
+        UserError: For a name that is none of them.
+    """
+    named = {each.label: each for each in spec.objectives}
+    if name is not None:
+        check_known("objective", name, list(named), "none", "see docs/sampling.md")
+    chosen = named[name or spec.objectives[0].label]
     names = swept_names(spec)
     columns = "".join(f", any_value({param_column(name)})" for name in names)
     rows = connection.execute(
         f"select trial{columns} from trainings where {IS_JUDGED} group by trial order by trial"
     ).fetchall()
-    objective = f"{spec.objective.label}, to {spec.objective.direction}"
-    value_of = objective_values(ended_trainings(judging_columns(connection)), spec.objective)
+    objective = goal_of(chosen)
+    value_of = objective_values(ended_trainings(judging_columns(connection)), chosen)
     values = np.array([value_of[row[0]] for row in rows])
     if len(rows) < _FEWEST_TRIALS:
         return Importance(objective, len(rows), 0, (), f"{len(rows)} trials are too few: {_FEWEST_TRIALS} at least")
     share = max(_BEST_SHARE, _FEWEST_BEST / len(rows))
-    signed = values if spec.objective.direction == "minimize" else -values
+    signed = values if chosen.direction == "minimize" else -values
     n_best = int((signed <= np.sort(signed)[int(np.ceil(share * len(rows))) - 1]).sum())
     if n_best == len(rows) and (n_better := int((signed < signed.max()).sum())) >= _FEWEST_BEST:
         # Optuna rounds the share up to whole trials; half a trial less guards against rounding errors.

@@ -31,7 +31,7 @@ from attnsweep.search_spaces.dimensions import Categorical, Dimension
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
-_MUST_AGREE = ("replicates", "objective", "sampler", "pruner", "certified_share")
+_MUST_AGREE = ("replicates", "objective", "constraints", "sampler", "pruner", "certified_share")
 """What answers depend on: sweeps that differ in it are not one sweep."""
 
 
@@ -88,6 +88,8 @@ def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
         if directory.finished:
             SweepDirectory.check_new(out, "OUT")
         _remove_rows(directory.place)
+        environments = {name: found for each in data.directories for name, found in each.environments.items()}
+        directory.record_as(directory.but(environments=environments))
         for each in data.directories:
             directory.place.put_text(source_file(each.sweep), each.record())
         _publish(directory, data.directories, snapshots)

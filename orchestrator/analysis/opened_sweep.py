@@ -1,5 +1,6 @@
 """One sweep, or several of one workload, opened for analysis."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -50,6 +51,8 @@ from attnsweep.search_spaces.dimensions import Categorical
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, repr=False)
 class SweepData:
@@ -78,6 +81,9 @@ class SweepData:
                     expected=f"a sweep of {directories[0].spec.workload}, as {directories[0].place} is",
                     fix="open sweeps of one workload together",
                 )
+        for each in directories:
+            if each.shortfall:
+                _log.warning("%s: %s", each.place, each.shortfall)
         data = cls(directories, tuple(Ledger(each.place) for each in directories))
         with data.reading():
             if len(where) > 1:
@@ -267,11 +273,14 @@ class SweepData:
             what = event if after is None else f"{event} after {after}"
             return self._onset(connection, what, event_times(connection, event, after), by)
 
-    def importance(self) -> Importance:
+    def importance(self, objective: str | None = None) -> Importance:
         """Which parameters decide whether a trial is among the best by the sweep's objective: PED-ANOVA.
 
+        Args:
+            objective: The name of one of several objectives, such as `rate of solved`; by default the first.
+
         Raises:
-            UserError: For several sweeps, whose trials were drawn from different spaces.
+            UserError: For several sweeps, whose trials were drawn from different spaces, or an unknown objective.
         """
         if len(self.directories) > 1:
             raise UserError(
@@ -281,7 +290,7 @@ class SweepData:
                 fix="open it alone",
             )
         with self.reading() as connection:
-            return importance(connection, self.directories[0].spec)
+            return importance(connection, self.directories[0].spec, objective)
 
     def _onset(
         self, connection: duckdb.DuckDBPyConnection, what: str, times: OnsetTimes, by: str | Sequence[str] | None

@@ -1,15 +1,14 @@
 """The results of a sweep in a few tables: for the end of a run, `--json` and MLflow."""
 
-import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
-import pyarrow.compute as pc
 
 from attnsweep.orchestrator.analysis.answer import Record, markdown_table
 from attnsweep.orchestrator.analysis.labels import value_label
+from attnsweep.orchestrator.analysis.preferred import MOST_SHOWN, BestTrial, FrontTrial, Preferred, read_preferred
 from attnsweep.orchestrator.analysis.rates.answers import outcome_counts, pruned_note
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     ParameterRates,
@@ -17,64 +16,12 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     rates_by,
     solved_rate,
     stuck_rate,
-    swept_names,
 )
-from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label, trial_rate
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 from attnsweep.orchestrator.analysis.roles.results import RoleResults, read_role_results
-from attnsweep.orchestrator.ledger.sql import param_column
-from attnsweep.orchestrator.ledger.trial import complete_among, ended_trainings, judging_columns, objective_values
-from attnsweep.search_spaces.dimensions import Scalar
-from attnsweep.search_spaces.sweep import LossQuantile, Sweep
+from attnsweep.search_spaces.sweep import Sweep
 
 _WELL_PAST = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class BestTrial(Record):
-    """The trial that the sweep's objective prefers.
-
-    Attributes:
-        trial: The trial's number.
-        value: The trial's objective.
-        parameters: The trial's values of the parameters that the sweep varies.
-        rate: The trial's stuck rate.
-        objective: The objective's name.
-    """
-
-    trial: int
-    value: float
-    parameters: dict[str, Scalar]
-    rate: Rate
-    objective: str
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields; unlike elsewhere, those of the rate too."""
-        return dataclasses.asdict(self)
-
-
-def best_trial(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> BestTrial | None:
-    """The complete trial with the best objective; of equals, the one with the lowest median loss.
-
-    `None` if no trial is complete.
-    """
-    rows = judging_columns(connection)
-    complete = complete_among(rows, spec.replicates)
-    ended = ended_trainings(rows.filter(pc.field("trial").isin(complete)))
-    values = objective_values(ended, spec.objective)
-    if not values:
-        return None
-    value = min(values.values()) if spec.objective.direction == "minimize" else max(values.values())
-    losses = objective_values({each: ended[each] for each in values if values[each] == value}, LossQuantile())
-    trial = min(losses, key=lambda each: (losses[each], each))
-    judged = ended[trial].judged
-    rate = trial_rate(spec.replicates, sum(each.stuck for each in judged), len(judged))
-    return BestTrial(trial, value, _parameters(connection, trial, swept_names(spec)), rate, spec.objective.label)
-
-
-def _parameters(connection: duckdb.DuckDBPyConnection, trial: int, names: Sequence[str]) -> dict[str, Scalar]:
-    columns = "".join(f", any_value({param_column(name)})" for name in names)
-    found = connection.execute(f"select count(*){columns} from trainings where trial = {trial}").fetchall()
-    return dict(zip(names, found[0][1:], strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +75,7 @@ class SweepResults(Record):
         solved: The solved rate over all trials.
         loss_median: The median over trials of their `loss_median`; `None` if that is not finite.
         by_parameter: The stuck rate by each swept parameter.
-        best: The trial that the objective prefers; `None` if no trial is complete.
+        preferred: The trials that the objectives prefer.
         roles: The roles of attention heads; `None` if no head could have a role.
         stuck_or_slow: Which stuck trainings more steps free; `None` where no law says so.
     """
@@ -138,14 +85,24 @@ class SweepResults(Record):
     solved: Rate
     loss_median: float | None
     by_parameter: tuple[ParameterRates, ...]
-    best: BestTrial | None
+    preferred: Preferred
     roles: RoleResults | None
     stuck_or_slow: StuckOrSlow | None
 
     json_keys = (
         *("n_trainings", "outcomes", "stuck_rate=stuck", "solved_rate=solved", "stuck_or_slow", "loss_median"),
-        *("stuck_rate_by=by_parameter", "best_trial=best", "roles", "role_rates_by"),
+        *("stuck_rate_by=by_parameter", "best_trial=best", "pareto_front=front", "roles", "role_rates_by"),
     )
+
+    @property
+    def best(self) -> BestTrial | None:
+        """The trial that the objective prefers; `None` of several objectives, or if there is none."""
+        return self.preferred.best
+
+    @property
+    def front(self) -> tuple[FrontTrial, ...] | None:
+        """The Pareto front of several objectives; `None` of one."""
+        return self.preferred.front
 
     @property
     def n_trainings(self) -> int:
@@ -176,6 +133,15 @@ class SweepResults(Record):
         if self.stuck_or_slow is not None:
             yield ""
             yield self.stuck_or_slow.sentence().capitalize()
+        for sentence in self.preferred.sentences():
+            yield ""
+            yield sentence
+        if self.front:
+            names = (*self.front[0].values, *self.front[0].parameters)
+            yield ""
+            yield from markdown_table(
+                ("trial", *names), ((each.trial, *each.labels()) for each in self.front[:MOST_SHOWN])
+            )
         if self.best is not None:
             values = ", ".join(f"{name}={value_label(value)}" for name, value in self.best.parameters.items())
             yield ""
@@ -197,7 +163,7 @@ def read_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> SweepRes
         solved_rate(connection, spec),
         loss_median(connection),
         rates_by(connection, spec),
-        best_trial(connection, spec),
+        read_preferred(connection, spec),
         read_role_results(connection, spec),
         read_stuck_or_slow(connection),
     )

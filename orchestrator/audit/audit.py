@@ -4,6 +4,7 @@ A running sweep commits rows to the ledger, then tells the study, then logs to M
 order. Whatever it finds in one must then be in the next one it reads, even while the sweep runs.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -12,9 +13,11 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.audit.check_files import check_files, check_links, count_files
 from attnsweep.orchestrator.audit.check_journal import check_journal
+from attnsweep.orchestrator.audit.check_machines import check_machines
 from attnsweep.orchestrator.audit.check_merge import audit_merged
 from attnsweep.orchestrator.audit.check_mlflow import compare_logged
 from attnsweep.orchestrator.audit.check_pruned import compare_pruned
+from attnsweep.orchestrator.audit.check_shards import audit_shards
 from attnsweep.orchestrator.audit.check_stored import check_stored
 from attnsweep.orchestrator.audit.check_trainings import compare_trainings
 from attnsweep.orchestrator.audit.check_trials import RESTORE, RESUME, compare_trials, count_trials, count_wanted
@@ -40,8 +43,8 @@ from attnsweep.workloads.errors import UserError
 T = TypeVar("T")
 
 _ROWS = """
-select sweep, trial, replicate, training_id, seed, pack, n_steps, outcome, stuck, eval_loss,
-    columns('^(param_.*|pruned_step)$')
+select sweep, trial, replicate, training_id, seed, pack, n_steps, outcome, stuck, eval_loss, onset_step,
+    environment::varchar as environment, columns('^(param_.*|pruned_step)$')
 from trainings order by trial, replicate
 """
 
@@ -64,6 +67,8 @@ def audit(where: PlaceName, uri: str | None = None, say: Callable[[str], None] |
         return Audit(directory=str(where), sweep=None, finished=None, counts={}, checks=(check,))
     if directory.sources:
         return audit_merged(directory)
+    if directory.shards:
+        return audit_shards(directory, lambda shard: audit(shard, uri, say))
     _check_trust(directory)
     known, unreadable = _is_finished(directory)
     finished = bool(known)
@@ -202,6 +207,7 @@ def _checks(
         Check(f"{in_one_line(counts)} trials{refused}", (*compare_trials(books), *compare_pruned(books))),
         Check(f"{in_one_line(trainings)}; parameters, seeds and ids recomputed", compare_trainings(books)),
         Check(f"curves and heads belong to these trainings; only failed ones lack curves{_thinned(books)}", links),
+        *check_machines(Counter(books.rows["environment"].to_pylist()), books.directory),
         Check(f"MLflow: {runs}", projection),
     ]
 

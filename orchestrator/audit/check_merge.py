@@ -2,7 +2,9 @@
 
 import duckdb
 
+from attnsweep.orchestrator.analysis.machines import environments_in
 from attnsweep.orchestrator.audit.check_files import check_files, check_links, count_files
+from attnsweep.orchestrator.audit.check_machines import check_machines
 from attnsweep.orchestrator.audit.check_stored import check_stored
 from attnsweep.orchestrator.audit.problems import Audit, Check, Faults, Problem
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -25,11 +27,15 @@ def audit_merged(directory: SweepDirectory) -> Audit:
         *check_stored(directory),
     )
     try:
-        rows, links = Ledger(directory.place).ask(
-            lambda connection: (_compare_sources(connection, directory), check_links(connection))
+        rows, links, machines = Ledger(directory.place).ask(
+            lambda connection: (
+                _compare_sources(connection, directory),
+                check_links(connection),
+                check_machines(environments_in(connection), directory),
+            )
         )
     except UserError as damage:
-        rows, links = (Problem(f"not checked: {damage.subject}: {damage.given}", damage.fix),), ()
+        rows, links, machines = (Problem(f"not checked: {damage.subject}: {damage.given}", damage.fix),), (), []
     n_trainings = sum(each.n_trainings for each in directory.sources)
     return Audit(
         directory=str(directory.place),
@@ -39,6 +45,7 @@ def audit_merged(directory: SweepDirectory) -> Audit:
         checks=(
             Check(f"{n_trainings:,} trainings of {len(directory.sources)} merged sweeps", rows),
             Check("curves and heads belong to these trainings; only failed ones lack curves", links),
+            *machines,
             Check(f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}"),
             *unreadable,
             Check(f"files {count_files(directory.place)}", problems),

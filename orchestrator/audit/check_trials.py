@@ -4,7 +4,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from attnsweep.orchestrator.audit.evidence import KEYS, Books
 from attnsweep.orchestrator.audit.problems import Faults, Problem
-from attnsweep.orchestrator.ledger.trial import EndedTrainings, complete_among
+from attnsweep.orchestrator.ledger.trial import EndedTrainings, Told, complete_among
 from attnsweep.orchestrator.running.study import refusal
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.replication import n_wanted
@@ -68,7 +68,7 @@ def complete(books: Books) -> list[int]:
 def compare_trials(books: Books) -> tuple[Problem, ...]:
     """The differences between the study and the ledger."""
     faults = Faults(_FIXES)
-    spec = books.directory.spec
+    spec = books.directory.own_spec
     if books.finished and spec.seconds is None and len(books.trials) < spec.trials:
         faults.add(_TOO_FEW, f"{len(books.trials)} of {spec.trials}")
     for trial in books.trials:
@@ -103,18 +103,30 @@ def _compare(trial: FrozenTrial, books: Books, faults: Faults) -> None:
         faults.add(_UNTRAINED, f"{number} ({n_missing} of {len(due)} missing)")
     elif (trial.state == TrialState.PRUNED) != ended.is_pruned:
         faults.add(_PRUNED, f"{number}")
-    elif not ended.is_pruned and trial.value not in (values := _values(books.directory, number, ended)):
-        faults.add(_VALUE, f"{number} ({trial.value}, not {values[-1]})")
+    elif not ended.is_pruned and _told(trial) not in (allowed := _may_be_told(books.directory, number, ended)):
+        faults.add(_VALUE, f"{number} ({_in_words(_told(trial))}, not {_in_words(allowed[-1])})")
 
 
-def _values(directory: SweepDirectory, trial: int, ended: EndedTrainings) -> list[float | None]:
-    """The values that a trial may have been told with: of all its trainings, or of those before an addition.
+def _told(trial: FrozenTrial) -> Told | None:
+    """What the study was told of a trial."""
+    return None if trial.values is None else Told(tuple(trial.values), trial.constraints)
+
+
+def _in_words(told: Told | None) -> str:
+    if told is None:
+        return "None"
+    beyond = [f"{name}: {excess:+g}" for name, excess in told.excess.items()]
+    return ", ".join([*map(str, told.values), *beyond])
+
+
+def _may_be_told(directory: SweepDirectory, trial: int, ended: EndedTrainings) -> list[Told | None]:
+    """What may have been told of a trial: of all its trainings, or of those before an addition.
 
     Trainings that had failed by then, and were trained again since, were no part of it.
     """
     then = [*(ended.without(retried) for retried in directory.retried_of(trial)), ended]
     earlier = [each.first(n) for each in then for n in directory.stages[:-1]]
-    return [each.value(directory.spec.objective) for each in (*earlier, *then)]
+    return [each.told(directory.spec) for each in (*earlier, *then)]
 
 
 def _compare_drawn(trial: FrozenTrial, books: Books, faults: Faults) -> None:

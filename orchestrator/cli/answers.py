@@ -8,6 +8,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
 EXIT_FAULT, EXIT_MISTAKE, EXIT_SOME_FAILED, EXIT_CHANGED, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
 
 
@@ -32,6 +34,12 @@ def say(line: str) -> None:
     from attnsweep.orchestrator.terminal import plain
 
     typer.echo(plain(line), err=True)
+
+
+def say_shortfall(sweep: "SweepDirectory") -> None:
+    """Says on stderr which shards of a sweep of several drivers have not begun, or are not finished."""
+    if sweep.shortfall:
+        say(f"{sweep.place}: {sweep.shortfall}")
 
 
 def console(*, stderr: bool) -> "Console":

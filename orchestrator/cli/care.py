@@ -61,8 +61,11 @@ def gc(
 def compact(directory: SweepDir) -> None:
     """Merge the small files of a ledger into one file per table."""
     from attnsweep.orchestrator.ledger.compaction import compact as compact_ledger
+    from attnsweep.orchestrator.storage.place_names import place_of
+    from attnsweep.orchestrator.storage.shards import parts_of
 
-    compact_ledger(directory)
+    for part in parts_of(place_of(directory)):
+        compact_ledger(part)
 
 
 def merge(
@@ -89,10 +92,11 @@ def mlflow_sync(
     from attnsweep.orchestrator.tracking.report import add_report
 
     sweep = SweepDirectory.open(directory)
-    done = sync(sweep, tracking_uri, logging_progress(console(stderr=True)), follow=follow)
-    say(f"{done.n_logged} trials logged, {done.n_present} already there")
-    with drawing():
-        add_report(sweep, tracking_uri)
+    for part in sweep.parts or (sweep,):
+        done = sync(part, tracking_uri, logging_progress(console(stderr=True)), follow=follow)
+        say(f"{done.n_logged} trials logged, {done.n_present} already there")
+        with drawing():
+            add_report(part, tracking_uri)
 
 
 def wandb_sync(directory: SweepDir, follow: Follow = False) -> None:
@@ -120,8 +124,10 @@ def _sync_with(directory: str, store: "RunStore", *, follow: bool) -> None:
 
     store.check()
     progress = logging_progress(console(stderr=True), store.label)
-    done = sync_with(SweepDirectory.open(directory), store, progress, follow=follow)
-    say(f"{done.n_logged} trials logged, {done.n_present} already there")
+    sweep = SweepDirectory.open(directory)
+    for part in sweep.parts or (sweep,):
+        done = sync_with(part, store, progress, follow=follow)
+        say(f"{done.n_logged} trials logged, {done.n_present} already there")
 
 
 def doctor(

@@ -35,7 +35,9 @@ def conclude(
     as_json: bool,
 ) -> None:
     """Says how the run ended; then what is no part of the sweep, so that its failure takes nothing from it."""
-    answer(partial(summary.print, report=report), summary.to_json, as_json=as_json, on_stderr=True)
+    # A shard has none of its own.
+    has_report = report and summary.directory.shard is None
+    answer(partial(summary.print, report=has_report), summary.to_json, as_json=as_json, on_stderr=True)
     if not summary.finished:
         raise typer.Exit(EXIT_INTERRUPTED)
     place = str(summary.directory.place)
@@ -71,7 +73,8 @@ def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | Non
     from attnsweep.orchestrator.terminal import plain
 
     try:
-        keep_weights(sweep, trials, say)
+        for part in sweep.parts or (sweep,):
+            keep_weights(part, trials, say)
     except Exception as error:  # noqa: BLE001  # Whatever it is, the sweep has finished, and its rows are there.
         place = as_argument(sweep.place)
         again = f"attnsweep resume {place}" if {*trials} <= {*sweep.keep_weights} else "the same command"
@@ -85,7 +88,10 @@ def _draw_report(summary: "Summary") -> None:
     """Draws the report where it is missing or has become old."""
     from attnsweep.orchestrator.tracking.projection import have_report_drawn
 
-    keep = summary.has_trained or not summary.has_report
-    if keep or summary.in_mlflow:
+    sweep, keep, in_mlflow = summary.directory, summary.has_trained or not summary.has_report, summary.in_mlflow
+    if sweep.shard is not None:
+        # Of the whole sweep, by whichever driver is the last.
+        sweep, in_mlflow = sweep.whole(), False
+    if (keep or in_mlflow) and sweep.finished:
         with drawing():
-            have_report_drawn(summary.directory, keep=keep, in_mlflow=summary.in_mlflow)
+            have_report_drawn(sweep, keep=keep, in_mlflow=in_mlflow)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer
+from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, say_shortfall
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs
 from attnsweep.orchestrator.cli.trusting import Trust, opened
 from attnsweep.orchestrator.importing import importing
@@ -58,6 +58,7 @@ def query(
         from attnsweep.orchestrator.ledger.query import query_all, render
         from attnsweep.orchestrator.ledger.reader import Ledger
         from attnsweep.orchestrator.storage.output_file import check_output
+        from attnsweep.orchestrator.storage.shards import shards_of
 
     *directories, sql = words
     if not directories:
@@ -66,7 +67,14 @@ def query(
         )
     if out is not None:
         check_output(out)
-    render(query_all([Ledger(each) for each in directories], sql), format_, out)
+    ledgers = [Ledger(each) for each in directories]
+    for ledger in ledgers:
+        if shards_of(ledger.place):
+            # Imports Optuna.
+            from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
+            say_shortfall(SweepDirectory.open(ledger.place))
+    render(query_all(ledgers, sql), format_, out)
 
 
 def compare(
@@ -129,8 +137,8 @@ def report(
     if watch:
         watch_report(directories, out, typer.echo)
         return
-    for each in directories if trust else ():
-        opened(each, trusted=True)
+    for each in directories:
+        say_shortfall(opened(each, trusted=trust))
     asks = maps = None
     if why:
         from attnsweep.orchestrator.inspection.why_page import pages_of

@@ -11,6 +11,7 @@ from attnsweep.orchestrator.cli import resource_options as on
 from attnsweep.orchestrator.cli.answers import answer, console, say
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir
 from attnsweep.orchestrator.cli.ending import conclude
+from attnsweep.orchestrator.cli.shard_option import OfShard, parse_shard
 from attnsweep.orchestrator.cli.trusting import Trust, code_for, opened
 from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags
@@ -82,6 +83,7 @@ def run(
     or_resume: Annotated[
         bool, _where("--or-resume", help="Continue the sweep if --dir holds it; for schedulers, which repeat.")
     ] = False,
+    of_shard: OfShard = None,
     address: on.Address = None,
     local: on.Local = False,
     trainers: on.Trainers = None,
@@ -121,10 +123,13 @@ def run(
         prune_anyway=prune_anyway or None,
         curves_every=curves_every,
     )
-    if or_resume and directory is None:
-        raise UserError(
-            "--or-resume", given="no --dir", expected="a directory that a repetition finds", fix="add --dir DIR"
-        )
+    shard = parse_shard(of_shard)
+    for flag, is_given, who in (
+        ("--or-resume", or_resume, "a repetition finds"),
+        ("--shard", shard, "all drivers find"),
+    ):
+        if is_given and directory is None:
+            raise UserError(flag, given="no --dir", expected=f"a directory that {who}", fix="add --dir DIR")
     for trial in keep_weights or []:
         if not 0 <= trial < sweep.trials:
             raise UserError(
@@ -155,7 +160,7 @@ def run(
 
         start = run_or_resume if or_resume else run_sweep
         with hooks.telling_faults(on_failure):
-            summary = start(sweep, place, resources, console(stderr=True), code, annotation, warm_starts or ())
+            summary = start(sweep, place, resources, console(stderr=True), code, annotation, warm_starts or (), shard)
     # A repetition of `--or-resume` may name further trials.
     kept = {*annotation.keep_weights, *summary.directory.keep_weights}
     conclude(summary, kept, on_finish, on_failure, report=not no_report, as_json=as_json)

@@ -88,7 +88,7 @@ def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callab
         SweepError: If a training fails, or ends otherwise than recorded, when it is trained again. The weights of the
             others are kept.
     """
-    kept = _kept(directory.place)
+    kept = _kept(directory)
     ledger = Ledger(directory.place)
     rows = ledger.trainings(filter=pc.field("trial").isin(list(trials)) & (pc.field("outcome") != "failed"))
     wrong = []
@@ -113,8 +113,8 @@ def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]
     Raises:
         UserError: If one fails when it is trained again, or a kept file is damaged.
     """
-    kept = _kept(directory.place)
-    ends = {each: End(_read(directory.place, kept[each])) for each in training_ids if each in kept}
+    kept = _kept(directory)
+    ends = {each: End(_read(*kept[each])) for each in training_ids if each in kept}
     missing = [each for each in training_ids if each not in kept]
     if missing:
         found = zip(missing, retrain(directory, missing), strict=True)
@@ -154,11 +154,10 @@ def by_shape(directory: SweepDirectory, rows: pa.Table) -> Iterator[Sequence[tup
         yield list(group)
 
 
-def _kept(place: Place) -> dict[str, str]:
-    """The names of the files, by training."""
-    if not place.has_folder(FOLDER):
-        return {}
-    return {name.partition("-")[0]: name for name in place.names(FOLDER)}
+def _kept(directory: SweepDirectory) -> dict[str, tuple[Place, str]]:
+    """Where the files are and their names, by training."""
+    homes = [place for place in directory.homes if place.has_folder(FOLDER)]
+    return {name.partition("-")[0]: (place, name) for place in homes for name in place.names(FOLDER)}
 
 
 def _read(place: Place, name: str) -> State:

@@ -2,7 +2,7 @@
 
 A training is a function of its parameters and seed, so it ends as recorded: to the last bit by the engine that its
 environment names, on the kind of device that it ran on, and on a GPU in a pack of the same width. Where this machine
-has no such device or compiler, the next best is taken, and said.
+has no such device or compiler, the next best is taken, and said; so is another type of machine.
 """
 
 import platform
@@ -25,6 +25,7 @@ from attnsweep.orchestrator.training.error_text import STOPS, text_of
 from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, ended_rows, failed_rows, head_rows
 from attnsweep.orchestrator.training.tasks import Shape, Task
+from attnsweep.orchestrator.training.trainer import machine_of
 from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.executors.choice import executors_on
@@ -46,7 +47,7 @@ class Retrained:
     Attributes:
         training: Its parameters and seed.
         deviation: How far it ends from where it was recorded to end.
-        notes: Why the last digits may differ: another device, engine or version of PyTorch.
+        notes: Why the last digits may differ: another device, engine, type of machine or version of PyTorch.
         traced: Its rows with the additional probes.
         state: Its parameters and buffers where it ended, or at the step that was asked for, by name, on the CPU; `None`
             if it raised.
@@ -243,6 +244,13 @@ def _runs_here(engine: Engine) -> bool:
     return True
 
 
+def _by_choice(machine: str, here: str) -> str:
+    """How this machine takes the kernels of an older processor, where it can."""
+    (kind, _, then), (own, _, now) = machine.partition(", "), here.partition(", ")
+    is_older = kind == own and (then, now) == ("AVX2", "AVX512")
+    return "; ATEN_CPU_CAPABILITY=avx2 takes the kernels of that one" if is_older else ""
+
+
 def _notes(directory: SweepDirectory, row: Mapping[str, Any], here: _Setting, every: int) -> tuple[str, ...]:
     notes = []
     if every > 1:
@@ -251,6 +259,9 @@ def _notes(directory: SweepDirectory, row: Mapping[str, Any], here: _Setting, ev
         notes.append(f"recorded on {row['device']}, replayed on {here.device}: the last digits differ")
     if (engine := directory.engine_of(row["environment"])) != here.engine:
         notes.append(f"recorded in {engine}, which this machine cannot compile, replayed in {here.engine}")
+    machine = row["accelerator"] or directory.machine_of(row["environment"])
+    if row["device"] == here.device and machine not in (None, now := machine_of(here.device)):
+        notes.append(f"recorded on {machine}, replayed on {now}: the last digits may differ{_by_choice(machine, now)}")
     recorded_in = directory.environments.get(row["environment"] or "")
     of_start = directory.provenance.get("versions", {})
     then, now = (recorded_in.versions if recorded_in else of_start).get("torch"), str(torch.__version__)

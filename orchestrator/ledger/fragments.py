@@ -25,6 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, SCHEMA_VERSION, clashes, misfits
 from attnsweep.orchestrator.storage.place import Place, digest
+from attnsweep.orchestrator.storage.shards import allow_many_files, at_once, parts_of, shards_of
 from attnsweep.workloads.errors import UserError
 
 TABLES = ("curves", "heads", "trainings")
@@ -160,11 +161,18 @@ def require_ledger(place: Place) -> None:
 
 
 def open_snapshot(place: Place) -> Snapshot:
-    """Opens the fragments that count, while a writer may be at work.
+    """Opens the fragments that count, while a writer may be at work. Of several shards each has a moment of its own.
 
     Raises:
         UserError: For a file that cannot be read, or is gone.
     """
+    if shards := shards_of(place):
+        allow_many_files()
+        return _united(place, at_once(_open_snapshot, shards, place.n_at_once))
+    return _open_snapshot(place)
+
+
+def _open_snapshot(place: Place) -> Snapshot:
     while True:
         names = fragment_names(place)
         try:
@@ -181,11 +189,23 @@ def open_snapshot(place: Place) -> Snapshot:
         # A listing is no snapshot: if it overlaps a compaction, it can miss both the old files and the new one.
         # Commits during the listing are harmless, and a reader that waited for a pause in them might never return.
         if not is_overtaken(place, names):
-            found = {**files, "trainings": {name: trainings[name] for name in counting}}
-            for table, opened in found.items():
-                for name, wrong in clashing(opened).items():
-                    raise damaged(place, place.file_name(table, name), wrong)
-            return Snapshot(found, BASE_COLUMNS if counting else _columns_without_rows(place))
+            return _sound(place, {**files, "trainings": {name: trainings[name] for name in counting}})
+
+
+def _united(place: Place, shards: Iterable[Snapshot]) -> Snapshot:
+    """The rows of all shards. A fragment's name ends with a digest: no two shards have one of the same name."""
+    found: dict[str, dict[str, OpenFile]] = {"trainings": {}}
+    for shard in shards:
+        for table, files in shard.files.items():
+            found.setdefault(table, {}).update(files)
+    return _sound(place, found)
+
+
+def _sound(place: Place, found: Mapping[str, Mapping[str, OpenFile]]) -> Snapshot:
+    for table, opened in found.items():
+        for name, wrong in clashing(opened).items():
+            raise damaged(place, place.file_name(table, name), wrong)
+    return Snapshot(found, BASE_COLUMNS if found["trainings"] else _columns_without_rows(place))
 
 
 def clashing(files: Mapping[str, OpenFile]) -> dict[str, str]:
@@ -198,9 +218,20 @@ def fragment_names(place: Place) -> list[str]:
     return sorted(place.names("trainings"))
 
 
+def names_in_all(place: Place) -> list[str]:
+    """The same of a sweep that may have several shards."""
+    parts = parts_of(place)
+    return sorted(name for names in at_once(fragment_names, parts, place.n_at_once) for name in names)
+
+
 def is_overtaken(place: Place, names: Iterable[str]) -> bool:
     """Whether a compaction has begun to remove files since these names were listed."""
-    later = set(fragment_names(place))
+    return has_overtaken(fragment_names(place), names)
+
+
+def has_overtaken(later_names: Iterable[str], names: Iterable[str]) -> bool:
+    """Whether a compaction has begun to remove files between two listings."""
+    later = set(later_names)
     return not later.issuperset(names) or any(name.startswith(MERGED) for name in later.difference(names))
 
 

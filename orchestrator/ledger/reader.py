@@ -12,8 +12,8 @@ import pyarrow.dataset as ds
 
 from attnsweep.orchestrator.ledger.fragments import (
     Snapshot,
-    fragment_names,
-    is_overtaken,
+    has_overtaken,
+    names_in_all,
     open_snapshot,
     require_ledger,
 )
@@ -93,7 +93,7 @@ class Ledger:
             return sorted(snapshots[0].rows()), tables
 
         # A name determines its content: it ends with the digest.
-        if self._fetched is None or self._fetched[0] != fragment_names(self.place):
+        if self._fetched is None or self._fetched[0] != names_in_all(self.place):
             self._fetched = _steadily([self], fetch)
         return self._fetched[1]
 
@@ -132,4 +132,4 @@ def _steadily(ledgers: Sequence[Ledger], read: Callable[[list[Snapshot]], T]) ->
 
 
 def _was_overtaken(ledger: Ledger, snapshot: Snapshot) -> bool:
-    return not ledger.place.pins_open_files and is_overtaken(ledger.place, snapshot.rows())
+    return not ledger.place.pins_open_files and has_overtaken(names_in_all(ledger.place), snapshot.rows())

@@ -127,7 +127,12 @@ def trainings_schema(
             _field("device", TEXT, "device it was trained on", null="it reached no device"),
             _field("accelerator", TEXT, "model of the GPU", null="it was a CPU, or the training reached no device"),
             _field("host", TEXT, "machine it was trained on", null="it reached no machine"),
-            _field("environment", TEXT, "versions and code that trained it: an id in sweep.json", null="not recorded"),
+            _field(
+                "environment",
+                TEXT,
+                "versions, code and type of machine that trained it: an id in sweep.json",
+                null="not recorded",
+            ),
             _field("finished_at", pa.timestamp("us", tz="UTC"), "when its pack was trained, by the trainer's clock"),
             _field("error", TEXT, "traceback of the error", null="it did not fail"),
         ]

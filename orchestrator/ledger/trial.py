@@ -12,9 +12,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from attnsweep.search_spaces.measured import Measured
 from attnsweep.search_spaces.objective import objective_value
 from attnsweep.search_spaces.replication import Ended, Sequential, is_complete
-from attnsweep.search_spaces.sweep import Measured
+from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import PRUNED, UNJUDGED_OUTCOMES
 
 
@@ -24,11 +25,29 @@ class Ending(NamedTuple):
     outcome: str
     stuck: bool
     eval_loss: float | None
+    onset_step: int | None = None
 
     @property
     def is_judged(self) -> bool:
         """The same condition as `ledger.sql.IS_JUDGED`."""
         return self.outcome not in UNJUDGED_OUTCOMES
+
+
+class Told(NamedTuple):
+    """What the study is told of a trial.
+
+    Attributes:
+        values: Of each objective.
+        excess: How far it is beyond each constraint, by the constraint's text; 0 or less where that is met.
+    """
+
+    values: tuple[float, ...]
+    excess: Mapping[str, float]
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether it meets all constraints."""
+        return all(each <= 0 for each in self.excess.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +79,17 @@ class EndedTrainings:
         """Those with other numbers."""
         return EndedTrainings({number: each for number, each in self.by_replicate.items() if number not in replicates})
 
+    def told(self, spec: Sweep) -> Told | None:
+        """What the study is told; `None` if no training is judged."""
+        judged = self.judged
+        if not judged:
+            return None
+        rows = list(zip(*judged, strict=True))
+        values = tuple(objective_value(each, *rows) for each in spec.objectives)
+        return Told(values, {each.text: each.excess(objective_value(each.measured, *rows)) for each in spec.bounds})
+
     def value(self, objective: Measured) -> float | None:
-        """The value that the study is told; `None` if no training is judged."""
+        """What is measured of the trial; `None` if no training is judged."""
         judged = self.judged
         return objective_value(objective, *zip(*judged, strict=True)) if judged else None
 
@@ -85,9 +113,14 @@ def objective_values(trials: Mapping[int, EndedTrainings], objective: Measured) 
     return {trial: value for trial, value in values.items() if value is not None}
 
 
-def judging_columns(connection: duckdb.DuckDBPyConnection) -> pa.Table:
-    """The columns of `trainings` that the other functions need. The connection is from `Ledger.connect`."""
-    return connection.sql(f"select {', '.join(JUDGING_COLUMNS)} from trainings").to_arrow_table()
+def judging_columns(connection: duckdb.DuckDBPyConnection, condition: str = "true") -> pa.Table:
+    """The columns of `trainings` that the other functions need.
+
+    Args:
+        connection: From `Ledger.connect`.
+        condition: Of which rows.
+    """
+    return connection.sql(f"select {', '.join(JUDGING_COLUMNS)} from trainings where {condition}").to_arrow_table()
 
 
 def complete_trials(connection: duckdb.DuckDBPyConnection, rule: int | Sequential) -> list[int]:

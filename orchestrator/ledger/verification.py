@@ -28,6 +28,7 @@ from attnsweep.orchestrator.ledger.fragments import (
 from attnsweep.orchestrator.storage.place import ASIDE, Place, digest
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.reading import unreadable
+from attnsweep.orchestrator.storage.shards import parts_of
 from attnsweep.workloads.errors import UserError
 
 _ATTESTED = re.compile(r".*-(?P<digest>[0-9a-f]{32})")
@@ -133,7 +134,8 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
         # A UserError about a user's query quotes DuckDB, which reports an IOError only for a damaged file.
         if isinstance(error, UserError) and "IOError" not in str(error):
             raise
-        for fault in (fault for place in places for fault in examine(place).damaged.values()):
+        parts = [part for place in places for part in parts_of(place)]
+        for fault in (fault for part in parts for fault in examine(part).damaged.values()):
             raise fault from error
         failure = error if isinstance(error, OSError) else _quoted(str(error))
         if failure is not None:

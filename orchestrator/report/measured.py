@@ -13,7 +13,10 @@ from attnsweep.orchestrator.analysis.figures.style import GREY, figure_text, hou
 from attnsweep.orchestrator.analysis.labels import outcome_order
 from attnsweep.orchestrator.analysis.learning_curves import LearningCurve, quartile_curves
 from attnsweep.orchestrator.analysis.onset.events import event_names, event_times
-from attnsweep.orchestrator.analysis.onset.onset import OnsetCurve, onset_curves
+from attnsweep.orchestrator.analysis.onset.hazards import HazardRatios
+from attnsweep.orchestrator.analysis.onset.onset import OnsetCurve, onset_by, onset_curves
+from attnsweep.orchestrator.analysis.onset.share_by_step import OnsetTimes
+from attnsweep.orchestrator.analysis.rates.groups import read_crossing
 from attnsweep.orchestrator.analysis.rates.intervals import trials_count_once
 from attnsweep.orchestrator.report.facts import OF_EVERY_WORKLOAD
 from attnsweep.search_spaces.sweep import Sweep
@@ -78,12 +81,37 @@ def read_event_curves(
 ) -> tuple[tuple[OnsetCurve, ...], tuple[OnsetCurve, ...]]:
     """The share of trainings in which each event has held, by step; and the delay of each event after the one that the
     workload declares before it. A curve's label is its event."""
-    names, once = event_names(connection), trials_count_once(spec)
+    once = trials_count_once(spec)
 
-    def curve(event: str, after: str | None) -> Sequence[OnsetCurve]:
-        label = event if after is None else f"{event} after {after}"
-        return [replace(each, label=label) for each in onset_curves(event_times(connection, event, after), (), once)]
+    def curves(times: Mapping[str, OnsetTimes]) -> tuple[OnsetCurve, ...]:
+        drawn = ((label, onset_curves(each, (), once)) for label, each in times.items())
+        return tuple(replace(each, label=label) for label, found in drawn for each in found)
 
-    events = [each for name in names for each in curve(name, None)]
-    delays = [each for first, then in itertools.pairwise(names) for each in curve(then, first)]
-    return tuple(events), tuple(delays)
+    events, delays = _event_times(connection)
+    return curves(events), curves(delays)
+
+
+def read_event_hazards(
+    connection: duckdb.DuckDBPyConnection, spec: Sweep, names: Sequence[str]
+) -> tuple[HazardRatios, ...]:
+    """How much sooner each event comes, and each follows the one before it, by parameter; those that come somewhere.
+
+    Args:
+        connection: From `Ledger.connect`.
+        spec: The sweep.
+        names: The parameters whose bins are compared, at most two; none gives no ratios.
+    """
+    if not names:
+        return ()
+    crossing, once = read_crossing(connection, [spec], names), trials_count_once(spec)
+    events, delays = _event_times(connection)
+    onsets = (onset_by(label, each, crossing, once_per_trial=once) for label, each in (events | delays).items())
+    return tuple(onset.hazard_ratios() for onset in onsets if any(curve.n_came for curve in onset.curves))
+
+
+def _event_times(connection: duckdb.DuckDBPyConnection) -> tuple[dict[str, OnsetTimes], dict[str, OnsetTimes]]:
+    """When each event first held, by its name; and how long after the event before it, as `generalized after ...`."""
+    names = event_names(connection)
+    events = {name: event_times(connection, name) for name in names}
+    pairs = itertools.pairwise(names)
+    return events, {f"{then} after {first}": event_times(connection, then, first) for first, then in pairs}

@@ -32,6 +32,7 @@ from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.orchestrator.storage.reading import reading
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
+from attnsweep.search_spaces.measured import goal_of
 from attnsweep.workloads.errors import UserError
 
 Asks = Callable[[SweepReport], Sequence[WhyPage]]
@@ -195,6 +196,7 @@ def _template() -> Template:
         "value": value_label,
         "told": lambda values: [(name, value_label(value)) for name, value in values.items()],
         "parameter": plain_label,
+        "goal": goal_of,
         "emerges": step_label,
         "chance": p_label,
         "hazard": ratio_label,

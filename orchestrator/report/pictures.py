@@ -23,6 +23,7 @@ from attnsweep.orchestrator.report.figures import (
     outcome_shares_figure,
     shares_figure,
 )
+from attnsweep.orchestrator.report.front import front_figure
 from attnsweep.orchestrator.report.images import as_png, as_svg, data_uri, in_both_schemes, inline_svg
 from attnsweep.orchestrator.report.measured import metric_figure
 from attnsweep.orchestrator.report.regions import Plane
@@ -34,6 +35,7 @@ Section = Literal[
     "by_outcome",
     "cells",
     "outcomes",
+    "front",
     "curves",
     "metrics",
     "events",
@@ -111,6 +113,7 @@ def _drawn(report: SweepReport) -> Iterator[Picture]:
     yield Picture(
         "outcomes", "outcomes", f"Share of trainings by outcome: {shares}", outcome_shares_figure(report.outcomes)
     )
+    yield from _front(report)
     ending = report.question.ending
     for rates in report.by_parameter:
         alt = "; ".join(f"{each.label}: {rate_label(each.rate)}" for each in rates.bins)
@@ -141,6 +144,13 @@ def _drawn(report: SweepReport) -> Iterator[Picture]:
             title = roles.layer_title(layer)
             alt = f"Share of trainings in which each role has emerged, by step: {title}"
             yield Picture("emergence", f"emergence_{title}", alt, emergence_figure(roles, layers=[layer]))
+
+
+def _front(report: SweepReport) -> Iterator[Picture]:
+    preferred, objectives = report.results.preferred, report.directory.spec.objectives
+    if preferred.front is not None and preferred.told:
+        alt = f"Trials by {objectives[0].label} and {objectives[1].label}: {'; '.join(preferred.sentences())}"
+        yield Picture("front", "pareto_front", alt, front_figure(preferred, objectives))
 
 
 def _phase(report: SweepReport) -> Iterator[Picture]:

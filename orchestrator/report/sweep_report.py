@@ -10,6 +10,7 @@ from attnsweep.orchestrator.analysis.learning_curves import (
     LearningCurve,
     read_learning_curves,
 )
+from attnsweep.orchestrator.analysis.onset.hazards import HazardRatios
 from attnsweep.orchestrator.analysis.onset.onset import OnsetCurve
 from attnsweep.orchestrator.analysis.rates.bins import fine_bins
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, counts_by_trial, rates_by
@@ -22,7 +23,12 @@ from attnsweep.orchestrator.ledger.views import outcomes_of
 from attnsweep.orchestrator.report import facts
 from attnsweep.orchestrator.report.explorer.explorer import Explorer, read_explorer
 from attnsweep.orchestrator.report.explorer.samples import LOT, Sample, read_samples
-from attnsweep.orchestrator.report.measured import MetricCurves, read_event_curves, read_metric_curves
+from attnsweep.orchestrator.report.measured import (
+    MetricCurves,
+    read_event_curves,
+    read_event_hazards,
+    read_metric_curves,
+)
 from attnsweep.orchestrator.report.regions import Plane, Regions, read_plane, read_regions
 from attnsweep.orchestrator.report.roles import RoleHazards, RoleShare, read_role_hazards, role_composition
 from attnsweep.orchestrator.report.why_page import StuckRow, stuck_rows
@@ -54,6 +60,7 @@ class SweepReport:
         metric_curves: The workload's own metrics by step and outcome.
         events: The share of trainings in which each event of the workload has held, by step.
         delays: The same by the delay after the event before it.
+        event_hazards: How much sooner events and delays end, by the two parameters that matter most.
         samples: Some trainings in full.
         levels: Reference levels.
         costs: Core-seconds by pack size.
@@ -82,6 +89,7 @@ class SweepReport:
     metric_curves: tuple[MetricCurves, ...]
     events: tuple[OnsetCurve, ...]
     delays: tuple[OnsetCurve, ...]
+    event_hazards: tuple[HazardRatios, ...]
     samples: tuple[Sample, ...]
     levels: tuple[facts.ReferenceLevel, ...]
     costs: list[facts.Row]
@@ -116,7 +124,7 @@ class SweepReport:
     @property
     def planned(self) -> str:
         """The number of trainings that the spec asks for."""
-        spec = self.directory.spec
+        spec = self.directory.own_spec
         most = f"{spec.trials * most_wanted(spec.replicates):,}"
         return most if isinstance(spec.replicates, int) else f"at most {most}"
 
@@ -212,6 +220,7 @@ def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> 
             metric_curves=read_metric_curves(connection),
             events=events,
             delays=delays,
+            event_hazards=read_event_hazards(connection, directory.spec, axes) if events else (),
             samples=explorer.samples if explorer else read_samples(connection, (), heads=False),
             levels=facts.reference_levels(connection),
             costs=facts.pack_costs(connection),

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from attnsweep.orchestrator.ledger.fragments import fragment_names
+from attnsweep.orchestrator.ledger.fragments import names_in_all
 from attnsweep.orchestrator.report.page import write_report
 from attnsweep.orchestrator.storage.place_names import PlaceName
-from attnsweep.orchestrator.storage.progress import PROGRESS
+from attnsweep.orchestrator.storage.progress import progress_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 _LOOK_SECONDS = 2.0
@@ -55,6 +55,6 @@ def changes(directories: Sequence[PlaceName], ended: threading.Event) -> Iterato
 
 
 def _state(directory: SweepDirectory) -> tuple[bool, bool, list[str]]:
-    said = None if directory.finished else PROGRESS.read_if_sound(directory.place)
+    said = None if directory.finished else progress_of(directory.homes)
     is_running = said is not None and said.is_running(datetime.now(UTC))
-    return is_running, directory.finished, fragment_names(directory.place)
+    return is_running, directory.finished, names_in_all(directory.place)

@@ -52,13 +52,12 @@ class Checkpoints:
 
     Args:
         place: The sweep directory.
-        environment: The id of the environment that trains now; `None` if unknown.
     """
 
-    def __init__(self, place: Place, environment: str | None = None) -> None:
+    def __init__(self, place: Place) -> None:
         self._place = place
-        self._environment = environment
         self._files: dict[str, str] = {}
+        self._environments: dict[str, str | None] = {}
 
     def put(self, order: PackOrder, state: bytes) -> None:
         """Writes a pack's state, and removes its earlier one."""
@@ -66,7 +65,7 @@ class Checkpoints:
             {
                 "trial": [[task.trial for task in order.tasks]],
                 "replicate": [[task.replicate for task in order.tasks]],
-                "environment": [self._environment],
+                "environment": [order.environment],
                 "state": [state],
             },
             _SCHEMA,
@@ -75,15 +74,21 @@ class Checkpoints:
         name = self._place.publish(order.pack, {CHECKPOINTS: partial(pq.write_table, table, **_PLAIN)})
         if self._files.get(order.pack) != name:
             self.remove(order.pack)
-        self._files[order.pack] = name
+        self._files[order.pack], self._environments[order.pack] = name, order.environment
 
-    def latest(self, pack: str) -> bytes | None:
+    def environment_of(self, pack: str) -> str | None:
+        """The id of the environment that the last state of a pack is of; `None` if there is none, or it is unknown."""
+        return self._environments.get(pack)
+
+    def latest(self, pack: str, environment: str | None) -> bytes | None:
         """The last state of a pack; `None` if there is none, or it was damaged since.
+
+        It is also `None` if another environment trained it: a row has one environment, so the pack begins again.
 
         Raises:
             StoreError: If it cannot be read now.
         """
-        if (name := self._files.get(pack)) is None:
+        if (name := self._files.get(pack)) is None or self._environments[pack] != environment:
             return None
         try:
             with self._opened(name) as file:
@@ -94,6 +99,7 @@ class Checkpoints:
 
     def remove(self, pack: str) -> None:
         """Removes the checkpoint of a pack."""
+        self._environments.pop(pack, None)
         if (name := self._files.pop(pack, None)) is not None:
             self._place.remove(CHECKPOINTS, [f"{name}.parquet"])
 
@@ -114,7 +120,7 @@ class Checkpoints:
                 self._place.remove(CHECKPOINTS, [f"{name}.parquet"])
                 continue
             found[pack] = saved
-            self._files[pack] = name
+            self._files[pack], self._environments[pack] = name, saved.environment
         return list(found.values())
 
     def _read(self, pack: str, name: str) -> Saved | None:

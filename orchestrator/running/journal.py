@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -18,6 +18,7 @@ from attnsweep.orchestrator.running.journal_chain import Chain, is_note, read_se
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder, naming, refuse_link, regular_file, sync
 from attnsweep.search_spaces.dimensions import Scalar
+from attnsweep.search_spaces.optuna_internals import constraint_attribute
 from attnsweep.workloads.errors import UserError
 
 
@@ -28,6 +29,7 @@ class Operation(IntEnum):
     CREATE_TRIAL = 4
     SET_TRIAL_STATE_VALUES = 6
     SET_TRIAL_USER_ATTR = 8
+    SET_TRIAL_SYSTEM_ATTR = 9
 
 
 _CONTINUES = "continues"
@@ -135,9 +137,8 @@ class TrialEntries:
             params={name: each.to_internal_repr(drawn[name]) for name, each in distributions.items()},
         )
 
-    def end(self, trial: int, state: TrialState, value: float | None) -> None:
+    def end(self, trial: int, state: TrialState, values: Sequence[float] | None) -> None:
         """Ends a trial."""
-        values = None if value is None else [value]
         self._add(
             Operation.SET_TRIAL_STATE_VALUES,
             trial_id=trial,
@@ -149,6 +150,10 @@ class TrialEntries:
     def note(self, trial: int, name: str, value: object) -> None:
         """Sets a user attribute of a trial."""
         self._add(Operation.SET_TRIAL_USER_ATTR, trial_id=trial, user_attr={name: value})
+
+    def constrain(self, trial: int, name: str, excess: float) -> None:
+        """Says how far a trial is beyond a constraint."""
+        self._add(Operation.SET_TRIAL_SYSTEM_ATTR, trial_id=trial, system_attr={constraint_attribute(name): excess})
 
     def _add(self, operation: Operation, **fields: Any) -> None:
         self._log.add({"op_code": operation, "worker_id": _WRITER, **fields})

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
-from attnsweep.orchestrator.running.pack_sizes import PackSizer, PackSizes
+from attnsweep.orchestrator.running.pack_sizer import PackSizer
+from attnsweep.orchestrator.running.pack_sizes import PackSizes
 from attnsweep.orchestrator.running.plan import (
     Action,
     Backlog,
@@ -140,11 +141,17 @@ class SweepLoop:
         self._trials_per_pack = -(-self._first_pack // n_wanted(directory.spec.replicates, {}))
         self._trials = OpenTrials(directory, workload, study, self._plan.backlog)
         self._pruning = Pruning(directory.spec, study)
-        self._checkpoints = Checkpoints(directory.place, directory.environment)
+        self._checkpoints = Checkpoints(directory.place)
+        self._environments: dict[str, str | None] = {}
         self._may_ask = True
         self._under_way: dict[str, _UnderWay] = {}
         self._ended: list[tuple[PackOrder, Rows]] = []
         self._committed = 0.0
+
+    @property
+    def directory(self) -> SweepDirectory:
+        """The sweep, with the environments that have trained by now."""
+        return self._directory
 
     def resume(self, rows: pa.Table) -> Found:
         """Continues from an earlier run, or begins if there was none.
@@ -155,7 +162,8 @@ class SweepLoop:
         self._pruning.begin(rows)
         self._inform(self._trials.restore(rows))
         n_queued = len(self._plan.backlog)
-        n_from_checkpoint, dropped = self._plan.restore(self._checkpoints.load(), self._directory.environment)
+        now = self._directory.alike or {None}
+        n_from_checkpoint, dropped = self._plan.restore(self._checkpoints.load(), now)
         self._do(dropped)
         return Found(rows.num_rows, self._trials.n_told, n_queued, n_from_checkpoint)
 
@@ -239,11 +247,32 @@ class SweepLoop:
                 order = self._plan.new_pack(sizer, self._fair_share)
             if order is None:
                 return False
-            order = replace(order, checkpoint=self._checkpoints.latest(order.pack))
+            machine = self._machine_for(order.pack)
+            environment = self._environment_on(machine)
+            state = self._checkpoints.latest(order.pack, environment)
+            order = replace(order, checkpoint=state, machine=machine, environment=environment)
             self._plan.n_under_way += len(order.tasks)
             self._under_way[order.pack] = _UnderWay(accelerator)
             self._pool.train(self._pruning.prepared(order))
         return False
+
+    def _machine_for(self, pack: str) -> str:
+        """The type of machine that trains a pack: where one that has begun it is idle, such a one."""
+        begun = self._directory.machine_of(self._checkpoints.environment_of(pack))
+        return begun if begun is not None and begun in self._pool.idle_machines else self._pool.machine
+
+    def _environment_on(self, machine: str) -> str | None:
+        """The id of the environment of what such a machine trains. The record names it before any row does."""
+        if machine not in self._environments:
+            latest = self._directory.environments.get(self._directory.environment or "")
+            on_machine = latest and latest.on(machine)
+            if on_machine and on_machine.id not in self._directory.environments:
+                self._writer.confirm()
+                changed = self._directory.beside(on_machine)
+                self._directory.record_as(changed)
+                self._directory = changed
+            self._environments[machine] = on_machine.id if on_machine else None
+        return self._environments[machine]
 
     def _fill_pack(self, sizer: SizerOf, until: float) -> bool:
         """Asks for trials until the backlog holds a full pack or none is left to ask; `False` if it is late by then."""
@@ -319,7 +348,8 @@ class SweepLoop:
 
     def _record_failure(self, fail: Fail) -> None:
         directory = self._directory
-        context = PackContext(directory.sweep, fail.order.pack, fail.device, fail.host, directory.environment)
+        environment = fail.order.environment or directory.environment
+        context = PackContext(directory.sweep, fail.order.pack, fail.device, fail.host, environment)
         self._pruning.close(task.trial for task in fail.order.tasks)
         self._ended.append((fail.order, failed_rows(self._workload, fail.order.tasks, fail.error, context)))
 

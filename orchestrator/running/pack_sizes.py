@@ -14,6 +14,7 @@ from typing import Annotated, Self, TypeAlias
 
 from pydantic import Field
 
+from attnsweep.orchestrator.running.pack_sizer import PackSizer
 from attnsweep.orchestrator.storage.environment import Engine
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
@@ -23,7 +24,6 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.user_state import state_folder
 from attnsweep.orchestrator.training.tasks import Shape
 from attnsweep.search_spaces.replication import n_wanted
-from attnsweep.workloads.engine.device_memory import MemoryOfPacks, PackMemory
 
 _FEWEST_LANE_STEPS = 1_000_000
 """That a run trains before later sweeps begin with its sizes. In a shorter one starting a pack is most of its time."""
@@ -105,7 +105,7 @@ class PackSizes:
         slack = 0 if spec.pruner is None else n_wanted(spec.replicates, {}) - 1
         return cls(fixed, directory.place, of_user, slack)
 
-    def sizer(self, accelerator: str, shape: Shape) -> "PackSizer":
+    def sizer(self, accelerator: str, shape: Shape) -> PackSizer:
         """The sizer of packs of a shape on a type of accelerator."""
         found = self._sizers.get((accelerator, shape))
         if found is None:
@@ -145,7 +145,8 @@ class PackSizes:
     def _with_found(self, kept: _Sizes) -> dict[str, dict[str, Measured]]:
         found = {accelerator: dict(by_shape) for accelerator, by_shape in kept.items()}
         for (accelerator, shape), sizer in self._sizers.items():
-            if (measured := sizer.found) is not None:
+            if sizer.has_found:
+                measured = Measured(rates=dict(sizer.rates), limit=sizer.limit)
                 found.setdefault(accelerator, {})[json.dumps(shape)] = measured
         return found
 
@@ -163,92 +164,3 @@ def _sizes_in(kept: _Sizes) -> object:
         for accelerator, by_shape in kept.items()
         for shape, measured in by_shape.items()
     }
-
-
-class PackSizer:
-    """Finds the pack size that trains one shape fastest: doubles it while that trains more steps per second.
-
-    On a GPU, where a pack of 512 takes hardly longer than one of 64, it grows eightfold. The peaks of packs predict the
-    largest one that fits; one that did not fit is halved.
-
-    Args:
-        fixed: The size to use throughout; `None` finds one.
-        measured: What an earlier run found.
-        slack: By how much a pack may be smaller than wanted and still be measured: packs of whole trials are.
-    """
-
-    smallest, largest = 64, 4096
-    _worth_it = 1.05
-    _last_may_be = 1.5
-    _growth_on_gpu = 8
-
-    def __init__(self, fixed: int | None, measured: Measured | None = None, slack: int = 0) -> None:
-        self._fixed, self._slack = fixed, slack
-        self._rates: dict[int, float] = {} if measured is None else dict(measured.rates)
-        self._limit = fixed or (self.largest if measured is None else measured.limit)
-        self._peaks: dict[int, int] = {}
-        self._fitting = self._limit
-
-    @property
-    def found(self) -> Measured | None:
-        """What was measured so far; `None` if nothing was."""
-        if not self._rates and self._limit == self.largest:
-            return None
-        return Measured(rates=dict(self._rates), limit=self._limit)
-
-    def size(self, fair_share: int) -> int:
-        """The size of the next pack.
-
-        Args:
-            fair_share: Trainings left for each trainer: with a larger pack another trainer would have no work.
-        """
-        if self._fixed is not None:
-            return self._limit
-        wanted = self._wanted()
-        # A few trainings left over join the last pack: a small pack costs nearly as much as a full one.
-        is_last = fair_share <= min(self._last_may_be * wanted, self._most)
-        return max(fair_share if is_last else wanted, 1)
-
-    def measured(self, n_lanes: int, lane_steps_per_second: float, memory: PackMemory | None = None) -> None:
-        """Learns from the speed of a trained pack, if the pack had the wanted size.
-
-        Args:
-            n_lanes: Of the pack.
-            lane_steps_per_second: At which it trained.
-            memory: What it took of a GPU's memory.
-        """
-        if memory is not None:
-            self._limit_to(memory)
-        if not self._wanted() - self._slack <= n_lanes <= self._wanted():
-            return
-        n_lanes = self._wanted()
-        smaller = max((rate for size, rate in self._rates.items() if size < n_lanes), default=0.0)
-        # A size that gains too little counts as no better, so that the search ends there.
-        gains = lane_steps_per_second > self._worth_it * smaller
-        self._rates[n_lanes] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
-
-    def out_of_memory(self, n_lanes: int) -> None:
-        """Never makes a pack of this size again."""
-        self._limit = min(self._limit, max(n_lanes // 2, 1))
-
-    def _limit_to(self, memory: PackMemory) -> None:
-        """Makes no pack that would not fit."""
-        self._peaks[memory.width] = memory.peak
-        narrow, wide = min(self._peaks), max(self._peaks)
-        # Of a single width all could grow with the lanes.
-        least = (narrow, self._peaks[narrow]) if narrow < wide else (0, 0)
-        most = MemoryOfPacks.of(least, (wide, self._peaks[wide])).most_lanes(memory.free)
-        # A pack is as wide as a power of two. What has fitted fits.
-        self._fitting = max(1 << (most.bit_length() - 1), wide)
-
-    @property
-    def _most(self) -> int:
-        return min(self._limit, self._fitting)
-
-    def _wanted(self) -> int:
-        if not self._rates:
-            return min(self.smallest, self._most)
-        best = max(self._rates, key=lambda size: self._rates[size])
-        growth = self._growth_on_gpu if self._peaks else 2
-        larger = min(best * growth, self._most)
-        return larger if best == max(self._rates) and larger >= 2 * best else min(best, self._most)

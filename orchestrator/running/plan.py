@@ -4,14 +4,16 @@ Plain state in, actions out: no disk, no clock.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from attnsweep.orchestrator.running.checkpoints import Saved
-from attnsweep.orchestrator.running.pack_sizes import PackSizer
+from attnsweep.orchestrator.running.pack_sizer import PackSizer
 from attnsweep.orchestrator.training.messages import PackOrder, Raised, TrainerLost
 from attnsweep.orchestrator.training.tasks import Shape, Task
+
+if TYPE_CHECKING:
+    from attnsweep.orchestrator.running.checkpoints import Saved
 
 MAX_LOSSES = 2
 """How often a pack may lose its trainer without progress. Then the pack is split: one lane may be the cause."""
@@ -178,7 +180,7 @@ class SweepPlan:
         """Whether any training waits, in a pack or without one."""
         return bool(self._again or self.backlog)
 
-    def restore(self, checkpoints: Iterable[Saved], environment: str | None) -> tuple[int, list[Forget]]:
+    def restore(self, checkpoints: "Iterable[Saved]", environments: Collection[str | None]) -> tuple[int, list[Forget]]:
         """Queues the checkpointed packs of an earlier run, whose trainings leave the backlog.
 
         A checkpoint is dropped if it is of another environment, since a row has one environment, or if its trainings
@@ -186,14 +188,14 @@ class SweepPlan:
 
         Args:
             checkpoints: These packs.
-            environment: The id of the environment that trains now.
+            environments: The ids of the environments that train now, on machines of any type.
 
         Returns:
             How many trainings continue from a checkpoint, and the checkpoints to remove.
         """
         dropped = []
         for saved in checkpoints:
-            tasks = self.backlog.take_lanes(saved.lanes) if saved.environment == environment else None
+            tasks = self.backlog.take_lanes(saved.lanes) if saved.environment in environments else None
             if tasks is None:
                 dropped.append(Forget(saved.pack))
             else:

@@ -31,7 +31,7 @@ class Pruning:
 
     def __init__(self, spec: Sweep, study: Study) -> None:
         self._is_on = spec.pruner is not None
-        self._objective, self._n_wanted = spec.objective, n_wanted(spec.replicates, {})
+        self._objective, self._n_wanted = spec.objectives[0], n_wanted(spec.replicates, {})
         self._study = study
         self._reached: dict[int, dict[int, dict[int, Ending]]] = defaultdict(lambda: defaultdict(dict))
         self._closed: set[int] = set()

@@ -5,10 +5,14 @@ A training must not depend on the pack that it was trained in. Tests show this f
 shows it for this sweep, with the user's own workload and the kernels of the machines that trained it. Two trainings are
 alone this time, which differs most from a pack. Alone, a training takes as long as dozens that share a pack, so the
 others share packs: of other sizes than before, with other neighbours.
+
+The last bits depend on the type of machine, so each is trained again on the type that trained it. Where no trainer is
+on one, it is left out, which the record says.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -52,15 +56,20 @@ def replay_some(
     by_id = dict(zip(ids, recorded_tasks(workload, rows.trainings), strict=True))
     tasks = {each: by_id[each] for each in chosen}
     id_at = {(task.trial, task.replicate): each for each, task in tasks.items()}
-    waiting = _packs(tasks, rows.trainings)
+    waiting = _packs(tasks, rows.trainings, directory.machine_of)
+    left_out: Counter[str] = Counter()
     found: dict[str, Deviation] = {}
     in_packs: list[str] = []
     n_losses = 0
     while waiting or pool.running:
         if should_stop() or n_losses > _MOST_LOSSES_IN_A_ROW:
             return None
-        while waiting and pool.has_idle:
-            pool.train(waiting.pop(0))
+        for order in _without_machine(waiting, pool):
+            waiting.remove(order)
+            left_out[order.machine or ""] += len(order.tasks)
+        while pool.has_idle and (fitting := _fitting(waiting, pool)) is not None:
+            waiting.remove(fitting)
+            pool.train(fitting)
         for order, report in pool.reports(_WAIT_SECONDS):
             match report:
                 case Trained():
@@ -70,36 +79,58 @@ def replay_some(
                     in_packs += [id_at[place] for place in replayed] if len(replayed) > 1 else []
                 case Raised() if len(order.tasks) == 1:
                     # In its pack this training did not raise.
-                    return _record(directory, found, in_packs, {order.pack: ["error"]})
+                    return _record(directory, found, in_packs, {order.pack: ["error"]}, left_out)
                 case _ if order not in pool.running:
                     n_losses += not isinstance(report, Raised)
                     # Each alone: one of them may be the cause, or memory.
                     alone = {each: task for each, task in tasks.items() if task in order.tasks}
-                    waiting += [PackOrder(each, [task], as_in=order.as_in) for each, task in alone.items()]
-    return _record(directory, found, in_packs, {})
+                    waiting += [
+                        PackOrder(each, [task], as_in=order.as_in, machine=order.machine)
+                        for each, task in alone.items()
+                    ]
+    return _record(directory, found, in_packs, {}, left_out)
 
 
-def _packs(tasks: Mapping[str, Task], recorded: pa.Table) -> list[PackOrder]:
+def _without_machine(waiting: Sequence[PackOrder], pool: Pool) -> list[PackOrder]:
+    """The packs of machines of a type that is not there. Before any trainer is up nobody knows."""
+    there = pool.machines
+    return [each for each in waiting if there and each.machine not in (None, *there)]
+
+
+def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
+    """The first pack that an idle trainer can train on the type of machine that trained it before."""
+    idle = pool.idle_machines
+    return next((each for each in waiting if each.machine in (None, *idle)), None)
+
+
+def _packs(
+    tasks: Mapping[str, Task], recorded: pa.Table, machine_of: Callable[[str | None], str | None]
+) -> list[PackOrder]:
     """The packs, those that take longest first. Each has the id of its first training as name.
 
     Args:
         tasks: By training id.
         recorded: Their rows of `trainings`.
+        machine_of: From an environment's id to its type of machine.
     """
-    columns = recorded.select(["training_id", "device", "pack_size"]).to_pylist()
+    columns = recorded.select(["training_id", "device", "pack_size", "environment"]).to_pylist()
+    machines = {row["training_id"]: machine_of(row["environment"]) for row in columns}
     sizes = {row["training_id"]: row["pack_size"] or 1 for row in columns}
     widths = {row["training_id"]: width_on(row["device"] or "cpu", sizes[row["training_id"]]) for row in columns}
     # Larger packs than before might not fit into memory.
     most_lanes = min(_MOST_LANES, max(sizes.values()))
     chosen = list(tasks)
-    alike: dict[tuple[Shape, int | None], list[str]] = defaultdict(list)
+    alike: dict[tuple[Shape, int | None, str | None], list[str]] = defaultdict(list)
     for each in chosen[_N_ALONE:]:
-        alike[tasks[each].shape, widths[each]].append(each)
+        alike[tasks[each].shape, widths[each], machines[each]].append(each)
     packs = [
         lanes[start : start + most_lanes] for lanes in alike.values() for start in range(0, len(lanes), most_lanes)
     ]
     packs += [[each] for each in chosen[:_N_ALONE]]
-    return [PackOrder(lanes[0], [tasks[each] for each in lanes], as_in=sizes[lanes[0]]) for lanes in packs]
+    return [
+        PackOrder(lanes[0], [tasks[each] for each in lanes], as_in=sizes[lanes[0]], machine=machines[lanes[0]])
+        for lanes in packs
+    ]
 
 
 def _record(
@@ -107,11 +138,15 @@ def _record(
     found: Mapping[str, Deviation],
     in_packs: Sequence[str],
     raised: Mapping[str, list[str]],
+    left_out: Mapping[str, int] = MappingProxyType({}),
 ) -> Replays:
     finite = {name: each.of_losses if each.of_losses < float("inf") else None for name, each in found.items()}
     disagreeing = {name: each.disagreements for name, each in found.items() if not each.agrees}
     replays = Replays(
-        deviations=finite | dict.fromkeys(raised), disagreeing=disagreeing | dict(raised), in_packs=in_packs
+        deviations=finite | dict.fromkeys(raised),
+        disagreeing=disagreeing | dict(raised),
+        in_packs=in_packs,
+        left_out=dict(left_out),
     )
     REPLAYS.write(directory.place, replays)
     return replays

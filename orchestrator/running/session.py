@@ -14,6 +14,7 @@ from attnsweep.orchestrator.ledger.failures import IS_FAILED
 from attnsweep.orchestrator.ledger.fragments import DamagedFileError
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
+from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.entry import (
     Entry,
@@ -36,6 +37,15 @@ from attnsweep.orchestrator.running.preflight.starts import check_starts
 from attnsweep.orchestrator.running.preflight.stop_metrics import check_stop_metrics
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
 from attnsweep.orchestrator.running.self_check import replay_some
+from attnsweep.orchestrator.running.sharding import (
+    begin_shard,
+    check_divisible,
+    found_whole,
+    home_of,
+    refuse_extension,
+    refuse_whole,
+    resume_shards,
+)
 from attnsweep.orchestrator.running.signals import StopOnSignal
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.summary import Summary, how_to_continue, summarize
@@ -51,6 +61,7 @@ from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
 from attnsweep.orchestrator.storage.progress import Beacon
 from attnsweep.orchestrator.storage.promise import take_promise
 from attnsweep.orchestrator.storage.replays import Replays, earlier_replays
+from attnsweep.orchestrator.storage.shards import Shard
 from attnsweep.orchestrator.storage.stored_bases import offer_bases
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -83,8 +94,9 @@ def run_sweep(
     code: UserCode | None = None,
     annotation: Annotation = _NOTHING_TO_REMEMBER,
     warm_starts: Sequence[PlaceName] = (),
+    shard: Shard | None = None,
 ) -> Summary:
-    """Runs a new sweep in a new directory.
+    """Runs a new sweep in a new directory, or a new shard of one.
 
     Args:
         spec: What is swept.
@@ -95,6 +107,7 @@ def run_sweep(
         code: The user's code in place of the file that the spec names.
         annotation: A note and tags, to be stored with it.
         warm_starts: Finished sweeps whose trials the sampler is told before its first draw.
+        shard: The trials that this driver owns; `None` for all. Its directory is below the sweep's.
 
     Returns:
         How the sweep ended; `finished` is false where a signal ended it early.
@@ -109,8 +122,15 @@ def run_sweep(
     tracking_uri()
     workload = load_workload(spec.workload, code)
     parameters = workload.parameters
-    SweepDirectory.check_new(where)
+    home = home_of(where, shard)
+    SweepDirectory.check_new(home, is_shard=shard is not None)
+    if shard is not None:
+        check_divisible(spec, shard)
     spec, base = resolved(spec, workload)
+    code = user_code_of(workload)
+    whole = None if shard is None else found_whole(where, shard, spec, code)
+    if whole is None:
+        SweepDirectory.check_new(where)
     told = warm_start(spec, parameters, warm_starts, partial(console.print, markup=False, soft_wrap=True))
     sample = Sample.of(spec, workload)
     check_charges(sample)
@@ -118,8 +138,7 @@ def run_sweep(
     check_starts(sample)
     warnings = [warning for warning in (few_steps_warning(sample), sampler_warning(spec)) if warning is not None]
     processes.start_ahead()
-    ahead = Ahead.of(spec, workload, resources, lambda: engine_for(spec, workload, resources.engine, console))
-    code = user_code_of(workload)
+    ahead = Ahead.of(spec, workload, resources, partial(_engine, whole, spec, workload, resources, console))
     if code is not None:
         trust(code.sha256, console.print)
     with open_resources(resources, ahead.programs) as start_pool:
@@ -130,20 +149,38 @@ def run_sweep(
             console.print(choice.notice, soft_wrap=True, markup=False, highlight=False)
         defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.parameters()}
         environment, files = Environment.current(workload, choice.engine), sha256_of_files(pinned(workload, spec))
-        directory = SweepDirectory.create(
-            where,
-            spec,
-            defaults,
-            environment,
-            code,
-            files,
-            annotation,
-            base,
-            engine_reason=choice.reason,
-            warm_start=told,
-        )
-        take_promise(directory)
+
+        def create(place: PlaceName, shards: int = 0, shard: Shard | None = None) -> SweepDirectory:
+            return SweepDirectory.create(
+                place,
+                spec,
+                defaults,
+                environment,
+                code,
+                files,
+                annotation,
+                base,
+                engine_reason=choice.reason,
+                warm_start=told,
+                shards=shards,
+                shard=shard,
+            )
+
+        if shard is None:
+            directory = create(where)
+            take_promise(directory)
+        else:
+            directory = begin_shard(where, shard, spec, code, environment, create)
         return session.run(directory, workload, start_pool, going_on(workload, environment))
+
+
+def _engine(
+    whole: SweepDirectory | None, spec: Sweep, workload: Workload[Any], resources: Resources, console: Console
+) -> EngineChoice:
+    """The engine of a new sweep, or of all shards of one that has begun."""
+    if whole is not None:
+        return EngineChoice(whole.engine, whole.engine_reason)
+    return engine_for(spec, workload, resources.engine, console)
 
 
 def run_or_resume(
@@ -154,6 +191,7 @@ def run_or_resume(
     code: UserCode | None = None,
     annotation: Annotation = _NOTHING_TO_REMEMBER,
     warm_starts: Sequence[PlaceName] = (),
+    shard: Shard | None = None,
 ) -> Summary:
     """Runs a sweep, or continues it where its directory holds it already: what a scheduler repeats until it succeeds.
 
@@ -161,18 +199,22 @@ def run_or_resume(
     killed on another machine may hold the sweep for some minutes, which are waited for.
 
     Args:
-        spec, where, resources, console, code, annotation, warm_starts: As `run_sweep` takes them.
+        spec, where, resources, console, code, annotation, warm_starts, shard: As `run_sweep` takes them.
 
     Raises:
         UserError: As `run_sweep` and `resume_sweep` do; also if the directory holds a sweep of another spec.
         PoolError, SweepError: As they do.
     """
-    if not SweepDirectory.is_there(where):
-        return run_sweep(spec, where, resources, console, code, annotation, warm_starts)
-    found = SweepDirectory.open(where)
+    home = home_of(where, shard)
+    if not SweepDirectory.is_there(home):
+        return run_sweep(spec, where, resources, console, code, annotation, warm_starts, shard)
+    found = SweepDirectory.open(home)
+    refuse_whole(found)
     workload = load_workload(spec.workload, code)
     offer_bases(found)
     (spec, _), code = resolved(spec, workload, found.bases), user_code_of(workload)
+    if shard is not None:
+        found_whole(where, shard, spec, code)
     check_same(spec, code, found)
     check_same_start(found, warm_starts)
     if code is not None:
@@ -215,8 +257,15 @@ def resume_sweep(
     session = _Session(resources, console or PlainConsole(stderr=True), patience, retry_failed=retry_failed)
     tracking_uri()
     directory = SweepDirectory.open(where)
+    if more_trials or more_replicates:
+        refuse_extension(directory)
     if retry_failed:
         check_retry(directory.spec)
+    if directory.shards:
+        each = partial(resume_sweep, resources=resources, console=console, accept_drift=accept_drift)
+        return resume_shards(
+            directory, partial(each, retry_failed=retry_failed), session.console, everything=retry_failed
+        )
     workload = load_workload_of(directory)
     more, environment = Extension(more_trials, more_replicates), Environment.current(workload, directory.engine)
     enter = going_on(workload, environment, more, accept_drift=accept_drift)
@@ -339,8 +388,7 @@ class _Session:
             for words in writer.set_aside.values():
                 self.console.print(words)
             study = Study(directory)
-            columns = ["sweep", "trial", "replicate", "outcome", "stuck", "eval_loss"]
-            rows = Ledger(directory.place).trainings(columns=columns)
+            rows = Ledger(directory.place).trainings(columns=["sweep", *JUDGING_COLUMNS])
             check_rows(directory, study, rows)
             if self.retry_failed:
                 directory, rows = self._retrying(directory, rows)
@@ -402,7 +450,7 @@ class _Session:
             projection = Projection(directory)
             at_last.callback(lambda: projection.close(self.seconds_to_end, logging_progress(self.console)))
             opened.callback(lambda: projection.end_soon(in_haste=self.seconds_to_end is not None))
-            display, beacon = ProgressDisplay(self.console, directory.spec, sweep.rows), Beacon(directory.place)
+            display, beacon = ProgressDisplay(self.console, directory.own_spec, sweep.rows), Beacon(directory.place)
             loop = SweepLoop(
                 directory,
                 sweep.workload,
@@ -431,7 +479,7 @@ class _Session:
             self.finished = loop.run(should_stop)
             if self.finished and self.replays is None:
                 beacon.show("replaying some of the trainings", loop.n_asked, ())
-                self.replays = replay_some(directory, sweep.workload, pool, lambda: self.stop.requested)
+                self.replays = replay_some(loop.directory, sweep.workload, pool, lambda: self.stop.requested)
         return projection
 
     def _end_run(self, sweep: _OpenSweep, beacon: Beacon) -> None:

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
+from copy import copy as copied
 from dataclasses import dataclass
 
 import optuna
@@ -12,6 +13,7 @@ from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBSto
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
+from attnsweep.orchestrator.ledger.trial import Told
 from attnsweep.orchestrator.running.journal import StudyLog, TrialEntries
 from attnsweep.orchestrator.running.journal_pieces import read_pieces
 from attnsweep.orchestrator.running.study_storage import check_database, name_of, open_storage, readable
@@ -19,13 +21,15 @@ from attnsweep.orchestrator.running.warm_start import told_trials
 from attnsweep.orchestrator.storage.local import LocalFolder, regular_file
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
+from attnsweep.orchestrator.storage.shards import WHOLE, Shard
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.informed_study import InformedStudy
+from attnsweep.search_spaces.numbered_draws import draws_of
 from attnsweep.search_spaces.objective import N_JUDGED
+from attnsweep.search_spaces.optuna_internals import constraint_attribute
 from attnsweep.search_spaces.pruners import make_pruner
-from attnsweep.search_spaces.random_draws import RandomDraws
 from attnsweep.search_spaces.suggestion import draw, make_sampler, suggest, trial_seed, undrawn, values_of
 from attnsweep.search_spaces.sweep import LEARN_NOTHING
 from attnsweep.workloads.errors import UserError
@@ -58,11 +62,14 @@ class Asked:
 class Study:
     """Draws configurations and learns how their trials ended.
 
+    A shard's study numbers its trials 0, 1, 2, ...: Optuna has no other numbers. All that is said here of a trial's
+    number is the sweep's; `Shard.trial` and `Shard.number` lead from one to the other.
+
     Each trial is drawn by a sampler that is seeded by the sweep's seed and the trial's number. A sampler that does not
     learn (`random`, `qmc`, `grid`) therefore draws the same trials in a resumed sweep as in an undisturbed one. What
-    `cmaes` and `boundary` draw depends on the trials that had ended by then; what `tpe` draws, on those that had ended
-    when its batch began; a resumed sweep begins a new batch. Trials of earlier sweeps that it was told before its
-    first draw come before all others, and are no trials of the study.
+    `cmaes`, `boundary` and `nsga2` draw depends on the trials that had ended by then; what `tpe` draws, on those that
+    had ended when its batch began; a resumed sweep begins a new batch. Trials of earlier sweeps that it was told before
+    its first draw come before all others, and are no trials of the study.
 
     Asked, told and refused trials are durable once `save` returns. A killed driver loses later entries, but no result:
     a trial that was only asked for has no rows and no checkpoint, and a told trial is told again from its rows. With a
@@ -76,28 +83,28 @@ class Study:
 
     def __init__(self, directory: SweepDirectory) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._directory, self._spec = directory, directory.spec
+        self._directory, self._spec, self._shard = directory, directory.spec, directory.of_shard
         self._told_before = told_trials(directory)
         with readable(directory):
             self._backend, self._log = open_storage(directory)
             self._study = optuna.create_study(
                 storage=self._backend,
                 study_name=directory.sweep,
-                direction=directory.spec.objective.direction,
+                directions=[each.direction for each in directory.spec.objectives],
                 sampler=make_sampler(directory.spec, 0),
                 load_if_exists=True,
             )
             self._id = self._backend.get_study_id_from_name(directory.sweep)
         self._name_values()
         self._n_left_in_batch = 0
-        self._random = RandomDraws(directory.spec)
-        # Optuna need not know random trials that no pruner compares: what is asked and told from here on is not kept in
-        # memory.
-        is_random = directory.spec.sampler == "random" and directory.spec.pruner is None
-        self._entries = TrialEntries(self._log) if is_random and self._log is not None else None
+        # Optuna need not know trials that follow from their numbers and that no pruner compares: what is asked and told
+        # from here on is not kept in memory.
+        is_numbered = not self.learns and directory.spec.pruner is None
+        self._entries = TrialEntries(self._log) if is_numbered and self._log is not None else None
+        self._draws = draws_of(directory.spec) if self._entries else None
         # Not the study's own: of Hyperband's, a sampler would see the trials of one bracket alone.
         self._pruner = None if directory.spec.pruner is None else make_pruner(directory.spec.pruner)
-        trials = self._study.get_trials(deepcopy=False)
+        trials = _by_the_sweeps_numbers(self._shard, self._study.get_trials(deepcopy=False))
         self._n_asked = len(trials)
         self.refused: dict[int, str] = {
             trial.number: trial.user_attrs[_REFUSED] for trial in trials if _REFUSED in trial.user_attrs
@@ -124,7 +131,7 @@ class Study:
     @property
     def n_left(self) -> int:
         """Trials left in the budget."""
-        return max(self._spec.trials - self._n_asked, 0)
+        return max(self._shard.n_of(self._spec.trials) - self._n_asked, 0)
 
     def ask(self, batch: int = 1) -> Configuration:
         """The next configuration.
@@ -132,9 +139,9 @@ class Study:
         Args:
             batch: So many trials asked for in a row are drawn by one model of `tpe`; the other samplers have none.
         """
-        number = self._n_asked
-        if self._entries:
-            drawn, distributions = self._random.draw(number)
+        number = self._shard.trial(self._n_asked)
+        if self._entries and self._draws:
+            drawn, distributions = self._draws.draw(number)
             self._entries.create(drawn, distributions)
             values = values_of(self._spec, drawn)
         else:
@@ -163,7 +170,8 @@ class Study:
         Raises:
             UserError: If some were not, because the study was lost or replaced.
         """
-        unknown = [trial for trial in sorted(trials) if trial >= self._n_asked]
+        asked = self._shard.first(self._n_asked)
+        unknown = [trial for trial in sorted(trials) if trial not in asked]
         if unknown:
             raise UserError(
                 name_of(self._directory),
@@ -185,21 +193,24 @@ class Study:
         self.refused[trial] = reason
         self.tell(trial, None)
 
-    def tell(self, trial: int, value: float | None, n_judged: int | None = None) -> None:
+    def tell(self, trial: int, told: Told | float | None, n_judged: int | None = None) -> None:
         """Ends a trial.
 
         Args:
             trial: Its number.
-            value: Its objective; `None` says that all its trainings failed.
+            told: Its objectives and constraints, or its one objective; `None` says that all its trainings failed.
             n_judged: Number of trainings behind the value; `None` if it is the spec's `replicates`.
         """
-        state = TrialState.FAIL if value is None else TrialState.COMPLETE
+        values, excess = told if isinstance(told, Told) else (None if told is None else (told,), {})
+        state = TrialState.FAIL if values is None else TrialState.COMPLETE
+        for name, each in excess.items():
+            self._constrain(trial, name, each)
         if self._entries:
-            self._entries.end(trial, state, value)
+            self._entries.end(self._shard.number(trial), state, values)
             return
-        if self._spec.sampler == "boundary" and value is not None and n_judged is not None:
+        if self._spec.sampler == "boundary" and values is not None and n_judged is not None:
             self._note(trial, N_JUDGED, n_judged)
-        self._backend.set_trial_state_values(self._id_in_storage(trial), state, None if value is None else [value])
+        self._backend.set_trial_state_values(self._id_in_storage(trial), state, values)
 
     def report(self, trial: int, step: int, value: float) -> bool:
         """Notes the value of an unfinished trial at a step; returns whether that is new to the study."""
@@ -228,11 +239,11 @@ class Study:
             self._log.save()
 
     def _name_values(self) -> None:
-        """Names the objective for `optuna-dashboard`, which would show `Objective 0`, and says what it measures."""
+        """Names the objectives for `optuna-dashboard`, which would show `Objective 0`, and says what they measure."""
         if self._study.metric_names is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)
-                self._study.set_metric_names([self._spec.objective.label])
+                self._study.set_metric_names([each.label for each in self._spec.objectives])
             self._study.set_user_attr(*_WHAT_MATTERS)
 
     def _completed(self, trial: FrozenTrial) -> dict[str, Scalar]:
@@ -256,11 +267,13 @@ class Study:
 
         It belongs to a copy of the study that has only the trials before this one.
         """
-        before = self._backend.get_study_system_attrs(self._id)
+        # `qmc` keeps its position in the sequence there; `nsga2` keeps ids of trials, which are others in the copy.
+        keeps_position = self._spec.sampler == "qmc"
+        before = self._backend.get_study_system_attrs(self._id) if keeps_position else {}
         of_copy = InMemoryStorage()
         copy = optuna.create_study(
             storage=of_copy,
-            direction=self._study.direction,
+            directions=self._study.directions,
             sampler=make_sampler(self._spec, number, self._told_before),
         )
         copy.add_trials(self._study.get_trials(deepcopy=False)[:number])
@@ -270,19 +283,24 @@ class Study:
         trial = new_trial(copy, of_copy, self._told_before)
         suggest(self._spec, trial)
         for name, value in of_copy.get_study_system_attrs(copy_id).items():
-            # `qmc` keeps its position in the sequence here.
-            if value != before.get(name):
+            if keeps_position and value != before.get(name):
                 self._backend.set_study_system_attr(self._id, name, value)
         return trial
 
     def _note(self, trial: int, name: str, value: object) -> None:
         if self._entries:
-            self._entries.note(trial, name, value)
+            self._entries.note(self._shard.number(trial), name, value)
             return
         self._backend.set_trial_user_attr(self._id_in_storage(trial), name, value)
 
-    def _id_in_storage(self, number: int) -> int:
-        return self._backend.get_trial_id_from_study_id_trial_number(self._id, number)
+    def _constrain(self, trial: int, name: str, excess: float) -> None:
+        if self._entries:
+            self._entries.constrain(self._shard.number(trial), name, excess)
+            return
+        self._backend.set_trial_system_attr(self._id_in_storage(trial), constraint_attribute(name), excess)
+
+    def _id_in_storage(self, trial: int) -> int:
+        return self._backend.get_trial_id_from_study_id_trial_number(self._id, self._shard.number(trial))
 
 
 def new_trial(study: optuna.Study, storage: BaseStorage, told_before: Sequence[FrozenTrial] = ()) -> optuna.Trial:
@@ -312,7 +330,18 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
             storage = JournalStorage(JournalFileBackend(str(regular_file(folder.path / STUDY_FILE))))
         else:
             raise FileNotFoundError(f"there is no {STUDY_FILE}")
-        return storage.get_all_trials(storage.get_study_id_from_name(directory.sweep), deepcopy=False)
+        trials = storage.get_all_trials(storage.get_study_id_from_name(directory.sweep), deepcopy=False)
+        return _by_the_sweeps_numbers(directory.of_shard, trials)
+
+
+def _by_the_sweeps_numbers(shard: Shard, trials: list[FrozenTrial]) -> list[FrozenTrial]:
+    """The trials of a study with the numbers that they have in the sweep. Those that Optuna holds stay as they are."""
+    if shard == WHOLE:
+        return trials
+    found = [copied(trial) for trial in trials]
+    for trial in found:
+        trial.number = shard.trial(trial.number)
+    return found
 
 
 def refusal(trial: FrozenTrial) -> str | None:

@@ -1,7 +1,7 @@
 """The summary at the end of a run: in a screenful and as JSON, read from the ledger."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -11,6 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from attnsweep.orchestrator.analysis.labels import value_label
+from attnsweep.orchestrator.analysis.preferred import MOST_SHOWN, FrontTrial
 from attnsweep.orchestrator.analysis.rates.answers import StuckRates
 from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates, counts_by_trial, rates_by
 from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending, read_question
@@ -22,6 +23,7 @@ from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.promise import Promise, promise_of
 from attnsweep.orchestrator.storage.replays import LIKELY_CAUSES, Replays
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
+from attnsweep.search_spaces.measured import Measured, goal_of
 from attnsweep.search_spaces.sweep import Sweep
 
 _TABLES = ("trainings", "curves", "heads")
@@ -129,7 +131,8 @@ class Summary:
 
     def to_json(self) -> str:
         """The summary as one line of JSON, for scripts."""
-        stuck, best, roles = self.results.stuck, self.results.best, self.results.roles
+        stuck, preferred, roles = self.results.stuck, self.results.preferred, self.results.roles
+        best, front = preferred.best, preferred.front
         slow = self.results.stuck_or_slow
         content = {
             "directory": str(self.directory.place),
@@ -147,6 +150,8 @@ class Summary:
             "stuck_rate_high": stuck.high,
             "stuck_or_slow": slow.as_json() if slow else None,
             "best_trial": best.trial if best else None,
+            "pareto_front": None if front is None else [each.as_json() for each in front],
+            "feasible_trials": preferred.n_feasible,
             "replays": self.replays.as_json() if self.replays else None,
             "roles": roles.as_json() if roles else None,
             "price": self.promised.as_json() if self.promised else None,
@@ -181,10 +186,7 @@ class Summary:
             console.print(_rate_table(rates, ending))
         if self.results.roles is not None:
             console.print(_role_table(self.results.roles))
-        if (best := self.results.best) is not None:
-            values = "  ".join(f"{name}={value_label(value)}" for name, value in best.parameters.items())
-            console.print(f"best trial #{best.trial}: {values}", soft_wrap=True, markup=False)
-            console.print(f"           {best.objective} {best.value:.4g}, to {self.directory.spec.objective.direction}")
+        self._print_preferred(console)
         if self.replays is not None and self.replays.deviations and not self.fault:
             console.print(str(self.replays), soft_wrap=True, markup=False)
         for trial, reason in islice(self.refused.items(), 1):
@@ -208,10 +210,29 @@ class Summary:
             ):
                 console.print(line, soft_wrap=True, highlight=False, markup=False)
 
+    def _print_preferred(self, console: Console) -> None:
+        """The best trial, or the Pareto front."""
+        preferred, objectives = self.results.preferred, self.directory.spec.objectives
+        for sentence in preferred.sentences():
+            console.print(sentence, soft_wrap=True, markup=False)
+        if (best := preferred.best) is not None:
+            values = "  ".join(f"{name}={value_label(value)}" for name, value in best.parameters.items())
+            console.print(f"best trial #{best.trial}: {values}", soft_wrap=True, markup=False)
+            console.print(f"           {best.objective} {best.value:.4g}, to {objectives[0].direction}")
+        if preferred.front:
+            console.print(_front_table(preferred.front, objectives))
+
     def next_steps(self, place: str) -> list[str]:
         """The places of the sweep's files, and the next commands to type."""
-        lines = [f"ledger   {place}/trainings/*.parquet", f"MLflow   {self.mlflow}"]
+        folder = f"{place}/shard-*" if self.directory.shards else place
+        lines = [f"ledger   {folder}/trainings/*.parquet"] + [f"MLflow   {self.mlflow}"] * bool(self.mlflow)
         if not self.finished:
+            sweep = self.directory
+            if sweep.shards and all(each.finished for each in sweep.parts):
+                return [
+                    *lines,
+                    f"begin the other shards with: attnsweep run SPEC --shard I/{sweep.shards} --dir {place}",
+                ]
             return [*lines, how_to_continue(place)]
         query = "select outcome, count(*) from trainings group by 1"
         lines.append(f'next     attnsweep query {place} "{query}"')
@@ -296,6 +317,16 @@ def _asked(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> StuckRates | N
         return None
     overall = pooling(spec)([(n, k) for _, n, k in counts_by_trial(connection, (), ending)])
     return StuckRates(overall, rates_by(connection, spec, ending), ending)
+
+
+def _front_table(front: Sequence[FrontTrial], objectives: Sequence[Measured]) -> Table:
+    names = (*map(goal_of, objectives), *front[0].parameters)
+    table = Table("trial", *(Column(Text(name)) for name in names), box=None, header_style="bold")
+    for each in front[:MOST_SHOWN]:
+        table.add_row(f"#{each.trial}", *map(Text, each.labels()))
+    if len(front) > MOST_SHOWN:
+        table.caption = f"the first {MOST_SHOWN} of {len(front):,}; --json has all"
+    return table
 
 
 def _rate_table(rates: ParameterRates, ending: Ending) -> Table:

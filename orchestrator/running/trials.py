@@ -120,4 +120,4 @@ class OpenTrials:
         if ended.is_pruned:
             self._study.tell_pruned(trial)
         else:
-            self._study.tell(trial, ended.value(self._directory.spec.objective), len(ended.judged))
+            self._study.tell(trial, ended.told(self._directory.spec), len(ended.judged))

@@ -14,11 +14,12 @@ from attnsweep.orchestrator.storage.warm_start import WARM_START, EarlierSweep, 
 from attnsweep.search_spaces.dimensions import Categorical, Scalar, Varied, Zip
 from attnsweep.search_spaces.objective import N_JUDGED
 from attnsweep.search_spaces.suggestion import distributions_of, undrawn, values_of
-from attnsweep.search_spaces.sweep import LEARN_NOTHING, Sweep, zipped_names
+from attnsweep.search_spaces.sweep import Sweep, zipped_names
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.parameters import TrainingParameters
 
 _FLAG = "--warm-start"
+_LEARN_FROM_OTHERS = ("tpe", "cmaes", "boundary")
 _FEWEST_FOR_CMAES = 10
 """Optuna's `cmaes` starts from the best tenth of them."""
 
@@ -43,11 +44,11 @@ def warm_start(
     """
     if not places:
         return None
-    if spec.sampler in LEARN_NOTHING:
+    if spec.sampler not in _LEARN_FROM_OTHERS:
         raise UserError(
             _FLAG,
-            given=f"sampler={spec.sampler}, which learns nothing from earlier trials",
-            expected="one that learns: tpe, cmaes or boundary",
+            given=f"sampler={spec.sampler}, which learns nothing from the trials of other sweeps",
+            expected="one that does: tpe, cmaes or boundary",
             fix="change the sampler, or leave it out",
         )
     told = WarmStart(sweeps=tuple(_told(spec, parameters, place, say) for place in places))
@@ -83,7 +84,8 @@ def told_trials(directory: SweepDirectory) -> list[FrozenTrial]:
     return [
         create_trial(
             state=TrialState.COMPLETE,
-            value=each.value,
+            values=[each.value, *each.more],
+            constraints=dict(each.excess),
             params=dict(each.drawn),
             distributions=distributions_of(directory.spec, each.drawn),
             user_attrs={N_JUDGED: each.n_judged},
@@ -102,15 +104,21 @@ def _told(
     ended = ended_trainings(rows)
     told, misfits = [], []
     for trial in complete_among(rows, earlier.spec.replicates):
-        value = ended[trial].value(spec.objective)
-        if value is None:
+        found = ended[trial].told(spec)
+        if found is None:
             continue
         try:
             drawn = _drawn(spec, parameters, of_trial[trial])
         except _MisfitError as misfit:
             misfits.append((trial, misfit))
         else:
-            told.append(ToldTrial(trial=trial, drawn=drawn, value=value, n_judged=len(ended[trial].judged)))
+            value, *more = found.values
+            n_judged = len(ended[trial].judged)
+            told.append(
+                ToldTrial(
+                    trial=trial, drawn=drawn, value=value, more=tuple(more), excess=found.excess, n_judged=n_judged
+                )
+            )
     if not told:
         raise _refusal(earlier, misfits)
     left_out = f"; {len(misfits)} others do not fit: trial {misfits[0][0]} has {misfits[0][1]}" if misfits else ""

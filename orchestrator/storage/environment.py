@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Engine: TypeAlias = Literal["vmapped", "blocks", "merged"]
 """What takes the steps of trainings: docs/engines.md."""
-_ENGINE = "engine"
+_ENGINE, _MACHINE = "engine", "machine"
 _LIBRARIES = ("attnsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "numpy")
 _MOST_NAMED = 5
 
@@ -26,7 +26,8 @@ class Environment(Record):
     """Versions of libraries, and digests of the modules that train.
 
     Attributes:
-        versions: Version by library, of `python`, and of the compiler unless the engine is `vmapped`.
+        versions: Version by library, of `python`, and of the compiler unless the engine is `vmapped`; as `machine` the
+            type of what trains.
         code: Digest by module, from `digests_of`.
     """
 
@@ -40,7 +41,28 @@ class Environment(Record):
         Raises:
             UserError: If the engine does not run on this machine.
         """
-        return cls(versions=versions(engine), code=digests_of(workload))
+        from attnsweep.workloads.engine.process import processor
+
+        return cls(versions=versions(engine), code=digests_of(workload)).on(processor())
+
+    def on(self, machine: str) -> Self:
+        """The same on a machine of this type: `x86_64, AVX2`, or the model of a GPU."""
+        return self.model_copy(update={"versions": {**self.versions, _MACHINE: machine}})
+
+    @property
+    def machine(self) -> str | None:
+        """The type of machine that its trainings ran on; `None` where that was not recorded."""
+        return self.versions.get(_MACHINE)
+
+    @property
+    def torch(self) -> str:
+        """The version of PyTorch, whatever it was built for."""
+        return self.versions.get("torch", "of an unknown version").partition("+")[0]
+
+    @property
+    def type_in_words(self) -> str:
+        """What the last bits of its trainings depend on besides their code and their engine."""
+        return f"{self.machine or 'a machine whose type was not recorded'}, PyTorch {self.torch}"
 
     @property
     def engine(self) -> Engine:
@@ -60,10 +82,14 @@ class Environment(Record):
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def changes(self, later: "Environment") -> list[str]:
-        """The differences from a later environment, in words; empty if and only if the two are equal."""
+        """The differences from a later environment, in words; empty if and only if the two are equal.
+
+        The machine is left out: a sweep may train on machines of several types.
+        """
         found = [
             f"{name} {self.versions.get(name, 'not recorded')} -> {later.versions.get(name, 'not recorded')}"
             for name in _differing(self.versions, later.versions)
+            if name != _MACHINE
         ]
         modules = _differing(self.code, later.code)
         if modules and not self.code.keys() & later.code.keys():

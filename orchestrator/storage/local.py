@@ -72,6 +72,9 @@ class LocalFolder:
     def answering(self, file: str | None = None) -> AbstractContextManager[None]:
         return reading(file or str(self))
 
+    def inside(self, folder: str) -> "LocalFolder":
+        return LocalFolder(refuse_link(self.path / folder))
+
     def is_vacant(self) -> bool:
         with reading(str(self.path)):
             if not self.path.exists():
@@ -142,6 +145,10 @@ class LocalFolder:
     def has_folder(self, folder: str) -> bool:
         found = self._status(folder)
         return found is not None and stat.S_ISDIR(found.st_mode)
+
+    def folders(self) -> list[str]:
+        with reading(str(self.path)):
+            return [each.name for each in self.path.iterdir() if each.is_dir() and not each.is_symlink()]
 
     def make_folders(self, folders: Collection[str]) -> None:
         with self.writing():

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from io import BufferedReader
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 import pyarrow as pa
 
@@ -62,6 +62,9 @@ class Place(Protocol):
         An OSError that still leaves it means that the file is damaged: see `storage.reading`.
         """
 
+    def inside(self, folder: str) -> Self:
+        """A place of its own in a folder of this one. Raises UserError if a link is there."""
+
     def is_vacant(self) -> bool:
         """Whether a new sweep can be created in it: it does not exist or is empty."""
 
@@ -86,6 +89,9 @@ class Place(Protocol):
         """Writes a text. Of several writers at once one succeeds. Raises FileExistsError if there is one already."""
 
     def has_folder(self, folder: str) -> bool: ...
+
+    def folders(self) -> list[str]:
+        """The names of the folders in the place. Links are left out."""
 
     def make_folders(self, folders: Collection[str]) -> None: ...
 

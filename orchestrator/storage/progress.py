@@ -8,6 +8,7 @@ from pydantic import AwareDatetime
 
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.record import Record, RecordFile
+from attnsweep.orchestrator.storage.shards import at_once
 
 _WRITE_SECONDS = 3.0
 _UPLOAD_SECONDS = 15.0
@@ -73,6 +74,26 @@ class Progress(Record):
 
 
 PROGRESS = RecordFile("progress.json", Progress, "remove it: no result depends on it")
+
+
+def progress_of(places: Sequence[Place]) -> Progress | None:
+    """What the driver of a sweep last wrote, or those of its shards together; `None` if none has written anything.
+
+    Args:
+        places: The directories that they write to.
+    """
+    read = at_once(PROGRESS.read_if_sound, places, max((place.n_at_once for place in places), default=1))
+    said = [each for each in read if each is not None]
+    if len(said) < 2:
+        return said[0] if said else None
+    latest = max(said, key=lambda each: (bool(each.doing), each.at))
+    return Progress(
+        at=latest.at,
+        doing=latest.doing,
+        n_asked=sum(each.n_asked for each in said),
+        packs=tuple(pack for each in said if each.doing for pack in each.packs),
+        mlflow=", ".join(dict.fromkeys(each.mlflow for each in said if each.mlflow)),
+    )
 
 
 class Beacon:

@@ -1,8 +1,12 @@
 """The record `replays.json`: trainings that were trained again, alone or in other packs, at the end of their sweep."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 
+from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile
+from attnsweep.orchestrator.storage.shards import at_once
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 LIKELY_CAUSES = (
@@ -21,11 +25,13 @@ class Replays(Record):
         deviations: Deviation of the loss, as in `inspection.deviation`, by training id; `None` if a loss is no number.
         disagreeing: The columns in which a training differs, by training id.
         in_packs: The ids of those that were trained again in a pack with others; the rest were alone.
+        left_out: By type of machine, how many were not trained again because none of that type was there.
     """
 
     deviations: Mapping[str, float | None]
     disagreeing: Mapping[str, list[str]]
     in_packs: Sequence[str] = ()
+    left_out: Mapping[str, int] = {}
 
     @property
     def largest(self) -> float | None:
@@ -45,9 +51,14 @@ class Replays(Record):
 
     def __str__(self) -> str:
         """For people."""
+        left_out = ", ".join(f"{n} of {machine}" for machine, n in self.left_out.items())
+        return f"{self._ended}; no machine was there for {left_out}" if left_out else self._ended
+
+    @property
+    def _ended(self) -> str:
         n = len(self.deviations)
         if n == 0:
-            return "replayed no training: all have failed"
+            return "replayed no training" + ("" if self.left_out else ": all have failed")
         if self.disagreeing:
             first, columns = next(iter(self.disagreeing.items()))
             others = f"{len(self.disagreeing)} of {n} trainings {self._how}"
@@ -65,15 +76,26 @@ REPLAYS = RecordFile("replays.json", Replays, "replay them again with: attnsweep
 
 
 def read_replays(directory: SweepDirectory) -> Replays | None:
-    """The record of an earlier run; `None` if there is none.
+    """The record of an earlier run, or those of all shards; `None` if there is none.
 
     Raises:
         DamagedRecordError: If it is not what was written.
     """
-    try:
-        return REPLAYS.read(directory.place)
-    except FileNotFoundError:
-        return None
+    read = at_once(_read_if_there, directory.homes, directory.place.n_at_once)
+    found = [each for each in read if each is not None]
+    if len(found) < 2:
+        return found[0] if found else None
+    return Replays(
+        deviations=dict(chain.from_iterable(each.deviations.items() for each in found)),
+        disagreeing=dict(chain.from_iterable(each.disagreeing.items() for each in found)),
+        in_packs=[*chain.from_iterable(each.in_packs for each in found)],
+    )
+
+
+def _read_if_there(place: Place) -> Replays | None:
+    with suppress(FileNotFoundError):
+        return REPLAYS.read(place)
+    return None
 
 
 def earlier_replays(directory: SweepDirectory) -> Replays | None:

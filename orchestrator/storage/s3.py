@@ -7,7 +7,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,7 @@ class ObjectPrefix:
     uri: str
     _store: S3Store = field(compare=False, repr=False)
     _uploads: S3Store = field(compare=False, repr=False)
+    _base: str = ""
 
     pins_open_files = False
     n_at_once = 16
@@ -63,6 +64,10 @@ class ObjectPrefix:
         except BaseError as error:
             raise refusal(self.uri, str(error), file) from error
 
+    def inside(self, folder: str) -> "ObjectPrefix":
+        """With the same clients: a client takes 8 ms to make, and has connections of its own."""
+        return replace(self, uri=f"{self.uri}/{folder}", _base=f"{self._base}{folder}/")
+
     def is_vacant(self) -> bool:
         return not self._has_objects("")
 
@@ -75,7 +80,7 @@ class ObjectPrefix:
     def has_text(self, name: str) -> bool:
         try:
             with self.answering(f"{self.uri}/{name}"):
-                self._store.head(name)
+                self._store.head(self._key(name))
         except FileNotFoundError:
             return False
         return True
@@ -91,7 +96,7 @@ class ObjectPrefix:
         """A text, with its version (the ETag) and when the store says that it was written; `None` if there is none."""
         try:
             with self.answering(f"{self.uri}/{name}"):
-                found = self._store.get(name)
+                found = self._store.get(self._key(name))
                 return Versioned(bytes(found.bytes()).decode(), found.meta["e_tag"] or "", found.meta["last_modified"])
         except FileNotFoundError:
             return None
@@ -117,7 +122,7 @@ class ObjectPrefix:
         mode: PutMode = "create" if version is None else {"e_tag": version}
         with self._writing(name):
             try:
-                return self._uploads.put(name, text.encode(), mode=mode, use_multipart=False)["e_tag"]
+                return self._uploads.put(self._key(name), text.encode(), mode=mode, use_multipart=False)["e_tag"]
             except (AlreadyExistsError, PreconditionError):
                 return None
 
@@ -125,19 +130,24 @@ class ObjectPrefix:
         """The time by the store's clock: that of an object which is written for it."""
         name = f".clock-{uuid.uuid4().hex}"
         with self._writing(name):
-            self._uploads.put(name, b"")
-            written = self._store.head(name)["last_modified"]
-            self._uploads.delete(name)
+            self._uploads.put(self._key(name), b"")
+            written = self._store.head(self._key(name))["last_modified"]
+            self._uploads.delete(self._key(name))
         return written
 
     def texts(self, folder: str) -> list[str]:
         """The names of the texts of a folder."""
         with self.answering():
-            listed = self._store.list_with_delimiter(folder)
+            listed = self._store.list_with_delimiter(self._key(folder))
         return [each["path"].rpartition("/")[2] for each in listed["objects"]]
 
     def has_folder(self, folder: str) -> bool:
         return self._has_objects(folder)
+
+    def folders(self) -> list[str]:
+        with self.answering():
+            listed = self._store.list_with_delimiter(self._key(""))
+        return [each.rpartition("/")[2] for each in listed["common_prefixes"]]
 
     def make_folders(self, folders: Collection[str]) -> None:
         for folder in folders:
@@ -147,7 +157,8 @@ class ObjectPrefix:
     def sizes(self, pass_over: Callable[[OSError], object] | None = None) -> dict[str, int]:
         del pass_over
         with self.answering():
-            return {found["path"]: found["size"] for page in self._store.list() for found in page}
+            pages = self._store.list(self._key("") or None)
+            return {found["path"].removeprefix(self._base): found["size"] for page in pages for found in page}
 
     def names(self, folder: str) -> list[str]:
         return [name.removesuffix(".parquet") for name in self.texts(folder) if name.endswith(".parquet")]
@@ -164,7 +175,7 @@ class ObjectPrefix:
         key = f"{folder}/{name}.parquet"
         try:
             with self.answering(self.file_name(folder, name)):
-                found = self._store.get(key)
+                found = self._store.get(self._key(key))
                 size = found.meta["size"]
                 if size <= _WHOLE_BYTES:
                     return pa.BufferReader(pa.py_buffer(found.bytes()))
@@ -176,7 +187,7 @@ class ObjectPrefix:
     def _part(self, key: str, start: int, length: int) -> "Buffer":
         try:
             with self.answering(f"{self.uri}/{key}"):
-                return self._store.get_range(key, start=start, length=length)
+                return self._store.get_range(self._key(key), start=start, length=length)
         except FileNotFoundError as gone:
             raise FileNotFoundError(errno.ENOENT, "no such object", f"{self.uri}/{key}") from gone
 
@@ -194,20 +205,24 @@ class ObjectPrefix:
     def remove(self, folder: str, files: Collection[str]) -> None:
         if files:
             with self.answering():
-                self._uploads.delete([f"{folder}/{file}" if folder else file for file in files])
+                self._uploads.delete([self._key(f"{folder}/{file}" if folder else file) for file in files])
 
     def set_aside(self, folder: str, name: str) -> None:
         key = f"{folder}/{name}.parquet"
         with self.answering(f"{self.uri}/{key}"):
-            self._uploads.copy(key, f"{ASIDE}/{key}")
-            self._uploads.delete(key)
+            self._uploads.copy(self._key(key), self._key(f"{ASIDE}/{key}"))
+            self._uploads.delete(self._key(key))
 
     def lock(self, work: str, file: str = LEASE_FILE) -> ObjectLock:
         return ObjectLock(self, work, file)
 
     def _put(self, name: str, content: bytes | Path) -> None:
         with self._writing(name):
-            self._uploads.put(name, content, max_concurrency=_UPLOADED_AT_ONCE)
+            self._uploads.put(self._key(name), content, max_concurrency=_UPLOADED_AT_ONCE)
+
+    def _key(self, name: str) -> str:
+        """What the clients, which know the prefix of the whole sweep, call an object."""
+        return self._base + name
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:
@@ -220,7 +235,7 @@ class ObjectPrefix:
 
     def _has_objects(self, folder: str) -> bool:
         with self.answering():
-            listed = self._store.list_with_delimiter(folder)
+            listed = self._store.list_with_delimiter(self._key(folder))
         return bool(listed["objects"] or listed["common_prefixes"])
 
     def _require_bucket(self) -> None:

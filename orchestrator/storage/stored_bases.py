@@ -12,6 +12,7 @@ def offer_bases(directory: SweepDirectory) -> None:
     Raises:
         UserError: If one is missing, or is not the one that the sweep recorded.
     """
+    directory = directory.with_files()
     for name in directory.bases:
         take_over({name: _stored(directory, name).encode()})
 

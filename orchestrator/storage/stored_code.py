@@ -38,6 +38,7 @@ def code_of(directory: SweepDirectory) -> UserCode | None:
             directory, because it was merged for analysis.
     """
     refuse_merged(directory.place, directory.sources)
+    directory = directory.with_files()
     file = user_file(directory.spec.workload)
     if file is None:
         return None

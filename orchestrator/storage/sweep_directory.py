@@ -15,6 +15,15 @@ from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, nearest, place_of
 from attnsweep.orchestrator.storage.provenance import current_provenance, new_identity
 from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile, reason_of
+from attnsweep.orchestrator.storage.shards import (
+    MOST_SHARDS,
+    WHOLE,
+    Shard,
+    at_once,
+    numbers_in_words,
+    place_of_whole,
+    shards_of,
+)
 from attnsweep.orchestrator.storage.sources import Source, refuse_cut_short
 from attnsweep.orchestrator.storage.warm_start import WARM_START, WarmStart
 from attnsweep.search_spaces.dimensions import Scalar
@@ -47,7 +56,7 @@ class SweepRecord(Record):
         spec_sha256: Hash of the stored spec, which is that of the sweep's start.
         defaults: The workload's values, at the sweep's start, for parameters that the spec does not name.
         provenance: Versions, git commit, hardware and command at the sweep's start.
-        environments: Environments of its trainings, oldest first, by the id in the ledger's `environment`.
+        environments: Environments of its trainings, the latest driver's last, by the id in the ledger's `environment`.
         code: The sha256 of each of the user's files that are stored in the sweep, by its name.
         files: The sha256 of each file that the spec names, such as a corpus, by its path. They are not stored.
         more_trials: The trials that were added later.
@@ -60,6 +69,8 @@ class SweepRecord(Record):
         warm_start: The sha256 of what its sampler was told before its first draw, in `warm_start.json`; empty if it was
             told nothing.
         sources: The sweeps that it was merged from; none for a sweep that was run.
+        shards: The number of drivers that it is divided among, whose directories hold all but this record; 0 for none.
+        shard: The trials that it holds of such a sweep; `None` for all trials.
     """
 
     sweep: str
@@ -81,6 +92,8 @@ class SweepRecord(Record):
     keep_weights: tuple[TrialNumber, ...] = Field(default=(), exclude_if=lambda trials: not trials)
     warm_start: Sha256 | Literal[""] = Field(default="", exclude_if=lambda sha256: not sha256)
     sources: tuple[Source, ...] = Field(default=(), exclude_if=lambda sources: not sources)
+    shards: int = Field(default=0, ge=0, le=MOST_SHARDS, exclude_if=lambda shards: not shards)
+    shard: Shard | None = Field(default=None, exclude_if=lambda shard: shard is None)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -120,11 +133,13 @@ class SweepDirectory(SweepRecord):
 
     Attributes:
         place: The directory, or the prefix in an object store.
+        parts: The shards that had begun when it was opened, if it has shards.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     place: SkipValidation[Place] = Field(exclude=True)
+    parts: SkipValidation[tuple["SweepDirectory", ...]] = Field(default=(), exclude=True)
 
     @staticmethod
     def is_there(where: PlaceName) -> bool:
@@ -132,8 +147,10 @@ class SweepDirectory(SweepRecord):
         return place_of(where, "--dir").has_text(SWEEP_FILE)
 
     @staticmethod
-    def check_new(where: PlaceName, subject: str = "--dir") -> None:
+    def check_new(where: PlaceName, subject: str = "--dir", *, is_shard: bool = False) -> None:
         """Checks that a new sweep can be created in a directory, given for some argument. Touches nothing.
+
+        What is in a shard's directory without a record was left there by a driver that was killed.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written.
@@ -147,7 +164,7 @@ class SweepDirectory(SweepRecord):
                 expected="a directory without a sweep",
                 fix=resume if subject == "--dir" else "choose another",
             )
-        if not place.is_vacant():
+        if not is_shard and not place.is_vacant():
             raise _taken(place, subject)
         try:
             place.check_makeable()
@@ -168,6 +185,8 @@ class SweepDirectory(SweepRecord):
         sources: tuple[Source, ...] = (),
         engine_reason: str = "",
         warm_start: WarmStart | None = None,
+        shards: int = 0,
+        shard: Shard | None = None,
     ) -> "SweepDirectory":
         """Creates the directory and writes its record.
 
@@ -183,6 +202,8 @@ class SweepDirectory(SweepRecord):
             sources: The sweeps that it is merged from.
             engine_reason: Why the environment has its engine.
             warm_start: What its sampler is told before its first draw, which is stored in it.
+            shards: The number of drivers, for the record of a whole sweep; 0 for one driver, or for a shard.
+            shard: The trials that it holds of the sweep in the folder above; `None` for all.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written. Of several processes at once
@@ -190,13 +211,13 @@ class SweepDirectory(SweepRecord):
             SpecError: If the spec holds what a file cannot.
         """
         place = place_of(where, "--dir")
-        cls.check_new(place)
+        cls.check_new(place, is_shard=shard is not None)
         environments = {environment.id: environment} if environment else {}
         stored = dict(code.sha256) if code else {}
         bases = {base.name: base.origin} if base else {}
         directory = cls(
             place=place,
-            sweep=new_identity(spec.name),
+            sweep=new_identity(spec.name) if shard is None else cls.open_begun(place_of_whole(place)).sweep,
             spec=spec,
             spec_sha256=spec.sha256(),
             defaults=defaults,
@@ -210,15 +231,18 @@ class SweepDirectory(SweepRecord):
             keep_weights=annotation.keep_weights,
             warm_start=warm_start.sha256 if warm_start else "",
             sources=sources,
+            shards=shards,
+            shard=shard,
         )
         _check_readable(directory)
         try:
             place.make()
-            if code is not None:
+            # The shards of a sweep have them: they are what runs.
+            if code is not None and not directory.shards:
                 # Before the record that names them. The names follow from the contents, so nothing is overwritten.
                 for name, text in code.texts.items():
                     place.put_text(code_file(stored[name]), text)
-            if base is not None:
+            if base is not None and not directory.shards:
                 place.put_text(base_file(base.name), base.text)
             if warm_start is not None:
                 WARM_START.write(place, warm_start)
@@ -239,7 +263,7 @@ class SweepDirectory(SweepRecord):
         found = cls.open_begun(where)
         if found.sources and not found.finished:
             refuse_cut_short(found.place, found.sources)
-        return found
+        return found._with_parts() if found.shards else found
 
     @classmethod
     def open_begun(cls, where: PlaceName) -> "SweepDirectory":
@@ -257,6 +281,68 @@ class SweepDirectory(SweepRecord):
                 ),
             ) from error
         return cls.model_construct(place=place, **dict(stored))
+
+    def _with_parts(self) -> "SweepDirectory":
+        shards = at_once(_open_shard, shards_of(self.place), self.place.n_at_once)
+        parts = tuple(each for each in shards if each is not None)
+        environments = dict(chain(self.environments.items(), *(each.environments.items() for each in parts)))
+        return self.but(
+            parts=parts, environments=environments, retried=tuple(chain.from_iterable(each.retried for each in parts))
+        )
+
+    @property
+    def homes(self) -> tuple[Place, ...]:
+        """The directories that drivers write to: its own, or those of its shards that have begun."""
+        return tuple(each.place for each in self.parts) if self.shards else (self.place,)
+
+    def whole(self) -> "SweepDirectory":
+        """The sweep that it is a shard of; itself where that is not there, since it was copied alone."""
+        above = place_of_whole(self.place)
+        return SweepDirectory.open(above) if self.shard and SweepDirectory.is_there(above) else self
+
+    def with_files(self) -> "SweepDirectory":
+        """The directory that holds what the record names: its own, or any of its shards that have begun.
+
+        Raises:
+            UserError: If none has begun.
+        """
+        if self.shards and not self.parts:
+            raise UserError(
+                str(self.place),
+                given=f"a sweep of {self.shards} shards, none of which has begun",
+                expected="a shard",
+                fix=f"attnsweep run SPEC --shard 0/{self.shards} --dir {as_argument(self.place)} --or-resume",
+            )
+        return self.parts[0] if self.shards else self
+
+    @property
+    def of_shard(self) -> Shard:
+        """Which trials of the spec it holds."""
+        return self.shard or WHOLE
+
+    @property
+    def own_spec(self) -> Sweep:
+        """The spec with the number of trials that the directory is to hold."""
+        return self.spec.but(trials=self.shard.n_of(self.spec.trials)) if self.shard else self.spec
+
+    @property
+    def name(self) -> str:
+        """The sweep's identity, and which shard of it this is."""
+        return f"{self.sweep}.{self.shard.folder}" if self.shard else self.sweep
+
+    @property
+    def shortfall(self) -> str:
+        """Which shards have not begun or are not finished, in words; empty where all are finished, or there are none.
+
+        Raises:
+            UserError: If a `course.json` is damaged.
+        """
+        begun = {each.of_shard.index: each for each in self.parts}
+        missing = [index for index in range(self.shards) if index not in begun]
+        unfinished = [index for index, each in begun.items() if not each.finished]
+        told = [("not begun", missing), ("not finished", unfinished)]
+        words = [f"{len(indices)} {what} ({numbers_in_words(indices)})" for what, indices in told if indices]
+        return f"of {self.shards} shards, {' and '.join(words)}" if words else ""
 
     def but(self, **changes: Any) -> "SweepDirectory":
         """The same with some fields changed. Writes nothing: see `record_as`."""
@@ -295,6 +381,20 @@ class SweepDirectory(SweepRecord):
         """The sweep with this environment as its latest. Writes nothing: see `record_as`."""
         others = {name: each for name, each in self.environments.items() if name != environment.id}
         return self.but(environments={**others, environment.id: environment})
+
+    def beside(self, environment: Environment) -> "SweepDirectory":
+        """The sweep with this environment besides its latest. Writes nothing: see `record_as`."""
+        return self.but(environments={environment.id: environment, **self.environments})
+
+    @property
+    def alike(self) -> frozenset[str]:
+        """The ids of the environments that differ from the latest one in the type of machine at most."""
+        return frozenset(name for name, each in self.environments.items() if not self.changes(each))
+
+    def machine_of(self, environment: str | None) -> str | None:
+        """The type of machine of one of its environments, by id; `None` where that is not recorded."""
+        found = self.environments.get(environment or "")
+        return found.machine if found else None
 
     @property
     def stages(self) -> tuple[int, ...]:
@@ -376,6 +476,11 @@ class SweepDirectory(SweepRecord):
         COURSE.write(self.place, Course(finished=finished, seconds=self.seconds_spent + seconds))
 
     def _course(self) -> Course:
+        if self.shards:
+            courses = at_once(SweepDirectory._course, self.parts, self.place.n_at_once)
+            finished = len(courses) == self.shards and all(each.finished for each in courses)
+            # Shards run side by side.
+            return Course(finished=finished, seconds=max((each.seconds for each in courses), default=0.0))
         try:
             return COURSE.read(self.place)
         except FileNotFoundError:
@@ -384,6 +489,11 @@ class SweepDirectory(SweepRecord):
     def text(self) -> str:
         """The record of this identity, as `sweep.json` holds it."""
         return _RECORD.text(self)
+
+
+def _open_shard(place: Place) -> SweepDirectory | None:
+    """A shard; `None` where a driver was killed before its record was there."""
+    return SweepDirectory.open_begun(place) if SweepDirectory.is_there(place) else None
 
 
 def code_file(sha256: str) -> str:

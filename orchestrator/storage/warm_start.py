@@ -18,13 +18,18 @@ class ToldTrial(Record):
     Attributes:
         trial: Its number in its sweep.
         drawn: What it drew, by the names of the later sweep's space.
-        value: The later sweep's objective over its trainings.
+        value: The later sweep's objective over its trainings; of several the first.
+        more: Its other objectives.
+        excess: How far the trial is beyond each of its constraints.
         n_judged: The number of trainings behind the value.
     """
 
     trial: int = Field(ge=0)
     drawn: Mapping[str, Scalar]
     value: float = Field(allow_inf_nan=False)
+    # Left out where empty, so that the files of earlier versions keep their sha256.
+    more: tuple[float, ...] = Field(default=(), exclude_if=lambda values: not values)
+    excess: Mapping[str, float] = Field(default={}, exclude_if=lambda excess: not excess)
     n_judged: int = Field(ge=1)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from attnsweep.orchestrator.analysis.labels import value_label
 from attnsweep.orchestrator.analysis.learning_curves import quartile_curves
 from attnsweep.orchestrator.analysis.rates.intervals import trial_rate
+from attnsweep.orchestrator.ledger.trial import ended_trainings, judging_columns
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.sweep import Sweep
 
@@ -95,13 +96,15 @@ def trial_contents(
     """
     chosen = ", ".join(str(trial) for trial in trials) or "null"
     rows = _rows(connection, f"trial in ({chosen})")
+    told = _told(connection, directory.spec, f"trial in ({chosen})")
     curves = _curves(connection, chosen, {row["trial"] for row in rows if row["n_trainings"] == 1})
-    return [_content(directory, row, curves.get(row["trial"], {})) for row in rows]
+    return [_content(directory, row, told.get(row["trial"]), curves.get(row["trial"], {})) for row in rows]
 
 
 def trial_values(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> dict[int, TrialValues]:
     """The values of all trials, complete or not."""
-    return {row["trial"]: _values(directory, row) for row in _rows(connection, "true")}
+    told = _told(connection, directory.spec, "true")
+    return {row["trial"]: _values(directory, row, told.get(row["trial"])) for row in _rows(connection, "true")}
 
 
 def short_number(value: float) -> str:
@@ -129,7 +132,23 @@ def _rows(connection: duckdb.DuckDBPyConnection, condition: str) -> list[dict[st
     return [dict(zip(names, row, strict=True)) for row in rows.fetchall()]
 
 
-def _values(directory: SweepDirectory, row: Mapping[str, Any]) -> TrialValues:
+def _told(connection: duckdb.DuckDBPyConnection, spec: Sweep, condition: str) -> dict[int, dict[str, float]]:
+    """The objectives of each trial and whether it meets the constraints, as metrics, by the trial's number.
+
+    Empty for a sweep with one objective and no constraint, whose runs are as those of earlier versions.
+    """
+    if len(spec.objectives) == 1 and not spec.constraints:
+        return {}
+    found = {}
+    for trial, ended in ended_trainings(judging_columns(connection, condition)).items():
+        if (told := ended.told(spec)) is not None:
+            names = (f"objective/{each.label}" for each in spec.objectives)
+            met = {"constraints_met": float(told.is_feasible)} if spec.constraints else {}
+            found[trial] = dict(zip(names, told.values, strict=True)) | met
+    return found
+
+
+def _values(directory: SweepDirectory, row: Mapping[str, Any], told: Mapping[str, float] | None) -> TrialValues:
     n_judged = row["n_judged"]
     stuck = trial_rate(directory.spec.replicates, row["n_stuck"], n_judged)
     metrics = {
@@ -142,6 +161,7 @@ def _values(directory: SweepDirectory, row: Mapping[str, Any]) -> TrialValues:
         "n_trainings": row["n_trainings"],
         "n_pruned": row["n_pruned"] or None,
         "train_seconds": row["seconds"],
+        **(told or {}),
     }
     return TrialValues(
         {
@@ -157,7 +177,10 @@ def _parameters(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _content(
-    directory: SweepDirectory, row: Mapping[str, Any], curves: dict[str, list[tuple[int, float]]]
+    directory: SweepDirectory,
+    row: Mapping[str, Any],
+    told: Mapping[str, float] | None,
+    curves: dict[str, list[tuple[int, float]]],
 ) -> TrialContent:
     trial = row["trial"]
     tags = {
@@ -170,7 +193,7 @@ def _content(
         _name(directory.spec, _parameters(row), trial),
         {name: value for name, value in tags.items() if value is not None},
         _parameters(row),
-        _values(directory, row),
+        _values(directory, row, told),
         curves,
         row["ended"] - round(1000 * (row["seconds"] or 0.0)),
         row["ended"],

@@ -54,7 +54,7 @@ class SweepRuns(Runs):
         self._client = open_client(uri)
         self._experiment = experiment(self._client, uri, experiment_name(directory.spec.workload))
         self._shared_tags = {
-            "attnsweep.sweep": directory.sweep,
+            "attnsweep.sweep": directory.name,
             "attnsweep.name": directory.spec.name,
             "attnsweep.spec_sha256": directory.spec_sha256,
             "mlflow.user": str(directory.provenance.get("user", "unknown")),
@@ -220,7 +220,7 @@ class SweepRuns(Runs):
         return self._client.create_run(
             self._experiment,
             start_time=round(1000 * datetime.fromisoformat(created).timestamp()) if created else None,
-            run_name=self._directory.sweep,
+            run_name=self._directory.name,
             tags={**self._directory.tags, **self._shared_tags, **known},
         )
 
@@ -245,8 +245,8 @@ def search_runs(
     """All runs of a sweep of the kind `sweep` or `trial`, and of the status if one is given; one paged search."""
     tags = {"attnsweep.spec_sha256": directory.spec_sha256, "attnsweep.kind": kind}
     # MLflow cannot escape a quote in a quoted text.
-    if re.fullmatch(r"[\w.-]+", directory.sweep):
-        tags["attnsweep.sweep"] = directory.sweep
+    if re.fullmatch(r"[\w.-]+", directory.name):
+        tags["attnsweep.sweep"] = directory.name
     condition = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
     if status is not None:
         condition += f" and attributes.status = '{status}'"
@@ -254,7 +254,7 @@ def search_runs(
     token = None
     while True:
         page = client.search_runs([experiment_id], condition, max_results=_PAGE, page_token=token)
-        runs += [run for run in page if run.data.tags["attnsweep.sweep"] == directory.sweep]
+        runs += [run for run in page if run.data.tags["attnsweep.sweep"] == directory.name]
         token = page.token
         if not token:
             return runs

@@ -40,7 +40,7 @@ class LocalPool:
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
         self._trainer = Trainer(workload, run, device, checkpoint_seconds)
-        self.accelerator = self._trainer.accelerator
+        self.accelerator, self.machine = self._trainer.accelerator, self._trainer.machine
         self._order: PackOrder | None = None
         self._train_slice: Callable[[], Report] = self._trainer.proceed
 
@@ -48,6 +48,16 @@ class LocalPool:
     def has_idle(self) -> bool:
         """Whether a pack can be handed out."""
         return self._order is None
+
+    @property
+    def machines(self) -> frozenset[str]:
+        """The type of this machine."""
+        return frozenset((self.machine,))
+
+    @property
+    def idle_machines(self) -> frozenset[str]:
+        """The type of this machine, if a pack can be handed out."""
+        return self.machines if self.has_idle else frozenset()
 
     @property
     def running(self) -> list[PackOrder]:

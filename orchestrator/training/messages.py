@@ -48,6 +48,8 @@ class PackOrder:
         checkpoint: Its state; `None` for its start. Empty once a trainer has it.
         waits: Whether it waits at each probe to be told which of its trainings are pruned.
         as_in: The size of the pack that its trainings are to be equal to, to the last bit, on a GPU; `None` for any.
+        machine: The type of machine that should train it; `None` for any.
+        environment: The id of the environment that its rows name; `None` for the run's.
     """
 
     pack: str
@@ -55,6 +57,8 @@ class PackOrder:
     checkpoint: bytes | None = None
     waits: bool = False
     as_in: int | None = None
+    machine: str | None = None
+    environment: str | None = None
 
     @property
     def shape(self) -> "Shape":
@@ -199,6 +203,18 @@ class Pool(Protocol):
         """The type of the idle trainer that gets the next pack: the model of its GPU, or `cpu`."""
 
     @property
+    def machine(self) -> str:
+        """The type of machine of the idle trainer that gets the next pack."""
+
+    @property
+    def machines(self) -> frozenset[str]:
+        """The types of machine of all trainers that are up."""
+
+    @property
+    def idle_machines(self) -> frozenset[str]:
+        """Those of trainers that are idle."""
+
+    @property
     def running(self) -> list[PackOrder]:
         """The packs being trained."""
 
@@ -206,7 +222,10 @@ class Pool(Protocol):
         """What the user should know of the trainers since the last call."""
 
     def train(self, order: PackOrder) -> None:
-        """Hands a pack to an idle trainer. It comes back without the state that it continues from."""
+        """Hands a pack to an idle trainer: one on the type of machine that the pack names, if there is one.
+
+        It comes back without the state that it continues from.
+        """
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
         """Lets a pack that was reported as `Probed` train on, without the trainings at these positions."""

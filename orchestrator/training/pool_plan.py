@@ -27,7 +27,7 @@ class Trainer:
     Attributes:
         share: Its resources.
         node: Where it is or has to be; `None` where Ray chooses and has not said yet.
-        accelerator: The type of what it trains on, once it has settled.
+        accelerator, machine: The types of what it trains on and of its machine, once it has settled.
         order: The pack that it trains, or that waits at a probe for an answer.
         is_up: Whether it has settled.
         is_leaving: Whether it ends as soon as it has handed back its pack.
@@ -36,6 +36,7 @@ class Trainer:
     share: TrainerShare
     node: str | None
     accelerator: str = ""
+    machine: str = ""
     order: PackOrder | None = None
     is_up: bool = False
     is_leaving: bool = False
@@ -99,6 +100,21 @@ class PoolPlan:
     def accelerator(self) -> str:
         """The type of the trainer that gets the next pack."""
         return self.trainers[self._idle[0]].accelerator
+
+    @property
+    def machine(self) -> str:
+        """The type of machine of the trainer that gets the next pack."""
+        return self.trainers[self._idle[0]].machine
+
+    @property
+    def machines(self) -> frozenset[str]:
+        """The types of machine of all trainers that are up."""
+        return frozenset(each.machine for each in self.trainers.values() if each.is_up)
+
+    @property
+    def idle_machines(self) -> frozenset[str]:
+        """Those of trainers that are idle."""
+        return frozenset(self.trainers[number].machine for number in self._idle)
 
     @property
     def running(self) -> list[PackOrder]:
@@ -169,13 +185,15 @@ class PoolPlan:
         self.record.wait_for(len(allotment.pending))
         return {**shares, None: Counter(allotment.pending)}
 
-    def settled(self, number: int, node_id: str, host: str, accelerator: str, changes: Sequence[str]) -> list[Action]:
+    def settled(
+        self, number: int, node_id: str, host: str, accelerator: str, changes: Sequence[str], machine: str = ""
+    ) -> list[Action]:
         """A trainer is up. It ends, and its node is given up, if its environment differs from the driver's."""
         if changes:
             self.record.differs(node_id, host, changes)
             return [self._end(number)]
         trainer = self.trainers[number]
-        trainer.node, trainer.accelerator, trainer.is_up = node_id, accelerator, True
+        trainer.node, trainer.accelerator, trainer.machine, trainer.is_up = node_id, accelerator, machine, True
         self.record.started(node_id)
         self._idle.append(number)
         return []
@@ -194,8 +212,10 @@ class PoolPlan:
         return next(named, None)
 
     def hand_out(self, order: PackOrder) -> int:
-        """Gives a pack to the trainer that has been idle longest; returns its number."""
-        number = self._idle.pop(0)
+        """Gives a pack to the trainer that has been idle longest, on the machine that it names; returns its number."""
+        fitting = (each for each in self._idle if order.machine in (None, self.trainers[each].machine))
+        number = next(fitting, self._idle[0])
+        self._idle.remove(number)
         self.trainers[number].order = order
         return number
 

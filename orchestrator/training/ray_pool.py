@@ -131,6 +131,21 @@ class TrainerPool:
         return self._plan.accelerator
 
     @property
+    def machine(self) -> str:
+        """The type of machine of the trainer that gets the next pack."""
+        return self._plan.machine
+
+    @property
+    def machines(self) -> frozenset[str]:
+        """The types of machine of all trainers that are up."""
+        return self._plan.machines
+
+    @property
+    def idle_machines(self) -> frozenset[str]:
+        """Those of trainers that are idle."""
+        return self._plan.idle_machines
+
+    @property
     def running(self) -> list[PackOrder]:
         """The packs being trained."""
         return self._plan.running
@@ -242,7 +257,7 @@ class TrainerPool:
             self._do(self._plan.not_started(number, str(error), has_lost_its_node=is_gone))
             return
         changes = found.changes_from(self._environment)
-        self._do(self._plan.settled(number, found.node, found.host, found.accelerator, changes))
+        self._do(self._plan.settled(number, found.node, found.host, found.accelerator, changes, found.machine))
 
     def _collect(self, number: int, reference: "ray.ObjectRef[Report]") -> tuple[PackOrder, Report | TrainerLost]:
         order = self._plan.trainers[number].order

@@ -30,7 +30,7 @@ from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.device_memory import PackMemory, memory_of
 from attnsweep.workloads.engine.executors.choice import executors_on
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.process import training_settings
+from attnsweep.workloads.engine.process import processor, training_settings
 from attnsweep.workloads.engine.width import width_on
 from attnsweep.workloads.errors import UserError
 
@@ -93,6 +93,11 @@ class Trainer:
     def accelerator(self) -> str:
         """The model of its GPU, or `cpu`."""
         return _model_of(self._device) or "cpu"
+
+    @property
+    def machine(self) -> str:
+        """The type of machine that its rows' last bits depend on."""
+        return machine_of(self._device)
 
     @property
     def has_pack(self) -> bool:
@@ -228,7 +233,8 @@ class Trainer:
     def _ended(self, order: PackOrder, pack: Pack[Any]) -> Trained:
         result = pack.result()
         run, model = self._run, _model_of(self._device)
-        context = PackContext(run.sweep, order.pack, self._device, platform.node(), run.environment, model)
+        environment = order.environment or run.environment
+        context = PackContext(run.sweep, order.pack, self._device, platform.node(), environment, model)
         rows = ended_rows(self._workload, order.tasks, pack, result, context)
         rows = replace(rows, curves=thinned(rows.curves, run.curves_every))
         self._order = self._pack = None
@@ -257,6 +263,11 @@ def _is_out_of_memory(error: BaseException, text: str) -> bool:
     # PyTorch's CPU allocator raises a plain RuntimeError.
     in_words = isinstance(error, RuntimeError) and "can't allocate memory" in text
     return in_words or isinstance(error, torch.OutOfMemoryError | MemoryError)
+
+
+def machine_of(device: str) -> str:
+    """The type of machine that trains on this device here: the model of the GPU, or the processor's type."""
+    return _model_of(device) or processor()
 
 
 def _model_of(device: str) -> str | None:

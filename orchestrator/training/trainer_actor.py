@@ -66,6 +66,7 @@ class Settled:
         accelerator: The model of its GPU, or `cpu`.
         versions: By library.
         code: A digest by module, of those that the driver asked for and that are installed there.
+        machine: The type of machine, as its rows' environment names it.
     """
 
     node: str
@@ -73,6 +74,7 @@ class Settled:
     accelerator: str
     versions: Mapping[str, str]
     code: Mapping[str, str]
+    machine: str = ""
 
     def changes_from(self, driver: Environment) -> list[str]:
         """What differs from the driver's environment, in words."""
@@ -115,7 +117,8 @@ class TrainerActor(Trainer):
         signal.signal(signal.SIGTERM, leave)
         node = str(ray.get_runtime_context().get_node_id())
         code = digests_here(modules, digests)
-        return Settled(node, platform.node(), self.accelerator, _versions_here(self._run.engine), code)
+        there = _versions_here(self._run.engine)
+        return Settled(node, platform.node(), self.accelerator, there, code, self.machine)
 
 
 def _versions_here(engine: Engine) -> Mapping[str, str]:

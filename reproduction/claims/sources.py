@@ -13,7 +13,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooled_rate
 from attnsweep.orchestrator.running.session import run_or_resume
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -72,7 +72,7 @@ def measure_sweep(trained: Trained, run: Run) -> Rate:
     name = [trained.sweep, *(text.replace("=", "_") for text in trained.fixed), f"{sweep.trials}x{sweep.replicates}"]
     directory = run.directory / "-".join(name)
     run_or_resume(sweep, directory, _RESOURCES, run.console)
-    counts = open_sweep(directory).sql(trained.counts).to_pydict()
+    counts = SweepData.open(directory).sql(trained.counts).to_pydict()
     n, k = counts.values()
     return pooled_rate(list(zip(n, k, strict=True)))
 
@@ -87,7 +87,7 @@ def measure_ledger(source: str, sweep: SweepDirectory, directory: Path) -> Numbe
 
 
 def _quickstart(sweep: SweepDirectory, _: Path) -> Numbers:
-    opened = open_sweep(sweep.place)
+    opened = SweepData.open(sweep.place)
     found = {outcome: opened.stuck_rates(outcome=outcome).overall.interval for outcome in ("stuck", "solved")}
     diagram = opened.phase_diagram("init_sigma", "learning_rate")
     for rate in (0.0003, 0.003):
@@ -99,7 +99,7 @@ def _quickstart(sweep: SweepDirectory, _: Path) -> Numbers:
 
 
 def _stuck(sweep: SweepDirectory, _: Path) -> Numbers:
-    interval = open_sweep(sweep.place).stuck_rates().overall.interval
+    interval = SweepData.open(sweep.place).stuck_rates().overall.interval
     return {} if interval is None else {"stuck": interval}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.rows import (
@@ -169,7 +169,7 @@ def _steps(steps: Iterable[int | None]) -> np.ndarray:
 def _medians(sweep: SweepDirectory, what: str, after: str | None) -> list[ComparedValue]:
     """The step by which half of each group have it, with the censored ones counted as not yet."""
     [by] = [name for name, each in sweep.spec.space.items() if isinstance(each, Categorical)]
-    found = open_sweep(sweep.place).event(what, by=by, after=after).medians().to_pylist()
+    found = SweepData.open(sweep.place).event(what, by=by, after=after).medians().to_pylist()
     return [
         ComparedValue(
             name=f"{by} {row['group']}: half have {what}" + (f", steps after {after}" if after else ", step"),

@@ -11,6 +11,7 @@ from .orchestrator.ledger.reader import Ledger as Ledger
 from .orchestrator.running.session import resume_sweep as resume_sweep
 from .orchestrator.running.session import run_sweep as run_sweep
 from .orchestrator.storage.annotation import Annotation as Annotation
+from .orchestrator.storage.shards import Shard as Shard
 from .orchestrator.training.resources import Resources as Resources
 from .reproduction.catalog import Reproduction as Reproduction
 from .reproduction.comparison import ComparedValue as ComparedValue
@@ -20,6 +21,10 @@ from .search_spaces.dimensions import Conditional as Conditional
 from .search_spaces.dimensions import Float as Float
 from .search_spaces.dimensions import Int as Int
 from .search_spaces.dimensions import Zip as Zip
+from .search_spaces.measured import LossQuantile as LossQuantile
+from .search_spaces.measured import OnsetQuantile as OnsetQuantile
+from .search_spaces.measured import Rate as Rate
+from .search_spaces.measured import StuckRate as StuckRate
 from .search_spaces.pruners import HyperbandPruner as HyperbandPruner
 from .search_spaces.pruners import MedianPruner as MedianPruner
 from .search_spaces.pruners import PatientPruner as PatientPruner
@@ -27,9 +32,6 @@ from .search_spaces.pruners import PercentilePruner as PercentilePruner
 from .search_spaces.pruners import SuccessiveHalvingPruner as SuccessiveHalvingPruner
 from .search_spaces.pruners import ThresholdPruner as ThresholdPruner
 from .search_spaces.replication import Sequential as Sequential
-from .search_spaces.sweep import LossQuantile as LossQuantile
-from .search_spaces.sweep import Rate as Rate
-from .search_spaces.sweep import StuckRate as StuckRate
 from .search_spaces.sweep import Sweep as Sweep
 from .workloads import identities as identities
 from .workloads.attention.attention import Attention as Attention

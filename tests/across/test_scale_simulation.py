@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-from scale_simulation import Cluster, busy_share, limit
+from scale_simulation import Cluster, bill, busy_share, limit
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "scale_simulation.py"
 
@@ -37,3 +37,10 @@ def test_the_command_prints_a_row_for_each_number_of_trainers() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     rows = json.loads(done.stdout)["rows"]
     assert [(row["trainers"], row["drivers"]) for row in rows] == [(100, 2), (1000, 2)]
+
+
+def test_more_drivers_of_few_trainers_each_commit_more_often() -> None:
+    found = [bill(4000 // drivers, drivers, 1.6e7 / drivers, 120_000) for drivers in (1, 1000)]
+    assert found[0]["commits_of_a_driver"] == 120_000
+    assert found[1]["commits_of_a_driver"] == 16_000
+    assert found[1]["request_dollars"] > 20 * found[0]["request_dollars"]

@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from attnsweep.orchestrator.analysis import compare, open_sweep
+from attnsweep import compare, open_sweep
+from attnsweep.orchestrator.analysis.onset.hazards import ratio_label
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.loading import load_sweep
-from attnsweep.search_spaces.sweep import Rate
+from attnsweep.search_spaces.measured import Rate
 from attnsweep.workloads.errors import UserError
 
 ADDING = """
@@ -102,11 +103,15 @@ def test_rates_onsets_and_events_know_them(data: SweepData) -> None:
         data.stuck_rates(outcome="memorised")
 
 
-def test_the_report_is_about_an_outcome_of_ones_choice(place: Path) -> None:
+def test_the_report_is_about_an_outcome_of_ones_choice(place: Path, data: SweepData) -> None:
     page, pictures = make_report([place], outcome="memorized")
     assert "knows its pairs only" in page
     assert "Share of memorized by parameter" in page
     assert "#123456" in page
+    fits = data.event("fits", by=["learning_rate", "train_fraction"]).hazard_ratios().ratios
+    hazards = page.partition("How much sooner events come, by parameter")[2].partition("</details>")[0]
+    assert hazards.count("<td>fits</td>") == len(fits)
+    assert all(ratio_label(each) in hazards for each in fits)
     names = {picture.name for picture in pictures}
     assert {"metric_accuracy", "metric_train_accuracy", "events", "delays", "cells_memorized"} <= names
     plain, _ = make_report([place])

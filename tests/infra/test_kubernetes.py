@@ -1,12 +1,15 @@
 """The manifests for Kubernetes: what KubeRay's schema allows, what the command line knows, what a sweep needs."""
 
+import json
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
 import pytest
 
-from tests.infra.commands import ROOT, requirement
+from attnsweep.orchestrator.cli.shard_option import parse_shard
+from attnsweep.orchestrator.storage.shards import Shard
+from tests.infra.commands import ROOT, parsed, requirement
 from tests.infra.manifests import CRDS, built, pods, problems
 
 KUBERNETES = ROOT / "infra" / "kubernetes"
@@ -24,15 +27,22 @@ def test_a_manifest_has_no_problems(name: str) -> None:
     assert problems(built(KUBERNETES / name), RAY) == []
 
 
-def test_there_are_a_plain_one_a_queued_one_and_one_for_spot_machines() -> None:
-    assert VARIANTS == ["base", "kueue", "spot"]
-    base, kueue, spot = (built(KUBERNETES / name) for name in VARIANTS)
+def test_there_are_a_plain_one_a_queued_one_one_for_shards_and_one_for_spot_machines() -> None:
+    assert VARIANTS == ["base", "kueue", "shards", "spot"]
+    base, kueue, _, spot = (built(KUBERNETES / name) for name in VARIANTS)
     [workers] = base["spec"]["rayClusterSpec"]["workerGroupSpecs"]
     assert (base["spec"]["rayClusterSpec"]["enableInTreeAutoscaling"], workers["minReplicas"]) == (True, 0)
     assert kueue["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "attnsweep"}
     assert not kueue["spec"]["rayClusterSpec"]["enableInTreeAutoscaling"]
     assert "nodeSelector" not in pods(spot)[0]
     assert pods(spot)[1]["nodeSelector"]
+
+
+def test_a_number_in_the_place_of_shard_makes_one_of_several_jobs() -> None:
+    text = json.dumps(built(KUBERNETES / "shards"))
+    jobs = [json.loads(text.replace("SHARD", str(index))) for index in range(2)]
+    assert [job["metadata"]["name"] for job in jobs] == ["attnsweep-0", "attnsweep-1"]
+    assert [parse_shard(parsed(job["spec"]["entrypoint"])["of_shard"]) for job in jobs] == [Shard(0, 4), Shard(1, 4)]
 
 
 def test_the_image_is_that_of_this_version() -> None:

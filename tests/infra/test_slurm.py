@@ -32,10 +32,11 @@ def test_it_asks_for_notice_and_for_another_turn() -> None:
 
 def test_its_command_is_one_that_the_command_line_knows() -> None:
     [line] = re.findall(r'^"\$bin/attnsweep" (.*) &$', TEXT, re.MULTILINE)
-    [usage] = re.findall(r"^#   sbatch .*attnsweep\.sbatch (.*)$", TEXT, re.MULTILINE)
-    parameters = parsed("attnsweep " + line.replace('"$@"', usage))
-    assert parameters["or_resume"]
-    assert (parameters["spec"], parameters["directory"]) == ("quickstart", "/shared/sweeps/first")
+    usages = re.findall(r"^#   sbatch .*attnsweep\.sbatch (.*)$", TEXT, re.MULTILINE)
+    found = [parsed("attnsweep " + line.replace('"$@"', usage)) for usage in usages]
+    assert [each["of_shard"] for each in found] == [None, "auto"]
+    assert all(each["or_resume"] for each in found)
+    assert {(each["spec"], each["directory"]) for each in found} == {("quickstart", "/shared/sweeps/first")}
 
 
 def test_a_notice_after_the_driver_has_ended_is_no_failure() -> None:

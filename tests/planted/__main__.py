@@ -17,6 +17,7 @@ from tests.planted.faults_of_many import FAULTS_OF_MANY
 from tests.planted.faults_of_outcomes import FAULTS_OF_OUTCOMES
 from tests.planted.faults_of_problems import FAULTS_OF_PROBLEMS
 from tests.planted.faults_of_resumed_sweeps import FAULTS_OF_RESUMED_SWEEPS
+from tests.planted.faults_of_shards import FAULTS_OF_SHARDS
 from tests.planted.faults_of_starts import FAULTS_OF_STARTS
 from tests.planted.faults_of_storage import FAULTS_OF_STORAGE
 from tests.planted.faults_of_stored_files import FAULTS_OF_STORED_FILES
@@ -31,6 +32,7 @@ FAULTS = (
     *FAULTS_OF_OUTCOMES,
     *FAULTS_OF_PROBLEMS,
     *FAULTS_OF_RESUMED_SWEEPS,
+    *FAULTS_OF_SHARDS,
     *FAULTS_OF_STARTS,
     *FAULTS_OF_STORAGE,
     *FAULTS_OF_STORED_FILES,

@@ -6,6 +6,27 @@ _OUTCOMES = "tests/workloads/diagnostics/test_outcomes.py"
 
 FAULTS_OF_OUTCOMES = (
     Fault(
+        "a text that lets in its own border where the other does not",
+        "workloads/conditions.py",
+        "is_closed = compare in (operator.ge, operator.le)",
+        "is_closed = False",
+        ("tests/workloads/test_conditions.py::test_what_implies_another_condition_holds_nowhere_else",),
+    ),
+    Fault(
+        "outcomes that no row gives",
+        "workloads/diagnostics/verdicts.py",
+        "        if outcome not in given:\n",
+        "        if outcome in ():\n",
+        ("tests/workloads/diagnostics/test_verdicts.py::test_an_outcome_that_cannot_occur_is_refused",),
+    ),
+    Fault(
+        "hazard ratios of events without the first",
+        "orchestrator/report/measured.py",
+        "crossing, once_per_trial=once) for label, each in (events | delays).items())",
+        "crossing, once_per_trial=once) for label, each in [*events.items()][1:])",
+        ("tests/end_to_end/test_own_outcomes.py::test_the_report_is_about_an_outcome_of_ones_choice",),
+    ),
+    Fault(
         "a constant negative loss moves for ever",
         "workloads/diagnostics/outcomes.py",
         "_raised(loss[:, before], -MOVING_SHARE)",

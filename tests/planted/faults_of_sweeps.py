@@ -8,10 +8,61 @@ _RUNNING = "tests/orchestrator/running"
 _PROJECTION = "tests/orchestrator/tracking/test_tracking_projection.py"
 _STORES = "tests/orchestrator/tracking/test_other_stores.py"
 _RATES = "tests/orchestrator/analysis/rates"
+_GOALS = "tests/search_spaces/test_several_goals.py"
+_PREFERRED = "tests/orchestrator/analysis/test_preferred.py"
 _COMPARISON = ("tests/orchestrator/analysis/comparison/test_comparison.py",)
 _AUDIT = ("tests/orchestrator/audit/test_audit_damages.py::test_damage_is_found",)
 
 FAULTS_OF_SWEEPS = (
+    Fault(
+        "an onset of trainings that end otherwise",
+        "search_spaces/objective.py",
+        "NEVER if step is None or each != objective.outcome else float(step)",
+        "NEVER if step is None else float(step)",
+        ("tests/search_spaces/test_objective.py",),
+    ),
+    Fault(
+        "as few better trials with two objectives as with one",
+        "search_spaces/batched_tpe.py",
+        "    return min(tenth, 25) if n_objectives == 1 else tenth\n",
+        "    return min(tenth, 25)\n",
+        (f"{_GOALS}::test_the_first_trial_of_a_batch_is_optunas_own_with_two_objectives_and_a_constraint",),
+    ),
+    Fault(
+        "a lower bound that is an upper one",
+        "search_spaces/constraints.py",
+        "else self.bound - value",
+        "else value - self.bound",
+        (f"{_GOALS}::test_a_constraint_is_met_up_to_its_bound_and_a_diverged_training_is_on_the_wrong_side",),
+    ),
+    Fault(
+        "a front of all that nothing beats in every objective",
+        "orchestrator/analysis/preferred.py",
+        "left = left[(distinct[left] < distinct[left[0]]).any(axis=1)]",
+        "left = left[1:][(distinct[left[1:]] <= distinct[left[0]]).any(axis=1)]",
+        (f"{_PREFERRED}::test_the_front_is_that_of_optunas_study",),
+    ),
+    Fault(
+        "a best trial beyond a constraint",
+        "orchestrator/analysis/preferred.py",
+        "for trial, found in told.items() if found.is_feasible}",
+        "for trial, found in told.items()}",
+        (f"{_PREFERRED}::test_a_trial_beyond_a_constraint_is_neither_best_nor_on_the_front",),
+    ),
+    Fault(
+        "a study that is not told the constraints",
+        "orchestrator/running/study.py",
+        "            self._constrain(trial, name, each)\n",
+        "            pass\n",
+        (f"{_RUNNING}/test_several_objectives.py::test_audit_summary_mlflow_and_report_have_each_objective",),
+    ),
+    Fault(
+        "a sampler that is told the first objective of an earlier sweep alone",
+        "orchestrator/running/warm_start.py",
+        "            values=[each.value, *each.more],\n",
+        "            values=[each.value],\n",
+        (f"{_RUNNING}/test_several_objectives.py::test_a_later_sweep_is_told_all_objectives_of_an_earlier_one",),
+    ),
     Fault(
         "a file that gets its name before it is on the disk",
         "orchestrator/storage/local.py",
@@ -160,8 +211,29 @@ FAULTS_OF_SWEEPS = (
         (f"{_RUNNING}/test_plan.py",),
     ),
     Fault(
+        "rows of all machines name the driver's",
+        "orchestrator/running/loop.py",
+        "            environment = self._environment_on(machine)",
+        "            environment = self._directory.environment",
+        (f"{_RUNNING}/test_machines.py",),
+    ),
+    Fault(
+        "a pack goes on from what another type of machine has begun",
+        "orchestrator/running/checkpoints.py",
+        " or self._environments[pack] != environment:",
+        ":",
+        (f"{_RUNNING}/test_machines.py",),
+    ),
+    Fault(
+        "a training is trained again on any machine",
+        "orchestrator/running/self_check.py",
+        "return next((each for each in waiting if each.machine in (None, *idle)), None)",
+        "return next((each for each in waiting if idle), None)",
+        (f"{_RUNNING}/test_machines.py",),
+    ),
+    Fault(
         "a pack that did not fit is made again",
-        "orchestrator/running/pack_sizes.py",
+        "orchestrator/running/pack_sizer.py",
         "max(n_lanes // 2, 1)",
         "max(n_lanes, 1)",
         (f"{_RUNNING}/test_pack_sizes.py",),
@@ -197,8 +269,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a value told other than the rows have it is no fault",
         "orchestrator/audit/check_trials.py",
-        "trial.value not in (values := _values(books.directory, number, ended))",
-        "None in (values := _values(books.directory, number, ended))",
+        "_told(trial) not in (allowed := _may_be_told(books.directory, number, ended))",
+        "None in (allowed := _may_be_told(books.directory, number, ended))",
         _AUDIT,
     ),
     Fault(

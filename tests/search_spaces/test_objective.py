@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnsweep.search_spaces import LossQuantile, Rate, StuckRate
-from attnsweep.search_spaces.objective import WORST_LOSS, objective_value
+from attnsweep.search_spaces import LossQuantile, OnsetQuantile, Rate, StuckRate
+from attnsweep.search_spaces.objective import NEVER, WORST_LOSS, objective_value
 
 losses = st.none() | st.floats(0, allow_nan=False)
 trainings = st.lists(
@@ -59,3 +59,12 @@ def test_a_rate_counts_the_trainings_that_end_with_its_outcome() -> None:
     # Those that diverged count as the worst: so the sampler keeps away from them.
     assert value(Rate("plateau", direction="minimize")) == 0.4
     assert value(Rate("stuck", direction="minimize")) == objective_value(StuckRate(), outcome, stuck, loss)
+
+
+def test_an_onset_is_that_of_the_trainings_that_end_so_and_never_that_of_the_others() -> None:
+    outcome, onset = ["solved", "solved", "diverged", "plateau"], [10, 30, 5, 0]
+
+    def value(quantile: float) -> float:
+        return objective_value(OnsetQuantile("solved", quantile=quantile), outcome, [False] * 4, [0.0] * 4, onset)
+
+    assert [value(quantile) for quantile in (0.25, 0.5, 0.75)] == [10.0, 30.0, NEVER]

@@ -12,8 +12,9 @@ from attnsweep.orchestrator.running.study import new_trial
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sweep
 from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
 from attnsweep.search_spaces.dimensions import Dimension
-from attnsweep.search_spaces.random_draws import RandomDraws
+from attnsweep.search_spaces.numbered_draws import draws_of
 from attnsweep.search_spaces.suggestion import make_sampler, suggest, values_of
+from attnsweep.search_spaces.sweep import Sampler
 
 SPACE: dict[str, Dimension] = {
     "init_sigma": Float(1e-4, 1.0, log=True),
@@ -29,16 +30,41 @@ def _sweep(**changes: Any) -> Sweep:
     return Sweep(name="s", workload="category_pairs", space=SPACE, trials=100, seed=7, sampler="random").but(**changes)
 
 
-def test_random_draws_are_those_of_optunas_sampler() -> None:
-    sweep = _sweep()
-    draws = RandomDraws(sweep)
+UNCONDITIONAL: dict[str, Dimension] = {
+    name: dimension for name, dimension in SPACE.items() if not isinstance(dimension, Conditional)
+}
+GRID: dict[str, Dimension] = {
+    "init_sigma": Float(1e-4, 1.0, log=True, points=3),
+    "n_categories": Int(4, 4, points=1),
+    "optimizer": Categorical(choices=("sgd", "adam")),
+    "n_positions": Int(4, 20, points=4),
+}
+
+
+@pytest.mark.parametrize(
+    ("sampler", "space"),
+    [("random", SPACE), ("qmc", SPACE), ("qmc", UNCONDITIONAL), ("grid", GRID)],
+    ids=["random", "qmc", "qmc-unconditional", "grid"],
+)
+@pytest.mark.parametrize("n_drivers", [1, 3])
+def test_numbered_draws_are_those_of_optunas_sampler(
+    sampler: Sampler, space: dict[str, Dimension], n_drivers: int
+) -> None:
+    sweep = _sweep(sampler=sampler, space=space, trials=24)
     study = optuna.create_study()
-    for trial in range(20):
+    drivers = [draws_of(sweep) for _ in range(n_drivers)]
+    for trial in range(24):
         study.sampler = make_sampler(sweep, trial)
-        drawn, distributions = draws.draw(trial)
-        asked = study.ask()
+        drawn, distributions = drivers[trial % n_drivers].draw(trial)
+        asked = new_trial(study, study._storage)
         assert values_of(sweep, drawn) == suggest(sweep, asked)
         assert (drawn, distributions) == (asked.params, asked.distributions)
+
+
+def test_a_point_of_the_sequence_can_be_drawn_again() -> None:
+    draws = draws_of(_sweep(sampler="qmc"))
+    first = [draws.draw(trial)[0] for trial in range(5)]
+    assert [draws.draw(trial)[0] for trial in (4, 1)] == [first[4], first[1]]
 
 
 def _study_of(n_trials: int, storage: InMemoryStorage | None = None) -> optuna.Study:

@@ -140,7 +140,7 @@ def _sweep(**fields: Any) -> Sweep:
         ({"replicate": 2}, "replicate: got 2, expected no such field; did you mean replicates?"),
         (
             {"sampler": "bo"},
-            "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid', 'cmaes' or 'boundary'; correct it",
+            "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid', 'cmaes', 'boundary' or 'nsga2'; correct it",
         ),
         ({"name": "../x"}, "name: got '../x', expected string should match pattern"),
         ({"seconds": float("nan")}, "seconds: got nan, expected"),
@@ -159,6 +159,17 @@ def test_a_mistake_in_a_sweep_is_named(fields: dict[str, Any], message: str) -> 
     with pytest.raises(SpecError) as raised:
         _sweep(**fields)
     assert str(raised.value).startswith(message)
+
+
+def test_values_by_position_are_refused() -> None:
+    make: Any = Sweep
+    with pytest.raises(
+        SpecError, match=r"^Sweep: got '2 values by position', expected all fields by name; write Sweep"
+    ):
+        make("s", "gpt")
+    make = LossQuantile
+    with pytest.raises(SpecError, match=r"by name; write LossQuantile\(quantile=..., direction=...\)"):
+        make(0.5)
 
 
 def test_the_name_of_an_objective_takes_its_defaults() -> None:

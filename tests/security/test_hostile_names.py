@@ -18,8 +18,8 @@ import pytest
 from mlflow import MlflowClient
 from typer.main import get_group
 
+from attnsweep import compare, open_sweep
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.analysis import compare, open_sweep
 from attnsweep.orchestrator.analysis.merging import merge_sweeps
 from attnsweep.orchestrator.cli.screen.comparison import print_comparison
 from attnsweep.orchestrator.cli.screen.status import print_status

@@ -13,7 +13,7 @@ import pytest
 from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.samplers import CmaEsSampler
 
-from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep import open_sweep
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.study import Study

@@ -121,7 +121,8 @@ FINE = Outcome("knows its pairs only")
         ({"outcomes": {"memorized": Outcome(" ")}}, "memorized: got ' ', expected a sentence"),
         ({"outcomes": {"memorized": Outcome("fine", "red")}}, "memorized: got 'red', expected a colour as #rrggbb"),
         ({"outcomes": {"memorized": Outcome("fine", is_judged=False)}}, "expected an outcome that the workload itself"),
-        ({"events": {"fits": "loss < 1"}}, r"Mine\.events: got .*, expected a dictionary such as"),
+        ({"events": {"fits": "fits"}}, "got 'fits', expected comparisons of a metric with a number"),
+        ({"events": {"fits": 1}}, r"Mine\.events: got .*, expected a dictionary such as"),
         ({"events": {"Fits it": lambda *_: None}}, "got 'Fits it', expected a name of small letters"),
     ],
 )

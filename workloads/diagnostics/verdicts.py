@@ -8,8 +8,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from attnsweep.workloads.conditions import implies
 from attnsweep.workloads.diagnostics.outcomes import AT_LEVEL, DIVERGED_FACTOR, OR, has_diverged, is_moving, standing
-from attnsweep.workloads.engine.contract import Condition, Evidence, Label, Verdicts, Workload
+from attnsweep.workloads.engine.contract import Evidence, Label, Verdicts, When, Workload, where_held
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.errors import LabelError
 from attnsweep.workloads.vocabulary import MOVING_SHARE
@@ -26,19 +27,24 @@ class Rule:
 
     Attributes:
         outcome: The outcome.
-        when: Where it holds.
-        says: The condition in words.
+        when: Where it holds: a function, or a text such as `accuracy >= 0.99`.
+        says: The condition in words; by default the text.
         looks: What such a training looks like.
         details: The details that it may give; by default none.
         which: If there are several, the one of each training at each probe, (L, P).
     """
 
     outcome: str
-    when: Condition
-    says: str
+    when: When
+    says: str = ""
     looks: str = ""
     details: tuple[str, ...] = ("",)
     which: Callable[[Evidence], NDArray[np.str_]] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.says:
+            of_own = "a condition of the workload's own"
+            object.__setattr__(self, "says", self.when if isinstance(self.when, str) else of_own)
 
     @classmethod
     def diverged(cls, level: str = "zero", looks: str = "") -> Self:
@@ -68,7 +74,7 @@ class Rule:
 
     def cases(self, parameters: Any, evidence: Evidence) -> dict[Label, NDArray[np.bool_]]:
         """Where it holds, by label."""
-        holds = self.when(parameters, evidence)
+        holds = where_held(self.when, parameters, evidence)
         if self.which is None:
             return {(self.outcome, self.details[0]): holds}
         detail = self.which(evidence)
@@ -94,7 +100,7 @@ class AtLevel:
     level: str
     says: str
     looks: str = ""
-    when: Condition | None = None
+    when: When | None = None
     also: str = ""
 
     @property
@@ -139,7 +145,9 @@ class VerdictTable:
                 cases |= row.cases(parameters, evidence)
             elif row is levels[0]:
                 stuck = {each.level: each.outcome for each in levels}
-                where = {each.level: each.when(parameters, evidence) for each in levels if each.when is not None}
+                where = {
+                    each.level: where_held(each.when, parameters, evidence) for each in levels if each.when is not None
+                }
                 cases |= standing(evidence.metrics["eval_loss"], evidence.levels, stuck, where)
         return Verdicts.first_of(cases)
 
@@ -156,6 +164,40 @@ class VerdictTable:
             "| `plateau` | | none of these | the loss falls no longer, at no reference level; or hardly moved |"
         )
         return "\n".join(lines).replace("|  |", "| |")
+
+
+def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
+    """Refuses an outcome that no training can end with, as far as the texts of a table tell.
+
+    Args:
+        workload: The problem.
+        parameters: Those of the first lane.
+
+    Raises:
+        LabelError: If no row of the table gives an outcome of the workload's own, or a text holds nowhere but where the
+            text of a row before it does.
+    """
+    table = workload.verdicts(parameters)
+    if not isinstance(table, VerdictTable):
+        return
+    given = {row.outcome for row in table.rows}
+    for outcome in workload.outcomes:
+        if outcome not in given:
+            raise LabelError(
+                f"{workload.name}.outcomes",
+                given=outcome,
+                expected="an outcome of a row of its table",
+                fix="add a Rule that gives it, or leave it out",
+            )
+    texts = [(row.outcome, row.when) for row in table.rows if isinstance(row, Rule) and isinstance(row.when, str)]
+    for (outcome, when), (later, then) in combinations(texts, 2):
+        if implies(then, when):
+            raise LabelError(
+                f"the outcome {later} of {workload.name}",
+                given=then,
+                expected=f"a condition that holds somewhere where that of {outcome}, before it, does not: {when}",
+                fix="change their order, or one of the two; the first row that holds counts",
+            )
 
 
 def check_near_levels(workload: Workload[Any], parameters: Any, evidence: Evidence) -> None:

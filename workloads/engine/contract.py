@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from attnsweep.workloads.conditions import holds
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
@@ -155,6 +156,19 @@ Condition: TypeAlias = Callable[[Any, Evidence], NDArray[np.bool_]]
 """Where something holds, (L, P), by the parameters of the first lane, of which it reads static ones, and evidence."""
 
 
+When: TypeAlias = Condition | str
+"""A condition as a function, or as a text such as `accuracy >= 0.99`."""
+
+
+def where_held(when: When, parameters: object, evidence: Evidence, subject: str = "a condition") -> NDArray[np.bool_]:
+    """Where a condition holds, (L, P), whichever form it has.
+
+    Raises:
+        SpecError: For a text that is no condition, or that names what is not measured.
+    """
+    return holds(when, evidence.metrics, subject) if isinstance(when, str) else when(parameters, evidence)
+
+
 class Judge(Protocol):
     """Labels trainings: an `attnsweep.VerdictTable`."""
 
@@ -242,7 +256,7 @@ class Workload(ABC, Generic[P]):
     """The reference levels of all variants, without `solved`: columns `level_<name>` of the ledger."""
     outcomes: ClassVar[Mapping[str, Outcome]] = {}
     """Outcomes of its own, beside those of docs/outcomes.md, by label."""
-    events: ClassVar[Mapping[str, Condition]] = {}
+    events: ClassVar[Mapping[str, When]] = {}
     """What may happen to a training, and where it holds: columns `event_<name>` of the ledger have the step of the
     first probe at which it held."""
     loss_may_be_negative: ClassVar[bool] = False

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.workloads.engine.contract import Evidence, P, Verdicts, Workload
+from attnsweep.workloads.engine.contract import Evidence, P, Verdicts, Workload, where_held
 from attnsweep.workloads.errors import LabelError, did_you_mean
 from attnsweep.workloads.vocabulary import with_own
 
@@ -65,11 +65,12 @@ def first_held(
 
     Raises:
         ValueError: If an event's condition is no array of bool of shape (L, P).
+        SpecError: If it is a text that is no condition, or names what is not measured.
     """
     expected = evidence.metrics["eval_loss"].shape
     first = {}
-    for name, condition in workload.events.items():
-        holds = np.asarray(condition(parameters, evidence))
+    for name, when in workload.events.items():
+        holds = np.asarray(where_held(when, parameters, evidence, f"{workload.name}.events, {name}"))
         if holds.dtype != np.bool_ or holds.shape != expected:
             raise ValueError(
                 f"{workload.name}.events, {name}: got an array of {holds.dtype} of shape {holds.shape}, expected bool"

@@ -5,6 +5,7 @@ The last bit of a training depends on those of PyTorch and MKL, its speed on tho
 
 import ctypes
 import os
+import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -64,6 +65,11 @@ def _keep_freed_memory() -> None:
     if set_option is not None:
         for option in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
             set_option(option, _KEPT_BYTES)
+
+
+def processor() -> str:
+    """The type of this machine's processor, by the kernels that PyTorch takes on it: `x86_64, AVX2`."""
+    return f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def check_rounding() -> None:

@@ -2,24 +2,21 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 from torch import Tensor, nn
 
 from attnsweep.workloads.attention_weights import attention_weights
-from attnsweep.workloads.conditions import holds, terms_of
+from attnsweep.workloads.conditions import terms_of
 from attnsweep.workloads.declaration import parameter
 from attnsweep.workloads.diagnostics.outcomes import DIVERGED_FACTOR, has_diverged
 from attnsweep.workloads.diagnostics.verdicts import AtLevel, Rule, VerdictTable, below_solved
-from attnsweep.workloads.engine.contract import Condition
+from attnsweep.workloads.engine.contract import Condition, When
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.problem.arguments import Call, parameters_class, read_call
 from attnsweep.workloads.problem.losses import read_loss
 from attnsweep.workloads.problem.problem import Problem
 from attnsweep.workloads.vocabulary import Outcome
-
-When: TypeAlias = str | Condition
-"""A condition as a text, such as `accuracy >= 0.99`, or as a function of parameters and evidence."""
 
 _DRAWN = frozenset({"draw", "step"})
 _SEEN = frozenset({"module", "inputs", "target", "output", "weights"})
@@ -105,7 +102,7 @@ def problem(
         "parameters": declared,
         "level_names": level_names,
         "outcomes": dict(outcomes),
-        "events": {event: _condition(when, f"the event {event}") for event, when in events.items()},
+        "events": {event: _checked(when, f"the event {event}") for event, when in events.items()},
         **named,
         "training_loss": chosen,
         "metrics": own_metrics,
@@ -160,18 +157,17 @@ def _rules(solved: object, outcomes: Mapping[str, Outcome], levels: tuple[str, .
     if isinstance(solved, int | float):
         rules.append(Rule(outcome="solved", when=below_solved, says=f"held-out loss below {solved:g}"))
     elif solved is not None:
-        rules.append(Rule(outcome="solved", when=_condition(solved, "solved"), says=_in_words(solved)))
+        rules.append(Rule(outcome="solved", when=_checked(solved, "solved")))
     for label, outcome in outcomes.items():
-        when = _condition(outcome.when, f"the outcome {label}")
-        rules.append(Rule(outcome=label, when=when, says=_in_words(outcome.when)))
+        rules.append(Rule(outcome=label, when=_checked(outcome.when, f"the outcome {label}")))
     for level in levels:
         stuck = "degenerate_zero" if level == "zero" else "marginal"
         rules.append(AtLevel(outcome=stuck, level=level, says="the output 0" if level == "zero" else level))
     return [*rules, Rule.moving()]
 
 
-def _condition(when: object, subject: str) -> Condition:
-    """A condition on parameters and evidence.
+def _checked(when: object, subject: str) -> When:
+    """A condition on parameters and evidence, as it was given.
 
     Args:
         when: What the user gave.
@@ -182,7 +178,7 @@ def _condition(when: object, subject: str) -> Condition:
     """
     if isinstance(when, str):
         terms_of(when)
-        return lambda _, evidence: holds(when, evidence.metrics)
+        return when
     if not callable(when):
         raise SpecError(
             f"the condition of {subject}",
@@ -192,7 +188,3 @@ def _condition(when: object, subject: str) -> Condition:
         )
     condition: Condition = when
     return condition
-
-
-def _in_words(when: object) -> str:
-    return when if isinstance(when, str) else "a condition of the workload's own"

@@ -53,6 +53,7 @@ class SweepComparison(DrawnAnswer, Record):
         by: The parameter whose bins are the groups, or two with a comma between them; empty if none was asked for.
         groups: The difference in the rate in each group.
         by_test: The test whether the change, as a factor of the odds, differs between the groups; `None` without them.
+        machines: What trained A and B, in words, where they are not all of one type; else empty.
     """
 
     a: str
@@ -68,11 +69,12 @@ class SweepComparison(DrawnAnswer, Record):
     by: str
     groups: tuple[GroupDifference, ...]
     by_test: InteractionTest | None = None
+    machines: tuple[str, ...] = ()
 
     json_keys = (
         *("a", "b", "paired", "n_pairs", "n_configurations", "changed_parameters=_changed_values", "rate_of=ending"),
         *("rate", "difference_is_shown=rate.is_shown", "stuck_rate=stuck", "outcomes"),
-        *("by=_named", "groups", "by_test"),
+        *("by=_named", "groups", "by_test", "machines"),
     )
 
     def _in_words(self) -> str:

@@ -16,6 +16,7 @@ from attnsweep.orchestrator.analysis.comparison.difference import (
     unpaired_difference,
 )
 from attnsweep.orchestrator.analysis.labels import check_known
+from attnsweep.orchestrator.analysis.machines import are_several, environments_in, types_in_words
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.ending import Ending, read_ending
 from attnsweep.orchestrator.analysis.rates.groups import Crossing, Group, groups_by, names_of
@@ -175,7 +176,20 @@ def compare_sweeps(
         by=crossing.by,
         groups=tuple(each for each in map(compared.difference_in, groups) if each.n),
         by_test=compared.change_by(groups) if crossing.names else None,
+        machines=_machines(a, b),
     )
+
+
+def _machines(a: SweepData, b: SweepData) -> tuple[str, ...]:
+    """What trained A and B, where not all of it is of one type."""
+    found: list[dict[str | None, int]] = []
+    for data in (a, b):
+        with data.reading() as connection:
+            found.append(environments_in(connection))
+    directories = (*a.directories, *b.directories)
+    if not are_several([name for each in found for name in each], directories):
+        return ()
+    return tuple(types_in_words(each, directories) for each in found)
 
 
 def _ending(a: SweepData, b: SweepData, outcome: str, detail: str | None) -> Ending:

@@ -7,7 +7,8 @@ import duckdb
 from attnsweep.orchestrator.analysis.labels import check_known, outcome_order
 from attnsweep.orchestrator.ledger.sql import IS_JUDGED, literal
 from attnsweep.orchestrator.ledger.views import outcomes_of
-from attnsweep.search_spaces.sweep import Rate, Sweep
+from attnsweep.search_spaces.measured import Rate, StuckRate
+from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import OUTCOMES
 
 _STUCK = "stuck"
@@ -71,7 +72,7 @@ class Question:
 
 
 def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: str | None) -> Question:
-    """The rate of an outcome, or by default the one that the sweep's objective is about; else the stuck rate.
+    """The rate of an outcome, or by default the first that the sweep's objectives are about; else the stuck rate.
 
     A named outcome is sought if it is `solved`, or an outcome of the workload's own that does not count as stuck.
 
@@ -82,8 +83,9 @@ def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: s
         known = outcomes_of(connection).get(outcome)
         is_good = outcome == "solved" or (outcome not in OUTCOMES and known is not None and not known.is_stuck)
         return Question(read_ending(connection, outcome), is_good)
-    if isinstance(spec.objective, Rate):
-        return Question(read_ending(connection, spec.objective.outcome), spec.objective.direction == "maximize")
+    rate = next((each for each in spec.objectives if isinstance(each, Rate | StuckRate)), None)
+    if isinstance(rate, Rate):
+        return Question(read_ending(connection, rate.outcome), rate.direction == "maximize")
     return Question()
 
 

@@ -17,6 +17,10 @@ def print_comparison(comparison: SweepComparison, console: Console) -> None:
         console.print(line, soft_wrap=True, markup=False, highlight=False)
     if comparison.changed:
         console.print(f"differ in {change_label(comparison.changed)}", soft_wrap=True, markup=False, highlight=False)
+    if comparison.machines:
+        a, b = comparison.machines
+        words = f"trained on machines of several types: A {a}; B {b}: equal trainings may differ in their last bits"
+        console.print(words, soft_wrap=True, markup=False, highlight=False)
     console.print(comparison.how(), soft_wrap=True, markup=False, highlight=False)
     rows = {"stuck": comparison.stuck} | dict(comparison.outcomes)
     if comparison.ending.detail is not None:

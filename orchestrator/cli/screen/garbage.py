@@ -8,7 +8,8 @@ from rich.filesize import decimal
 from rich.table import Column, Table
 
 from attnsweep.orchestrator.ledger.garbage import collect
-from attnsweep.orchestrator.storage.place_names import as_argument
+from attnsweep.orchestrator.storage.place_names import as_argument, place_of
+from attnsweep.orchestrator.storage.shards import parts_of
 from attnsweep.orchestrator.terminal import PlainConsole
 
 
@@ -18,7 +19,8 @@ def collect_garbage(directories: Sequence[str], *, delete: bool, thin: int | Non
     Raises:
         UserError: As `collect`; of several sweeps, those before it are done.
     """
-    found = {each: collect(each, delete=delete, thin=thin) for each in directories}
+    parts = [part for each in directories for part in parts_of(place_of(each))]
+    found = {str(each): collect(each, delete=delete, thin=thin) for each in parts}
     if as_json:
         content = {place: [asdict(each) for each in files] for place, files in found.items()}
         print(json.dumps({"deleted": delete, "sweeps": content}))  # noqa: T201  # The command's answer.

@@ -18,7 +18,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, place_of
-from attnsweep.orchestrator.storage.progress import PROGRESS
+from attnsweep.orchestrator.storage.progress import progress_of
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.workloads.errors import UserError
@@ -134,7 +134,7 @@ def _listed(place: Place, n_bytes: int) -> Listed:
 def _state(directory: SweepDirectory) -> str:
     if directory.finished:
         return "finished"
-    said = PROGRESS.read_if_sound(directory.place)
+    said = progress_of(directory.homes)
     return "running" if said is not None and said.is_running(datetime.now(UTC)) else "not finished"
 
 

@@ -16,7 +16,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 from attnsweep.orchestrator.analysis.results import StuckOrSlow, read_stuck_or_slow
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
-from attnsweep.orchestrator.storage.progress import PROGRESS, PackUnderWay, span
+from attnsweep.orchestrator.storage.progress import PackUnderWay, progress_of, span
 from attnsweep.orchestrator.storage.replays import earlier_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import PlainConsole
@@ -88,15 +88,15 @@ def follow_status(where: PlaceName) -> None:
         while True:
             directory = SweepDirectory.open(where)
             live.update("\n".join(_lines(directory)), refresh=True)
-            said = PROGRESS.read_if_sound(directory.place)
+            said = progress_of(directory.homes)
             if directory.finished or said is None or not said.is_running(datetime.now(UTC)):
                 return
             ticks.wait(_LOOK_SECONDS)
 
 
 def _lines(directory: SweepDirectory) -> Iterator[str]:
-    spec, now = directory.spec, datetime.now(UTC)
-    said = None if directory.finished else PROGRESS.read_if_sound(directory.place)
+    spec, now = directory.own_spec, datetime.now(UTC)
+    said = None if directory.finished else progress_of(directory.homes)
     counts = Ledger(directory.place).ask(partial(_read, spec=spec))
     replays = earlier_replays(directory)
     fault = None if replays is None else replays.fault
@@ -104,6 +104,9 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
     yield f"{directory.sweep}: {state}{', with a fault' if fault else ''}"
     if fault:
         yield f"fault       {fault}"
+    if directory.shortfall:
+        yield f"shards      {directory.shortfall}"
+        yield from _shards(directory, now)
     if directory.sources:
         yield f"merged from {', '.join(each.sweep for each in directory.sources)}"
     asked = (
@@ -135,8 +138,22 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
         if said.mlflow:
             yield f"MLflow      {said.mlflow}"
         yield from _packs(said.packs)
-    if not directory.finished and not is_running:
+    if not is_running and any(not each.finished for each in directory.parts or (directory,)):
         yield f"continue with  attnsweep resume {as_argument(directory.place)}"
+
+
+def _shards(directory: SweepDirectory, now: datetime) -> Iterator[str]:
+    """Each shard that is not finished, and whether it runs."""
+    begun = {each.of_shard.index for each in directory.parts}
+    for missing in [index for index in range(directory.shards) if index not in begun][:1]:
+        where = f"--shard {missing}/{directory.shards} --dir {as_argument(directory.place)}"
+        yield f"  {f'shard-{missing}':16} begin it with  attnsweep run SPEC {where}"
+    unfinished = [each for each in directory.parts if not each.finished]
+    for each in unfinished[:_SHOWN_PACKS]:
+        said = progress_of(each.homes)
+        yield f"  {each.of_shard.folder:16} {said.in_words(now) if said else 'not finished'}"
+    if len(unfinished) > _SHOWN_PACKS:
+        yield f"  and {len(unfinished) - _SHOWN_PACKS} more shards"
 
 
 def _packs(packs: Sequence[PackUnderWay]) -> Iterator[str]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from attnsweep.orchestrator.running.pack_sizes import PackSizer
+from attnsweep.orchestrator.running.pack_sizer import PackSizer
 from attnsweep.orchestrator.running.preflight.sample import Sample
 from attnsweep.orchestrator.storage.environment import Engine
 from attnsweep.orchestrator.storage.errors import PoolError

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnsweep.orchestrator.analysis import compare, open_sweep
+from attnsweep import compare, open_sweep
 from attnsweep.orchestrator.analysis.answer import Answer, Record, html_table, table
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.workloads.errors import UserError

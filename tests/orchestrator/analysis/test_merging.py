@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep import open_sweep
 from attnsweep.orchestrator.analysis.merging import merge_sweeps
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.cli import app

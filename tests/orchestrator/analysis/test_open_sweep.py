@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnsweep.orchestrator.analysis import importance, open_sweep
+from attnsweep import open_sweep
+from attnsweep.orchestrator.analysis import importance
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate, rate_label
 from attnsweep.search_spaces import Float, Sequential

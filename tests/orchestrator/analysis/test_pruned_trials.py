@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep import open_sweep
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.cli.screen.status import print_status

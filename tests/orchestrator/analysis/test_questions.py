@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep import open_sweep
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.intervals import mean_rate, pooled_rate
 from attnsweep.search_spaces import Categorical, Sequential

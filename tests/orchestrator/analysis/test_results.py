@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from attnsweep.orchestrator.analysis.preferred import read_preferred
 from attnsweep.orchestrator.analysis.rates.intervals import Rate
-from attnsweep.orchestrator.analysis.results import SweepResults, best_trial, read_results, read_stuck_or_slow
+from attnsweep.orchestrator.analysis.results import SweepResults, read_results, read_stuck_or_slow
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
 from attnsweep.search_spaces import Categorical, LossQuantile, Sequential
@@ -27,11 +28,11 @@ def test_the_best_trial_follows_the_objective(tmp_path: Path) -> None:
     spec = small_sweep("best")
     sweep_on_disk(tmp_path / "sweep", spec, *trials)
     with Ledger(tmp_path / "sweep").connect() as connection:
-        fewest_stuck = present(best_trial(connection, spec))
+        fewest_stuck = present(read_preferred(connection, spec).best)
         assert (fewest_stuck.trial, fewest_stuck.value) == (2, 0.0)
-        least_loss = present(best_trial(connection, spec.but(objective=LossQuantile())))
+        least_loss = present(read_preferred(connection, spec.but(objective=LossQuantile())).best)
         assert (least_loss.trial, least_loss.value, least_loss.rate.k) == (0, 0.1, 4)
-        most_loss = present(best_trial(connection, spec.but(objective=LossQuantile(direction="maximize"))))
+        most_loss = present(read_preferred(connection, spec.but(objective=LossQuantile(direction="maximize"))).best)
         assert (most_loss.trial, most_loss.parameters["init_sigma"]) == (1, 0.5)
 
 

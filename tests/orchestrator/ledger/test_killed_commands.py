@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep import open_sweep
 from attnsweep.orchestrator.analysis.merging import merge_sweeps
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.cli.screen.status import print_status

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnsweep.orchestrator.ledger.trial import EndedTrainings, complete_among, ended_trainings, objective_values
+from attnsweep.search_spaces.measured import LossQuantile, StuckRate
 from attnsweep.search_spaces.replication import Sequential, is_complete
-from attnsweep.search_spaces.sweep import LossQuantile, StuckRate
 
 Row = tuple[int, int, str, bool, float | None]
 COLUMNS = ("trial", "replicate", "outcome", "stuck", "eval_loss")
@@ -26,7 +26,8 @@ ROWS = st.lists(
 def table(*rows: Row) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
     kinds = (pa.int32(), pa.int32(), pa.string(), pa.bool_(), pa.float64())
-    return pa.table({name: pa.array(each, kind) for name, each, kind in zip(COLUMNS, columns, kinds, strict=True)})
+    made = pa.table({name: pa.array(each, kind) for name, each, kind in zip(COLUMNS, columns, kinds, strict=True)})
+    return made.append_column("onset_step", pa.nulls(len(made), pa.int32()))
 
 
 def test_failed_trainings_have_ended_but_are_not_judged() -> None:

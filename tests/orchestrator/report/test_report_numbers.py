@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep import open_sweep
 from attnsweep.orchestrator.analysis.learning_curves import read_learning_curves
 from attnsweep.orchestrator.analysis.rates.by_parameter import rates_by
 from attnsweep.orchestrator.analysis.rates.ending import Ending, Question

@@ -21,24 +21,27 @@ from tests.orchestrator.storage.object_store import new_prefix
 TRAINING = Training(defaults(CategoryPairs()), 1)
 
 
-def _order(pack: str, *lanes: tuple[int, int]) -> PackOrder:
-    return PackOrder(pack, [Task(trial, replicate, TRAINING) for trial, replicate in lanes])
+def _order(pack: str, *lanes: tuple[int, int], environment: str = "now") -> PackOrder:
+    tasks = [Task(trial, replicate, TRAINING) for trial, replicate in lanes]
+    return PackOrder(pack, tasks, environment=environment)
 
 
 def _kept(place: Place) -> None:
-    checkpoints = Checkpoints(place, "now")
+    checkpoints = Checkpoints(place)
     assert checkpoints.load() == []
     checkpoints.put(_order("a", (0, 0), (0, 1)), b"early")
     checkpoints.put(_order("a", (0, 0), (0, 1)), b"late")
     checkpoints.put(_order("b-2", (7, 3)), b"\x00" * 10_000)
-    assert checkpoints.latest("a") == b"late"
+    assert checkpoints.latest("a", "now") == b"late"
     again = Checkpoints(place)
-    assert again.latest("a") is None
+    assert again.latest("a", "now") is None
     assert again.load() == [Saved("a", [(0, 0), (0, 1)], "now"), Saved("b-2", [(7, 3)], "now")]
-    assert (again.latest("a"), again.latest("b-2")) == (b"late", b"\x00" * 10_000)
+    assert (again.latest("a", "now"), again.latest("b-2", "now")) == (b"late", b"\x00" * 10_000)
+    # What another type of machine has begun is begun anew.
+    assert again.latest("a", "elsewhere") is None
     again.remove("a")
     again.remove("a")
-    assert again.latest("a") is None
+    assert again.latest("a", "now") is None
     assert [each.pack for each in Checkpoints(place).load()] == ["b-2"]
 
 
@@ -94,5 +97,5 @@ def test_two_of_one_pack_as_a_kill_leaves_them_become_one(tmp_path: Path, monkey
     assert len(list((tmp_path / CHECKPOINTS).iterdir())) == 2
     again = Checkpoints(LocalFolder(tmp_path))
     assert [saved.pack for saved in again.load()] == ["a"]
-    assert again.latest("a") in (b"early", b"late")
+    assert again.latest("a", "now") in (b"early", b"late")
     assert len(list((tmp_path / CHECKPOINTS).iterdir())) == 1

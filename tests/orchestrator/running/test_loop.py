@@ -30,7 +30,8 @@ class _Several:
     """Several trainers in this process. A look at them lets each train for a slice."""
 
     n_trainers = n_placed = N_TRAINERS
-    waiting_for, accelerator = "", "cpu"
+    waiting_for, accelerator, machine = "", "cpu", "here"
+    machines = idle_machines = frozenset(("here",))
 
     def __init__(self, directory: SweepDirectory, look: Callable[[], None] = lambda: None) -> None:
         self._pools = [LocalPool(WORKLOAD, RunContext(directory.sweep)) for _ in range(N_TRAINERS)]

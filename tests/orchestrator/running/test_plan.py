@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from attnsweep.orchestrator.running import plan as plan_module
 from attnsweep.orchestrator.running.checkpoints import Checkpoints, Saved
-from attnsweep.orchestrator.running.pack_sizes import PackSizer
+from attnsweep.orchestrator.running.pack_sizer import PackSizer
 from attnsweep.orchestrator.running.plan import Backlog, Fail, Forget, Shrink, Stop, SweepPlan, is_commit_due
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -111,7 +111,7 @@ def test_packs_of_an_earlier_run_go_on_in_its_environment_alone() -> None:
     plan = _plan()
     plan.backlog.add(TASKS)
     saved = [Saved("kept", [(0, 1)], "now"), Saved("other", [(0, 0)], "before"), Saved("done", [(7, 0)], "now")]
-    assert plan.restore(saved, "now") == (1, [Forget("other"), Forget("done")])
+    assert plan.restore(saved, {"now"}) == (1, [Forget("other"), Forget("done")])
     assert _to_continue(plan) == [PackOrder("kept", TASKS[1:2])]
     assert len(plan.backlog) == 2
 
@@ -204,20 +204,20 @@ def test_many_trainings_that_have_ended_do_not_wait(monkeypatch: pytest.MonkeyPa
 
 def test_the_driver_holds_no_state_but_that_of_the_pack_it_hands_out(tmp_path: Path) -> None:
     n_bytes = 2**22
-    checkpoints = Checkpoints(LocalFolder(tmp_path), "now")
+    checkpoints = Checkpoints(LocalFolder(tmp_path))
     tracemalloc.start()
     try:
         for task in TASKS:
-            checkpoints.put(PackOrder(f"p{task.replicate}", [task]), bytes(n_bytes))
+            checkpoints.put(PackOrder(f"p{task.replicate}", [task], environment="now"), bytes(n_bytes))
         assert tracemalloc.get_traced_memory()[0] < n_bytes
-        plan, checkpoints = _plan(), Checkpoints(LocalFolder(tmp_path), "now")
+        plan, checkpoints = _plan(), Checkpoints(LocalFolder(tmp_path))
         plan.backlog.add(TASKS)
-        assert plan.restore(checkpoints.load(), "now") == (len(TASKS), [])
-        plan.handed_back(PackOrder("p9", TASKS[:1], bytes(n_bytes)))
+        assert plan.restore(checkpoints.load(), {"now"}) == (len(TASKS), [])
+        plan.handed_back(PackOrder("p9", TASKS[:1], bytes(n_bytes), environment="now"))
         assert tracemalloc.get_traced_memory()[0] < n_bytes
         order = plan.pack_to_continue()
         assert order is not None
-        assert checkpoints.latest(order.pack) == bytes(n_bytes)
+        assert checkpoints.latest(order.pack, "now") == bytes(n_bytes)
         assert tracemalloc.get_traced_memory()[0] < n_bytes
     finally:
         tracemalloc.stop()

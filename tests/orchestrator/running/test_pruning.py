@@ -17,7 +17,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.pack_sizes import PackSizer
+from attnsweep.orchestrator.running.pack_sizer import PackSizer
 from attnsweep.orchestrator.running.pruning import Pruning
 from attnsweep.orchestrator.running.study import Study, read_trials
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory

@@ -135,9 +135,12 @@ def test_on_a_gpu_replays_have_the_width_that_was_recorded(device: str, sizes: l
     """The two that are replayed alone too: the width decides the last bits."""
     workload, recorded = CategoryPairs(), [500, 3, 3, 64, 65, 128, 500]
     tasks = {f"id{at}": Task(at, 0, Training(defaults(workload), at)) for at in range(len(recorded))}
-    rows = [{"training_id": f"id{at}", "device": device, "pack_size": size} for at, size in enumerate(recorded)]
+    rows = [
+        {"training_id": f"id{at}", "device": device, "pack_size": size, "environment": "now"}
+        for at, size in enumerate(recorded)
+    ]
     size_of = dict(zip(tasks.values(), recorded, strict=True))
-    *shared, first, second = self_check._packs(tasks, pa.Table.from_pylist(rows))
+    *shared, first, second = self_check._packs(tasks, pa.Table.from_pylist(rows), lambda _: None)
     assert [{size_of[task] for task in order.tasks} for order in shared] == sizes
     assert (first.as_in, second.as_in) == (500, 3)
     for order in shared:

@@ -135,7 +135,10 @@ def test_rows_and_conditions_of_the_new_space_are_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sampler": "random"}, "got 'sampler=random, which learns nothing from earlier trials', expected one that"),
+        (
+            {"sampler": "random"},
+            "got 'sampler=random, which learns nothing from the trials of other sweeps', expected one that",
+        ),
         ({"workload": "gpt"}, r"got '.*earlier, a sweep of category_pairs', expected a sweep of gpt"),
         ({"space": {"n_steps": 9}}, r"got '.*earlier, whose trial 0 has init_sigma=0.01, where this sweep has 0.1'"),
         (

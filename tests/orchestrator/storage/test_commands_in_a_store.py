@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from attnsweep import compare, open_sweep
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.analysis import compare, open_sweep
 from attnsweep.orchestrator.report.page import VectorReport
 from attnsweep.orchestrator.storage.lease import LEASE_FILE
 from attnsweep.orchestrator.storage.progress import Beacon, PackUnderWay

@@ -17,6 +17,7 @@ from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.compiling.libraries import merged_engine
 from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.process import processor
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.registry import load_workload
@@ -204,6 +205,18 @@ def test_all_that_differs_is_a_change(later: Environment, changes: list[str]) ->
     environment = _environment({"a": "1", "b": "2"})
     assert environment.changes(later) == changes
     assert bool(later.changes(environment)) == bool(changes) == (environment.id != later.id)
+
+
+def test_another_type_of_machine_is_another_environment_and_no_change() -> None:
+    here = Environment.current(CategoryPairs())
+    assert here.machine == processor()
+    assert here.type_in_words == f"{processor()}, PyTorch {here.versions['torch'].partition('+')[0]}"
+    other = here.on("aarch64, SVE256")
+    assert other.id != here.id
+    assert (here.changes(other), other.changes(here)) == ([], [])
+    # As an earlier version has recorded it.
+    before = Environment(versions={"torch": "2.13.0"}, code={})
+    assert (before.machine, before.changes(before.on("x86_64, AVX2"))) == (None, [])
 
 
 def test_versions_of_what_a_sweep_runs_on_are_named() -> None:

@@ -57,6 +57,18 @@ def one_training() -> PoolPlan:
     return plan
 
 
+def test_a_pack_goes_to_a_machine_of_the_type_that_it_names() -> None:
+    plan = PoolPlan(Wanted())
+    assert started(plan, node("a"), node("b"), node("c")) == [(1, "a"), (2, "b"), (3, "c")]
+    for number, machine in ((1, "old"), (2, "new"), (3, "new")):
+        plan.settled(number, "abc"[number - 1], "host", "cpu", [], machine)
+    assert (plan.machine, sorted(plan.machines)) == ("old", ["new", "old"])
+    assert plan.hand_out(replace(ORDER, machine="new")) == 2
+    assert plan.hand_out(replace(ORDER, machine="gone")) == 1
+    assert (plan.machine, *map(sorted, (plan.idle_machines, plan.machines))) == ("new", ["new"], ["new", "old"])
+    assert plan.hand_out(ORDER) == 3
+
+
 def test_nodes_that_come_get_trainers_and_those_that_go_lose_them() -> None:
     plan = PoolPlan(Wanted(), n_nodes=2)
     assert follow(plan, node("a", 2)) == []

@@ -1,15 +1,20 @@
 """Verdicts as a table: what it refuses, what it says, and that the documents have the tables of the code."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
 from attnsweep import AtLevel, Evidence, Rule, VerdictTable
+from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
 from attnsweep.workloads.category_pairs.full_outcomes import FULL
 from attnsweep.workloads.category_pairs.reduced_outcomes import REDUCED
+from attnsweep.workloads.diagnostics.verdicts import check_each_can_occur
 from attnsweep.workloads.errors import LabelError
 from attnsweep.workloads.formal_languages.workload import VERDICTS as OF_LANGUAGES
 from attnsweep.workloads.gpt.workload import VERDICTS as OF_GPTS
 from attnsweep.workloads.translation.workload import VERDICTS as OF_TRANSLATORS
+from attnsweep.workloads.vocabulary import Outcome
 from tests.across.documents import DOCUMENTS
 
 
@@ -71,3 +76,31 @@ def test_the_first_row_that_holds_decides() -> None:
 )
 def test_a_page_has_the_table_that_the_code_judges_by(page: str, table: VerdictTable) -> None:
     assert table.markdown() in DOCUMENTS[page], f"put this into docs/{page}:\n{table.markdown()}"
+
+
+class Judged(CategoryPairs):
+    """Two rows by text, of which `later` is the second."""
+
+    outcomes: ClassVar[dict[str, Outcome]] = {"memorized": Outcome("knows its pairs only")}
+    later = "eval_loss < 0.5"
+
+    def verdicts(self, parameters: CategoryPairsParameters) -> VerdictTable:
+        del parameters
+        solved = Rule(outcome="solved", when="eval_loss <= 0.5")
+        return VerdictTable((solved, Rule(outcome="memorized", when=self.later)))
+
+
+def test_an_outcome_that_cannot_occur_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload, parameters = Judged(), CategoryPairsParameters()
+    assert workload.verdicts(parameters).rows[0].says == "eval_loss <= 0.5"
+    with pytest.raises(
+        LabelError,
+        match=r"the outcome memorized of category_pairs: got 'eval_loss < 0.5', expected a condition that holds"
+        r" somewhere where that of solved, before it, does not: eval_loss <= 0.5; change their order",
+    ):
+        check_each_can_occur(workload, parameters)
+    monkeypatch.setattr(Judged, "later", "eval_loss < 0.6")
+    check_each_can_occur(workload, parameters)
+    monkeypatch.setattr(Judged, "outcomes", Judged.outcomes | {"copied": Outcome("repeats its input")})
+    with pytest.raises(LabelError, match=r"category_pairs.outcomes: got 'copied', expected an outcome of a row of its"):
+        check_each_can_occur(workload, parameters)

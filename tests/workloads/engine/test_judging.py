@@ -1,6 +1,7 @@
 """Accepted labels and losses of a workload."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from attnsweep.workloads.engine.contract import Batch, Evidence, Training, Verdi
 from attnsweep.workloads.engine.judging import first_held, is_stuck, judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
-from attnsweep.workloads.errors import LabelError
+from attnsweep.workloads.errors import LabelError, SpecError
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import check_verdicts, defaults
 from attnsweep.workloads.vocabulary import Outcome, with_own
@@ -124,6 +125,12 @@ def test_an_event_came_at_the_first_probe_at_which_it_held() -> None:
     type(workload).events = {"fits": lambda *_: held}
     first = first_held(workload, defaults(workload), evidence, np.array([3, 2, 3]))
     assert first["fits"].tolist() == [1, -1, -1]
+    evidence = replace(evidence, metrics=evidence.metrics | {"accuracy": held.astype(float)})
+    type(workload).events = {"fits": "accuracy >= 0.99"}
+    assert first_held(workload, defaults(workload), evidence, np.array([3, 2, 3]))["fits"].tolist() == [1, -1, -1]
+    type(workload).events = {"fits": "acuracy >= 0.99"}
+    with pytest.raises(SpecError, match=r"fits: got 'acuracy >= 0.99', expected metrics that .* did you mean accuracy"):
+        first_held(workload, defaults(workload), evidence, np.array([3, 2, 3]))
     type(workload).events = {"fits": lambda *_: held[:1]}
     with pytest.raises(ValueError, match=r"fits: got an array of bool of shape \(1, 4\), expected bool and \(3, 4\)"):
         first_held(workload, defaults(workload), evidence, np.array([3, 2, 3]))

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attnsweep import compare, open_sweep
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.analysis import compare, open_sweep
 from attnsweep.orchestrator.analysis.comparison.difference import (
     RateDifference,
     difference_label,

@@ -14,9 +14,8 @@ DECADES = Float(low=1e-4, high=10.0, log=True)
 
 
 def _evenly(dimension: Float | Int, n: int) -> list[float]:
-    if dimension.log:
-        return np.geomspace(dimension.low, dimension.high, n).tolist()
-    return np.linspace(dimension.low, dimension.high, n).tolist()
+    space = np.geomspace if dimension.log else np.linspace
+    return [float(value) for value in space(dimension.low, dimension.high, n)]
 
 
 def _labels(bins: Bins) -> list[str]:

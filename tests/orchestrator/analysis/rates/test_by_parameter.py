@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from attnsweep.orchestrator.analysis.preferred import read_preferred
 from attnsweep.orchestrator.analysis.rates.answers import outcome_counts
 from attnsweep.orchestrator.analysis.rates.bins import fine_bins
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
@@ -18,7 +19,6 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
 from attnsweep.orchestrator.analysis.rates.ending import STUCK
 from attnsweep.orchestrator.analysis.rates.figures import rate_map_figure, stuck_rate_figure
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, binomial_rate, pooled_rate
-from attnsweep.orchestrator.analysis.results import best_trial
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sequential, Sweep
@@ -133,7 +133,7 @@ def test_trials_that_chose_how_many_they_needed_count_once_each(tmp_path: Path) 
         assert rate.share == pytest.approx((0 + 0.5 + 0 + 1) / 4)
         assert complete_trials(connection, rule) == [0, 1, 2]
         assert complete_trials(connection, 8) == [0, 2]
-        best = present(best_trial(connection, spec))
+        best = present(read_preferred(connection, spec).best)
         assert (best.trial, best.rate) == (0, Rate(8, 0, *sequential_interval(0, 8)))
 
 

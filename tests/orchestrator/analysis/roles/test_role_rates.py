@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from rich.console import Console
 from scipy import stats
 
-from attnsweep.orchestrator.analysis import open_sweep
+from attnsweep import open_sweep
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
 from attnsweep.orchestrator.analysis.roles.history import _SCORES

@@ -1,0 +1,80 @@
+"""Checks of a sweep of several drivers: each shard by itself, and that all are shards of this sweep."""
+
+from collections.abc import Callable, Iterator
+
+from attnsweep.orchestrator.analysis.machines import environments_in
+from attnsweep.orchestrator.analysis.opened_sweep import SweepData
+from attnsweep.orchestrator.audit.check_machines import check_machines
+from attnsweep.orchestrator.audit.problems import Audit, Check, Problem
+from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+from attnsweep.workloads.errors import UserError
+
+_ALIKE = ("sweep", "spec_sha256", "code", "files", "defaults", "engine")
+"""What the records of all shards share with that of the sweep."""
+
+
+def audit_shards(directory: SweepDirectory, audit: Callable[[Place], Audit]) -> Audit:
+    """All checks. A shard that has not begun, or is not finished, is no fault: the sweep is not finished then.
+
+    Args:
+        directory: The sweep.
+        audit: Audits one shard.
+    """
+    audits = {each.of_shard.index: audit(each.place) for each in directory.parts}
+    finished = all(each.finished for each in audits.values()) and len(audits) == directory.shards
+    unknown = any(each.finished is None for each in audits.values())
+    stages = dict.fromkeys(stage for each in audits.values() for stage in each.counts)
+    shortfall = f": {directory.shortfall}" if not unknown and directory.shortfall else ""
+    line = f"{len(directory.parts)} of {directory.shards} shards have begun{shortfall}"
+    spec = f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}"
+    return Audit(
+        directory=str(directory.place),
+        sweep=directory.sweep,
+        finished=None if unknown else finished,
+        counts={stage: _total(each.counts.get(stage) for each in audits.values()) for stage in stages},
+        checks=(
+            Check(line, tuple(_strangers(directory))),
+            Check(spec),
+            *(_of_shard(index, each) for index, each in audits.items()),
+            *_machines(directory),
+        ),
+    )
+
+
+def _machines(directory: SweepDirectory) -> list[Check]:
+    try:
+        with SweepData.open(directory.place).reading() as connection:
+            trainings = environments_in(connection)
+    except UserError:
+        # A shard that cannot be read has said so.
+        return []
+    return check_machines(trainings, directory)
+
+
+def _total(counts: Iterator[int | None]) -> int | None:
+    known = [*counts]
+    return None if None in known else sum(count for count in known if count is not None)
+
+
+def _strangers(directory: SweepDirectory) -> Iterator[Problem]:
+    """Shards that are not shards of this sweep."""
+    for each in directory.parts:
+        wrong = [name for name in _ALIKE if getattr(each, name) != getattr(directory, name)]
+        if each.shard is None or each.shard.count != directory.shards or each.place.full_name != _home(directory, each):
+            wrong.append("shard")
+        if wrong:
+            yield Problem(
+                f"{each.place}: another {', '.join(wrong)} than {directory.place}", "move it out, or restore its record"
+            )
+
+
+def _home(directory: SweepDirectory, part: SweepDirectory) -> str:
+    return f"{directory.place.full_name}/{part.of_shard.folder}"
+
+
+def _of_shard(index: int, audit: Audit) -> Check:
+    """One line, whose counts are those of the shard's first check."""
+    first = audit.checks[0].line if audit.checks else "nothing was checked"
+    problems = tuple(Problem(f"shard {index}: {each.what}", each.fix) for each in audit.problems)
+    return Check(f"shard {index}: {first}, in {len(audit.checks)} checks", problems)

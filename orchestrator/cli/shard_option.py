@@ -1,0 +1,56 @@
+"""The option `--shard`: which trials a driver owns, given as a number or by the scheduler."""
+
+import os
+import re
+from typing import Annotated
+
+import typer
+
+from attnsweep.orchestrator.storage.shards import MOST_SHARDS, Shard
+from attnsweep.workloads.errors import UserError
+
+_FLAG = "--shard"
+_INDEX = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
+"""Which task of an array this is: in Slurm, and in an indexed Job of Kubernetes, which does not say of how many."""
+_COUNT = "SLURM_ARRAY_TASK_COUNT"
+
+OfShard = Annotated[
+    str | None,
+    typer.Option(
+        _FLAG,
+        rich_help_panel="Where",
+        metavar="I/N",
+        help="Be driver I (0..N-1) of N, with the trials I, I+N, ...; auto or auto/N: as the scheduler numbers it.",
+    ),
+]
+
+
+def parse_shard(text: str | None) -> Shard | None:
+    """The shard that an option names.
+
+    Raises:
+        UserError: If it names none, or the scheduler has not said what it leaves open.
+    """
+    if text is None:
+        return None
+    index, _, count = text.partition("/")
+    if index == "auto":
+        index = next((value for name in _INDEX if (value := os.environ.get(name))), "")
+        count = count or os.environ.get(_COUNT, "")
+    if not (re.fullmatch(r"\d{1,9}", index) and re.fullmatch(r"\d{1,9}", count) and _is_one(int(index), int(count))):
+        said = [f"{name}={os.environ[name]}" for name in (*_INDEX, _COUNT) if name in os.environ]
+        raise UserError(
+            _FLAG,
+            given=f"{text} ({', '.join(said) or 'none of ' + ', '.join((*_INDEX, _COUNT))})"
+            if "auto" in text
+            else text,
+            expected=f"I/N with I in 0..N-1, and N at most {MOST_SHARDS}",
+            fix="number the tasks of the array from 0, or give auto/N, or I/N"
+            if "auto" in text
+            else "for example --shard 0/4, and 1/4, 2/4, 3/4 for the other drivers",
+        )
+    return Shard(int(index), int(count))
+
+
+def _is_one(index: int, count: int) -> bool:
+    return index < count <= MOST_SHARDS

@@ -1,0 +1,109 @@
+"""How many trainings of one shape make a pack: found by measurement. Needs no library that stores."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from attnsweep.workloads.engine.device_memory import MemoryOfPacks, PackMemory
+
+
+class Measured(Protocol):
+    """What an earlier run has measured."""
+
+    @property
+    def rates(self) -> Mapping[int, float]:
+        """By pack size, training steps per second."""
+
+    @property
+    def limit(self) -> int:
+        """No pack is larger."""
+
+
+class PackSizer:
+    """Finds the pack size that trains one shape fastest: doubles it while that trains more steps per second.
+
+    On a GPU, where a pack of 512 takes hardly longer than one of 64, it grows eightfold. The peaks of packs predict the
+    largest one that fits; one that did not fit is halved.
+
+    Args:
+        fixed: The size to use throughout; `None` finds one.
+        measured: What an earlier run found.
+        slack: By how much a pack may be smaller than wanted and still be measured: packs of whole trials are.
+
+    Attributes:
+        rates: By pack size, training steps per second, as `Measured` has them.
+        limit: No pack is larger.
+    """
+
+    smallest, largest = 64, 4096
+    _worth_it = 1.05
+    _last_may_be = 1.5
+    _growth_on_gpu = 8
+
+    def __init__(self, fixed: int | None, measured: Measured | None = None, slack: int = 0) -> None:
+        self._fixed, self._slack = fixed, slack
+        self.rates: dict[int, float] = {} if measured is None else dict(measured.rates)
+        self.limit = fixed or (self.largest if measured is None else measured.limit)
+        self._peaks: dict[int, int] = {}
+        self._fitting = self.limit
+
+    @property
+    def has_found(self) -> bool:
+        """Whether anything was measured."""
+        return bool(self.rates) or self.limit != self.largest
+
+    def size(self, fair_share: int) -> int:
+        """The size of the next pack.
+
+        Args:
+            fair_share: Trainings left for each trainer: with a larger pack another trainer would have no work.
+        """
+        if self._fixed is not None:
+            return self.limit
+        wanted = self._wanted()
+        # A few trainings left over join the last pack: a small pack costs nearly as much as a full one.
+        is_last = fair_share <= min(self._last_may_be * wanted, self._most)
+        return max(fair_share if is_last else wanted, 1)
+
+    def measured(self, n_lanes: int, lane_steps_per_second: float, memory: PackMemory | None = None) -> None:
+        """Learns from the speed of a trained pack, if the pack had the wanted size.
+
+        Args:
+            n_lanes: Of the pack.
+            lane_steps_per_second: At which it trained.
+            memory: What it took of a GPU's memory.
+        """
+        if memory is not None:
+            self._limit_to(memory)
+        if not self._wanted() - self._slack <= n_lanes <= self._wanted():
+            return
+        n_lanes = self._wanted()
+        smaller = max((rate for size, rate in self.rates.items() if size < n_lanes), default=0.0)
+        # A size that gains too little counts as no better, so that the search ends there.
+        gains = lane_steps_per_second > self._worth_it * smaller
+        self.rates[n_lanes] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
+
+    def out_of_memory(self, n_lanes: int) -> None:
+        """Never makes a pack of this size again."""
+        self.limit = min(self.limit, max(n_lanes // 2, 1))
+
+    def _limit_to(self, memory: PackMemory) -> None:
+        """Makes no pack that would not fit."""
+        self._peaks[memory.width] = memory.peak
+        narrow, wide = min(self._peaks), max(self._peaks)
+        # Of a single width all could grow with the lanes.
+        least = (narrow, self._peaks[narrow]) if narrow < wide else (0, 0)
+        most = MemoryOfPacks.of(least, (wide, self._peaks[wide])).most_lanes(memory.free)
+        # A pack is as wide as a power of two. What has fitted fits.
+        self._fitting = max(1 << (most.bit_length() - 1), wide)
+
+    @property
+    def _most(self) -> int:
+        return min(self.limit, self._fitting)
+
+    def _wanted(self) -> int:
+        if not self.rates:
+            return min(self.smallest, self._most)
+        best = max(self.rates, key=lambda size: self.rates[size])
+        growth = self._growth_on_gpu if self._peaks else 2
+        larger = min(best * growth, self._most)
+        return larger if best == max(self.rates) and larger >= 2 * best else min(best, self._most)

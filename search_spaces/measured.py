@@ -1,0 +1,111 @@
+"""What can be measured of a trial, and the objectives of a sweep made of it."""
+
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from attnsweep.search_spaces.dimensions import Positional
+from attnsweep.search_spaces.model import SpecModel
+
+Direction: TypeAlias = Literal["minimize", "maximize"]
+
+
+class StuckRate(SpecModel):
+    """The share of a trial's trainings that end stuck."""
+
+    kind: Literal["stuck_rate"] = "stuck_rate"
+    direction: Direction = "minimize"
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return self.kind
+
+
+class Rate(Positional):
+    """The share of a trial's trainings that end with an outcome, `Rate("solved")`, or stuck, `Rate("stuck")`."""
+
+    positional = ("outcome",)
+
+    kind: Literal["rate"] = "rate"
+    outcome: str
+    direction: Direction = "maximize"
+
+    if TYPE_CHECKING:
+
+        def __init__(self, outcome: str, *, direction: Direction = "maximize") -> None: ...
+
+    @property
+    def label(self) -> str:
+        """For people: `rate of solved`."""
+        return f"rate of {self.outcome}"
+
+
+class LossQuantile(SpecModel):
+    """A quantile of `eval_loss` over a trial's trainings; a diverged training counts as the worst finite loss."""
+
+    kind: Literal["loss_quantile"] = "loss_quantile"
+    quantile: float = Field(default=0.5, ge=0.0, le=1.0)
+    direction: Direction = "minimize"
+
+    @property
+    def label(self) -> str:
+        """For people: `loss_quantile` for the median, else `loss_quantile 0.9`."""
+        return self.kind if self.quantile == 0.5 else f"{self.kind} {self.quantile:g}"
+
+
+class OnsetQuantile(Positional):
+    """A quantile, over a trial's trainings, of the step from which an outcome held: `OnsetQuantile("solved")`.
+
+    A training that ends otherwise counts as one in which it never held.
+    """
+
+    positional = ("outcome",)
+
+    kind: Literal["onset_quantile"] = "onset_quantile"
+    outcome: str
+    quantile: float = Field(default=0.5, ge=0.0, le=1.0)
+    direction: Literal["minimize"] = "minimize"
+
+    if TYPE_CHECKING:
+
+        def __init__(self, outcome: str, *, quantile: float = 0.5) -> None: ...
+
+    @property
+    def label(self) -> str:
+        """For people: `onset of solved` for the median, else `onset of solved 0.9`."""
+        return f"onset of {self.outcome}" + ("" if self.quantile == 0.5 else f" {self.quantile:g}")
+
+
+Measured: TypeAlias = StuckRate | Rate | LossQuantile | OnsetQuantile
+"""What can be measured of a trial."""
+
+
+def goal_of(objective: Measured) -> str:
+    """An objective with its direction, for people: `rate of solved, to maximize`."""
+    return f"{objective.label}, to {objective.direction}"
+
+
+def _read(given: object) -> object:
+    """An objective or several; a name alone takes all defaults, as a pruner's does, and one in a list is one."""
+    if isinstance(given, str):
+        return {"kind": given}
+    if not isinstance(given, list | tuple):
+        return given
+    several = tuple(map(_read, given))
+    return several[0] if len(several) == 1 else several
+
+
+def _tag(given: object) -> str:
+    return _SEVERAL if isinstance(given, tuple) else _ONE
+
+
+# Blank, so that errors do not name them.
+_ONE, _SEVERAL = "", " "
+_Objective: TypeAlias = Annotated[Measured, Field(discriminator="kind")]
+Objective: TypeAlias = Annotated[
+    Annotated[_Objective, Tag(_ONE)] | Annotated[tuple[_Objective, ...], Field(min_length=2), Tag(_SEVERAL)],
+    Discriminator(_tag),
+    BeforeValidator(_read),
+]
+"""What the sampler is told of each trial: one value, or several."""

@@ -1,0 +1,93 @@
+"""Trials that follow from the sweep's seed and their number: those of `random`, `qmc` and `grid`, whoever draws them.
+
+The values are those that Optuna's samplers draw for the trial of this number, without the trials before it: a driver
+that owns every hundredth trial draws what one driver would.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from optuna.distributions import BaseDistribution
+from optuna.trial import TrialState, create_trial
+
+from attnsweep.search_spaces.dimensions import Scalar
+from attnsweep.search_spaces.random_draws import RandomDraws
+from attnsweep.search_spaces.suggestion import SweepQMCSampler, distributions, make_sampler, trial_seed
+from attnsweep.search_spaces.sweep import Sweep
+
+if TYPE_CHECKING:
+    from scipy.stats.qmc import Sobol
+
+
+def draws_of(sweep: Sweep) -> RandomDraws:
+    """What draws the trials of a sweep whose sampler does not learn."""
+    match sweep.sampler:
+        case "qmc":
+            return _QuasiRandomDraws(sweep)
+        case "grid":
+            return _GridDraws(sweep)
+    return RandomDraws(sweep)
+
+
+class _QuasiRandomDraws(RandomDraws):
+    """Points of the quasi-random sequence; conditional parameters, and the first trial, are independent."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        super().__init__(sweep)
+        self._sequence = _Sequence(sweep)
+
+    def seed_of(self, trial: int) -> int:
+        return trial_seed(self.sweep, trial) if trial else self.sweep.seed % 2**32
+
+    def unconditional(self, trial: int) -> Mapping[str, Scalar] | None:
+        return self._sequence.point(trial - 1) if trial else None
+
+
+class _Sequence(SweepQMCSampler):
+    """The sequence of a sweep. Optuna makes it anew for each point and walks there from its beginning.
+
+    Args:
+        sweep: The sweep.
+    """
+
+    def __init__(self, sweep: Sweep) -> None:
+        super().__init__(sweep, 0)
+        self._of_sweep = distributions(sweep)
+        self._engine: Sobol | None = None
+        self._at = 0
+
+    def point(self, number: int) -> dict[str, Any]:
+        """The values of a point, by parameter. Points are asked for in rising order, or the sequence begins anew."""
+        self._at = number
+        # What it asks of study and trial, `_sample_qmc` answers.
+        return self.sample_relative(None, None, self._of_sweep)  # type: ignore[arg-type]
+
+    def _sample_qmc(self, study: object, search_space: Mapping[str, object]) -> NDArray[np.float64]:
+        del study
+        # SciPy takes a second to import.
+        from scipy.stats.qmc import Sobol
+
+        if self._engine is None or self._engine.num_generated > self._at:
+            self._engine = Sobol(len(search_space), seed=self._seed, scramble=True)
+        if ahead := self._at - self._engine.num_generated:
+            self._engine.fast_forward(ahead)
+        found: NDArray[np.float64] = self._engine.random(1)
+        return found
+
+
+class _GridDraws(RandomDraws):
+    """Points of the grid, each once, in an order that the sweep's seed decides."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        super().__init__(sweep)
+        self._grid, self._axes = make_sampler(sweep, 0), distributions(sweep)
+
+    def unconditional(self, trial: int) -> Mapping[str, Scalar] | None:
+        point = create_trial(state=TrialState.RUNNING, system_attrs={"grid_id": trial})
+        return {name: self._value(point, name, each) for name, each in self._axes.items()}
+
+    def _value(self, point: Any, name: str, distribution: BaseDistribution) -> Scalar:
+        value: Scalar = self._grid.sample_independent(None, point, name, distribution)  # type: ignore[arg-type]
+        return value

@@ -1,0 +1,259 @@
+"""A sweep on machines of several types: each row names its own, and is trained again on one of that type."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from attnsweep.orchestrator.analysis import compare
+from attnsweep.orchestrator.audit.check_machines import check_machines
+from attnsweep.orchestrator.cli import app
+from attnsweep.orchestrator.inspection.recorded import find_training
+from attnsweep.orchestrator.inspection.retraining import retrain
+from attnsweep.orchestrator.ledger.compaction import compact
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.schema import schemas_of
+from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.running.checkpoints import Checkpoints
+from attnsweep.orchestrator.running.loop import SweepLoop
+from attnsweep.orchestrator.running.self_check import replay_some
+from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.storage.environment import Environment
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.local_pool import LocalPool
+from attnsweep.orchestrator.training.messages import PackOrder, Reports, RunContext
+from attnsweep.workloads.category_pairs import CategoryPairs
+from tests.orchestrator.small_sweep import small_sweep
+from tests.orchestrator.trained_sweep import in_environment, records
+
+WORKLOAD = CategoryPairs()
+OLD, NEW = "x86_64, AVX2", "x86_64, AVX512"
+
+
+class _Machine(LocalPool):
+    """A trainer on a machine of some type."""
+
+    def __init__(self, directory: SweepDirectory, machine: str) -> None:
+        super().__init__(WORKLOAD, RunContext(directory.sweep, directory.environment))
+        self.machine = machine
+
+
+class Fleet:
+    """Trainers on machines of several types, in this process: the first idle one gets the next pack.
+
+    Attributes:
+        trained: The packs, with the machine that each was given to.
+    """
+
+    waiting_for, accelerator = "", "cpu"
+
+    def __init__(self, directory: SweepDirectory, *machines: str) -> None:
+        self._pools = [_Machine(directory, each) for each in machines]
+        self.n_trainers = self.n_placed = len(machines)
+        self.trained: list[tuple[str, PackOrder]] = []
+
+    @property
+    def has_idle(self) -> bool:
+        return any(pool.has_idle for pool in self._pools)
+
+    @property
+    def machine(self) -> str:
+        return next(pool.machine for pool in self._pools if pool.has_idle)
+
+    @property
+    def machines(self) -> frozenset[str]:
+        return frozenset(pool.machine for pool in self._pools)
+
+    @property
+    def idle_machines(self) -> frozenset[str]:
+        return frozenset(pool.machine for pool in self._pools if pool.has_idle)
+
+    @property
+    def running(self) -> list[PackOrder]:
+        return [order for pool in self._pools for order in pool.running]
+
+    def notices(self) -> list[str]:
+        return []
+
+    def train(self, order: PackOrder) -> None:
+        idle = [pool for pool in self._pools if pool.has_idle]
+        pool = next((each for each in idle if order.machine in (None, each.machine)), idle[0])
+        self.trained.append((pool.machine, order))
+        pool.train(order)
+
+    def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
+        raise NotImplementedError
+
+    def reports(self, timeout: float) -> Reports:
+        return [report for pool in self._pools for report in pool.reports(timeout)]
+
+    def hand_back(self, seconds: float) -> Reports:
+        return [report for pool in self._pools for report in pool.hand_back(seconds)]
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep that a fleet of two types has trained; its driver is on the newer one."""
+    path = tmp_path_factory.mktemp("machines") / "s"
+    spec = small_sweep("machines", trials=6, sampler="random")
+    declared = WORKLOAD.parameters.declared()
+    directory = SweepDirectory.create(
+        path,
+        spec,
+        {name: each.default for name, each in declared.items() if name not in spec.space},
+        Environment.current(WORKLOAD).on(NEW),
+    )
+    with LedgerWriter(directory.place, schemas_of(WORKLOAD), directory.spec_sha256) as writer:
+        study = Study(directory)
+        loop = SweepLoop(directory, WORKLOAD, study, writer, Fleet(directory, OLD, NEW), pack_size=2, followers=())
+        assert loop.run(lambda: False)
+        study.save()
+    loop.directory.record_run(finished=True, seconds=1.0)
+    compact(loop.directory.place)
+    return path
+
+
+@pytest.fixture
+def sweep(whole: Path, tmp_path: Path) -> SweepDirectory:
+    """A copy, to be changed."""
+    return SweepDirectory.open(Path(shutil.copytree(whole, tmp_path / "s")))
+
+
+def test_each_row_names_the_type_of_machine_that_trained_it(sweep: SweepDirectory) -> None:
+    machines = Counter(sweep.machine_of(row["environment"]) for row in records(sweep))
+    assert set(machines) == {OLD, NEW}
+    assert min(machines.values()) >= 2
+    assert sweep.machine_of(sweep.environment) == NEW
+    assert sweep.alike == set(sweep.environments)
+
+
+def test_replays_go_to_machines_of_the_type_that_trained(
+    sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = [row["training_id"] for row in records(sweep)]
+    machine_of = {row["training_id"]: sweep.machine_of(row["environment"]) for row in records(sweep)}
+    monkeypatch.setattr("attnsweep.orchestrator.running.self_check.to_replay", lambda *_: every)
+    fleet = Fleet(sweep, NEW, OLD)
+    found = replay_some(sweep, WORKLOAD, fleet, lambda: False)
+    assert found is not None
+    assert {machine_of[order.pack] == machine for machine, order in fleet.trained} == {True}
+    assert found.deviations == dict.fromkeys(every, 0.0)
+    assert "no machine" not in str(found)
+
+    fleet = Fleet(sweep, NEW)
+    found = replay_some(sweep, WORKLOAD, fleet, lambda: False)
+    assert found is not None
+    n_old = list(machine_of.values()).count(OLD)
+    assert found.left_out == {OLD: n_old}
+    assert found.deviations == dict.fromkeys([each for each in every if machine_of[each] == NEW], 0.0)
+    assert str(found).endswith(f"largest deviation of a loss 0; no machine was there for {n_old} of {OLD}")
+
+    found = replay_some(sweep, WORKLOAD, Fleet(sweep, "aarch64, DEFAULT"), lambda: False)
+    assert found is not None
+    assert str(found).startswith("replayed no training; no machine was there for ")
+
+
+def test_a_pack_that_another_type_of_machine_has_begun_is_begun_anew(sweep: SweepDirectory) -> None:
+    """No training is done partly on one type and partly on another."""
+    (of_old,) = (name for name, each in sweep.environments.items() if each.machine == OLD)
+    place = sweep.place
+    order = PackOrder("p", [], environment=of_old)
+    Checkpoints(place).put(order, b"state")
+    kept = Checkpoints(place)
+    (saved,) = kept.load()
+    assert saved.environment in sweep.alike
+    assert (kept.latest("p", of_old), kept.latest("p", sweep.environment)) == (b"state", None)
+
+
+def test_a_pack_goes_on_where_a_machine_of_its_type_is_idle(sweep: SweepDirectory) -> None:
+    (of_old,) = (name for name, each in sweep.environments.items() if each.machine == OLD)
+    with LedgerWriter(sweep.place, schemas_of(WORKLOAD), sweep.spec_sha256) as writer:
+        for machines, chosen in (((NEW, OLD), OLD), ((NEW,), NEW)):
+            pool = Fleet(sweep, *machines)
+            loop = SweepLoop(sweep, WORKLOAD, Study(sweep), writer, pool, pack_size=2, followers=())
+            loop._checkpoints.put(PackOrder("begun", [], environment=of_old), b"state")
+            assert (loop._machine_for("begun"), loop._machine_for("new")) == (chosen, NEW)
+
+
+def test_a_replay_says_that_this_is_no_machine_of_the_rows_type(
+    sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnsweep.orchestrator.inspection.retraining.machine_of", lambda _: NEW)
+    for row in records(sweep):
+        if row["replicate"]:
+            continue
+        (again,) = retrain(sweep, [find_training(Ledger(sweep.place), f"{row['trial']}/0")])
+        said = (
+            f"recorded on {OLD}, replayed on {NEW}: the last digits may differ; "
+            "ATEN_CPU_CAPABILITY=avx2 takes the kernels of that one",
+        )
+        assert again.notes == (said if sweep.machine_of(row["environment"]) == OLD else ())
+
+
+def test_the_audit_says_what_may_differ_and_misses_environments_without_a_record(sweep: SweepDirectory) -> None:
+    trainings = Counter(row["environment"] for row in records(sweep))
+    here = next(iter(sweep.environments.values())).torch
+    (check,) = check_machines(trainings, sweep)
+    n_old, n_new = (
+        sum(n for name, n in trainings.items() if sweep.machine_of(name) == machine) for machine in (OLD, NEW)
+    )
+    assert check.problems == ()
+    assert check.line.startswith("trained on machines of several types, between which last bits may differ: ")
+    assert f"{n_old} on {OLD}, PyTorch {here}" in check.line
+    assert f"{n_new} on {NEW}, PyTorch {here}" in check.line
+    assert check_machines({sweep.environment: 3}, sweep) == []
+    assert check_machines({None: 3}, sweep) == []
+    (check,) = check_machines({sweep.environment: 3, "gone": 2}, sweep)
+    what = "2 trainings of environments that sweep.json does not name: gone"
+    assert str(check.problems[0]) == f"{what}; restore sweep.json from a copy of the directory"
+
+
+def test_a_comparison_says_what_may_differ(sweep: SweepDirectory, whole: Path, tmp_path: Path) -> None:
+    """Of machines, and of versions of PyTorch."""
+    done = CliRunner().invoke(app, ["compare", str(whole), str(sweep.place)], catch_exceptions=False)
+    (said,) = (line for line in done.output.splitlines() if "several types" in line)
+    assert said.startswith("trained on machines of several types: A ")
+    assert said.endswith(": equal trainings may differ in their last bits")
+    copy = SweepDirectory.open(Path(shutil.copytree(str(sweep.place), tmp_path / "other")))
+    new = sweep.environments[sweep.environment or ""]
+    older = new.model_copy(update={"versions": {**new.versions, "torch": "2.11.0+cu130"}})
+    in_environment(sweep, new)
+    in_environment(copy, new)
+    assert compare(sweep.place, copy.place).machines == ()
+    in_environment(copy, older)
+    a, b = compare(sweep.place, copy.place).machines
+    n = len(records(sweep))
+    assert (a, b) == (f"{n} on {NEW}, PyTorch {new.torch}", f"{n} on {NEW}, PyTorch 2.11.0")
+
+
+RUN = """
+from attnsweep.orchestrator.cli import main
+main()
+"""
+
+
+@pytest.mark.scale
+def test_another_set_of_instructions_is_another_type(no_mlflow: None, tmp_path: Path) -> None:
+    """A real one: PyTorch takes its plainest kernels, as on a processor without AVX2."""
+    here = torch.backends.cpu.get_cpu_capability()
+    if here == "DEFAULT":
+        pytest.skip("this processor has the plainest kernels alone")
+    path = tmp_path / "s"
+    words = ["run", "quickstart", "--local", "--engine", "vmapped", "--trials", "2", "--replicates", "2"]
+    words += ["--set", "n_steps=20", "--dir", str(path)]
+    plain = os.environ | {"ATEN_CPU_CAPABILITY": "default"}
+    subprocess.run([sys.executable, "-c", RUN, *words], env=plain, check=True, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, "replay", str(path), "0/0"], check=False, capture_output=True, text=True
+    )
+    assert f", DEFAULT, replayed on {os.uname().machine}, {here}: the last digits may differ" in done.stdout

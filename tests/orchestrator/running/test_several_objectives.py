@@ -1,0 +1,129 @@
+"""A sweep with two objectives and a constraint: told, interrupted, resumed, audited, summarized, reported."""
+
+import io
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from optuna.trial import TrialState
+from rich.console import Console
+
+from attnsweep import LossQuantile, Rate, Sweep
+from attnsweep.orchestrator.audit.audit import audit
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.trial import Told, ended_trainings
+from attnsweep.orchestrator.report.page import make_report
+from attnsweep.orchestrator.running.loop import SweepLoop
+from attnsweep.orchestrator.running.study import Study, read_trials
+from attnsweep.orchestrator.running.warm_start import told_trials, warm_start
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tracking.content import trial_values
+from attnsweep.search_spaces.sweep import Sampler
+from attnsweep.workloads.category_pairs import CategoryPairsParameters
+from tests.fault import sweeps
+from tests.orchestrator.running.test_warm_start import finished
+from tests.orchestrator.small_sweep import small_sweep, trial_rows
+
+GOALS: dict[str, Any] = {
+    "objective": [Rate("stuck", direction="minimize"), LossQuantile(quantile=0.9)],
+    "constraints": ["loss_quantile <= 0.95"],
+}
+
+
+def spec_of(sampler: Sampler) -> Sweep:
+    return sweeps.small_sweep(sampler=sampler, trials=13 if sampler == "tpe" else 6, **GOALS)
+
+
+def told(path: Path) -> list[tuple[dict[str, Any], TrialState, list[float], dict[str, float]]]:
+    trials = read_trials(SweepDirectory.open(path))
+    return [(each.params, each.state, each.values, each.constraints) for each in trials]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_an_interrupted_sweep_has_the_rows_and_the_study_of_an_undisturbed_one(
+    sampler: Sampler, tmp_path: Path, no_mlflow: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed, disturbed, spec = tmp_path / "a", tmp_path / "b", spec_of(sampler)
+    sweeps.run(spec, undisturbed, pack_size=4)
+    with monkeypatch.context() as patch:
+        patch.setattr(SweepLoop, "_commit", sweeps.after_commit(3, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        assert not sweeps.run(spec, disturbed, pack_size=4).finished
+    sweeps.resume(disturbed, pack_size=4)
+    assert sweeps.outcomes(disturbed) == sweeps.outcomes(undisturbed)
+    assert told(disturbed) == told(undisturbed)
+    ended = ended_trainings(Ledger(disturbed).trainings())
+    assert [Told(tuple(values), excess) for _, _, values, excess in told(disturbed)] == [
+        ended[trial].told(spec) for trial in sorted(ended)
+    ]
+
+
+def test_audit_summary_mlflow_and_report_have_each_objective(tmp_path: Path, no_mlflow: None) -> None:
+    summary = sweeps.run(spec_of("nsga2"), tmp_path / "s")
+    assert [str(each) for each in audit(tmp_path / "s").problems if "mlflow-sync" not in str(each)] == []
+    stored = json.loads(summary.to_json())
+    assert (stored["best_trial"], 0 < stored["feasible_trials"] < 6) == (None, True)
+    assert stored["pareto_front"][0]["values"].keys() == {"rate of stuck", "loss_quantile 0.9"}
+    with Ledger(tmp_path / "s").connect() as connection:
+        in_mlflow = trial_values(connection, SweepDirectory.open(tmp_path / "s"))
+    for trial, (_, _, values, excess) in enumerate(told(tmp_path / "s")):
+        metrics = in_mlflow[trial].metrics
+        assert [metrics["objective/rate of stuck"], metrics["objective/loss_quantile 0.9"]] == values
+        assert metrics["constraints_met"] == (excess["loss_quantile <= 0.95"] <= 0)
+    page, pictures = make_report([tmp_path / "s"])
+    assert f"{len(stored['pareto_front'])} of 6 complete trials meet the constraints and are on the front" in page
+    assert "pareto_front" in [each.name for each in pictures]
+    screen = io.StringIO()
+    summary.print(Console(file=screen, width=200))
+    assert f"{stored['feasible_trials']} of 6 trials meet the constraints: loss_quantile <= 0.95" in screen.getvalue()
+    assert f"\n #{stored['pareto_front'][0]['trial']} " in screen.getvalue()
+
+
+def test_parents_of_nsga2_follow_from_what_was_told_before(tmp_path: Path) -> None:
+    """The first generation of 50 trials is random; the second is drawn from those that are good in any objective."""
+
+    def drawn(name: str, sign: float, *, resumed: bool) -> list[Any]:
+        spec = sweeps.small_sweep(sampler="nsga2", trials=56, objective=GOALS["objective"])
+        study, asked = Study(SweepDirectory.create(tmp_path / name, spec, {})), []
+        for trial in range(56):
+            if resumed and trial == 53:
+                study.save()
+                study = Study(SweepDirectory.open(tmp_path / name))
+            asked.append(study.ask().values)
+            sigma = cast(float, asked[-1]["init_sigma"])
+            study.tell(trial, Told((sign * sigma, sign * sigma**2), {}))
+        return asked
+
+    undisturbed, other = drawn("a", 1.0, resumed=False), drawn("b", -1.0, resumed=False)
+    assert drawn("c", 1.0, resumed=True) == undisturbed
+    assert (undisturbed[:50] == other[:50], undisturbed[50:] == other[50:]) == (True, False)
+
+
+def test_a_study_that_was_told_another_value_is_found(tmp_path: Path, no_mlflow: None) -> None:
+    path = tmp_path / "s"
+    sweeps.run(spec_of("random"), path)
+    journal = path / "study.journal"
+    lines = journal.read_text().splitlines()
+    at = next(number for number, line in enumerate(lines) if "constraints:" in line)
+    entry = json.loads(lines[at])
+    entry["system_attr"] = {"constraints:loss_quantile <= 0.95": 7.0}
+    lines[at] = json.dumps(entry)
+    journal.write_text("\n".join(lines) + "\n")
+    assert any(
+        "whose value in the study is not that" in str(each) and "loss_quantile <= 0.95: +7" in str(each)
+        for each in audit(path).problems
+    )
+
+
+def test_a_later_sweep_is_told_all_objectives_of_an_earlier_one(tmp_path: Path) -> None:
+    earlier = finished(
+        tmp_path / "a", small_sweep("a", trials=1), trial_rows(0, ["solved"] * 4, eval_loss=0.25, param_n_steps=8)
+    )
+    spec = small_sweep("b", **GOALS)
+    found = warm_start(spec, CategoryPairsParameters, [earlier], print)
+    SweepDirectory.create(tmp_path / "b", spec, {}, warm_start=found)
+    [trial] = told_trials(SweepDirectory.open(tmp_path / "b"))
+    assert (trial.values, trial.constraints) == ([0.0, 0.25], {"loss_quantile <= 0.95": 0.25 - 0.95})
