@@ -20,7 +20,7 @@ from contourpy import contour_generator
 
 from attnsweep.orchestrator.analysis.phase.plane import PlaneAxis, TrialCounts
 from attnsweep.orchestrator.analysis.phase.residuals import ResidualBin, binned_residuals
-from attnsweep.orchestrator.analysis.phase.splines import Floats, SmoothLogit, fit_smooth
+from attnsweep.orchestrator.analysis.phase.splines import Floats, SmoothLogit, expit, fit_smooth
 from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending
 
 _GRID = 101
@@ -95,13 +95,6 @@ class Surface:
         return [
             np.column_stack([self.x.values(line[:, 0]), self.y.values(line[:, 1])]) for line in map(np.array, lines)
         ]
-
-
-def expit(predictor: Floats) -> Floats:
-    """The probability of a logit."""
-    from scipy import special
-
-    return np.asarray(special.expit(predictor))
 
 
 def fit_surface(

@@ -165,9 +165,9 @@ def test_a_model_that_does_not_fit_is_said_before_its_figures_and_has_no_border(
         trials.append(trial_rows(at, ends, param_init_sigma=sigma, param_learning_rate=10.0 ** (place - 2)))
     spec = small_sweep("stripes", trials=200, replicates=8)
     text, pictures = make_report([sweep_on_disk(tmp_path / "stripes", spec, *trials).place])
-    said = "fails its test of residuals, so no border is drawn from it: the surface does not fit, so no border is drawn"
+    said = "Stuck rate: the surface does not fit, so no border is drawn from it ("
     page = read_html(text).text
-    assert said in page
+    assert page.count("so no border is drawn from it (") == 3, "asked, and of both outcomes"
     assert page.index(said) < page.index("The two parameters that account for most of the spread")
     assert "the line on which half do" not in page
     (model, _) = (each.figure for each in pictures if each.section == "phase")
