@@ -38,6 +38,7 @@ from attnsweep.search_spaces.pruners import MedianPruner
 from attnsweep.workloads.errors import UserError
 from tests.fault import shards, sweeps
 from tests.orchestrator.storage.object_store import leave_lease, new_prefix
+from tests.orchestrator.trained_sweep import in_environment
 
 pytestmark = pytest.mark.usefixtures("no_mlflow")
 
@@ -321,6 +322,19 @@ def test_audit_names_what_is_in_the_wrong_shard(three: Path, tmp_path: Path) -> 
     assert len(SweepDirectory.open(path).parts) == 2
     (path / "shard-2").rename(path / "shard-1")
     assert any("another shard than" in each for each in _faults(path))
+
+
+def test_the_audit_names_the_types_of_machine_of_all_drivers(three: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    shutil.copytree(three, path)
+    assert not [each.line for each in audit(path).checks if "types" in each.line]
+    assert _attnsweep("compact", path) == 0
+    part = SweepDirectory.open(path / "shard-1")
+    (environment,) = part.environments.values()
+    in_environment(part, environment.on("aarch64, DEFAULT"))
+    (line,) = (each.line for each in audit(path).checks if "types" in each.line)
+    assert f"on aarch64, DEFAULT, PyTorch {environment.torch}" in line
+    assert f"on {environment.machine}, PyTorch {environment.torch}" in line
 
 
 def test_a_shard_is_compacted_and_merged_with_other_sweeps(three: Path, one: Path, tmp_path: Path) -> None:

@@ -81,5 +81,10 @@ def test_halving_ends_where_it_parts_no_more_trials(dimension: Varied, values: l
     assert sum(_sizes(bins, values)) == len(values)
 
 
+def test_a_range_within_half_a_decade_has_fine_bins_too() -> None:
+    narrow = Float(low=1.1e-3, high=2.9e-3, log=True)
+    assert len(fine_bins(narrow, _evenly(narrow, 5000))) > 8
+
+
 def test_there_are_bins_without_trials() -> None:
     assert _labels(fine_bins(Float(low=1e-3, high=1e-1, log=True), [])) == ["1e-3..1e-2", "1e-2..1e-1"]
