@@ -37,9 +37,9 @@ def test_more_trials_have_finer_bins(n_trials: int, n_bins: int, n_cells: int) -
 
 
 def test_few_trials_keep_the_decades() -> None:
-    short = Float(low=1e-3, high=1e-1, log=True)
-    assert _labels(fine_bins(short, _evenly(short, 40))) == ["1e-3..1e-2", "1e-2..1e-1"]
-    assert len(fine_bins(short, _evenly(short, 160))) == 4
+    short = Float(low=1e-3, high=1e-2, log=True)
+    assert _labels(fine_bins(short, _evenly(short, 48))) == ["1e-3..1e-2"]
+    assert _labels(fine_bins(short, _evenly(short, 60))) == ["1e-3..3.16e-3", "3.16e-3..1e-2"]
 
 
 def test_halves_of_decades_tile_the_range_and_say_where_they_end() -> None:
@@ -60,8 +60,9 @@ def test_halves_of_decades_tile_the_range_and_say_where_they_end() -> None:
 def test_where_trials_crowd_bins_are_fine() -> None:
     values = [*_evenly(DECADES, 100), *_evenly(Float(low=0.02, high=0.03), 2000)]
     bins = fine_bins(DECADES, values)
-    assert len(bins) > 40
-    assert max(_sizes(bins, values)) < 1200
+    assert len(bins) == 40
+    assert max(_sizes(bins, values)) < 1300
+    assert len(cell_bins(DECADES, values)) == 20
 
 
 @pytest.mark.parametrize(
