@@ -12,7 +12,6 @@ import os
 import subprocess
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -51,7 +50,7 @@ def _watched(command: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]], 
     """What a sweep says at its end, what its processes took by kind, and its seconds."""
     cpu: dict[int, float] = {}
     kinds: dict[int, str] = {}
-    peaks: Counter[str] = Counter()
+    peaks: dict[str, int] = {}
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as stdout, _started(command, stdout) as driver:
         while driver.poll() is None:
@@ -61,7 +60,7 @@ def _watched(command: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]], 
                 cpu[process], anonymous, words = found
                 kind = next((kind for word, kind in _KINDS.items() if word in words), None)
                 kinds[process] = "driver" if process == driver.pid else kind or kinds.get(process, "others")
-                peaks[kinds[process]] = max(peaks[kinds[process]], anonymous)
+                peaks[kinds[process]] = max(peaks.get(kinds[process], 0), anonymous)
             time.sleep(_LOOK_SECONDS)
         seconds = time.monotonic() - began
         stdout.seek(0)

@@ -213,7 +213,7 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "rows of all machines name the driver's",
         "orchestrator/running/loop.py",
-        "            environment = self._environment_on(self._pool.machine)",
+        "            environment = self._environment_on(machine)",
         "            environment = self._directory.environment",
         (f"{_RUNNING}/test_machines.py",),
     ),

@@ -13,6 +13,7 @@ Axes: T trial, G grid.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from contourpy import contour_generator
@@ -26,7 +27,7 @@ _GRID = 101
 _FEWEST_TRIALS = 4
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Surface:
     """The fitted model.
 
@@ -62,6 +63,10 @@ class Surface:
 
     def grid(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
         """x (G,), y (G,), then the probability and the bounds of its band (G, G), rows by y."""
+        return self._grid
+
+    @cached_property
+    def _grid(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
         axis = np.linspace(-1, 1, _GRID)
         x, y = self.x.values(axis), self.y.values(axis)
         return x, y, *self.at(x[None, :], y[:, None])

@@ -32,6 +32,8 @@ from attnsweep.workloads.errors import UserError
 _MOST_LINEAR_BINS = 5
 _FEWEST_TRIALS = 25
 """In the typical bin that is made by halving: an interval of at most +- 0.2."""
+_MOST_BINS = 256
+"""Bins beyond this number are not halved: their trials are at a few places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +111,18 @@ def cell_bins(dimension: Varied, values: Sequence[object]) -> Bins:
 
 
 def _halved(dimension: Varied, values: Sequence[object], fewest: float) -> Bins:
-    bins = coarse_bins(dimension)
-    while not isinstance(dimension, Categorical):
-        halves = Bins(dimension, _halves(dimension, bins.edges))
-        places, places_of_halves = np.array(bins.place(values)), np.array(halves.place(values))
-        of_typical_trial = np.median(np.bincount(places_of_halves)[places_of_halves]) if len(values) else 0
-        if of_typical_trial < max(fewest, _FEWEST_TRIALS) or len(np.unique(places_of_halves)) == len(np.unique(places)):
+    bins = halves = coarse_bins(dimension)
+    if isinstance(dimension, Categorical):
+        return bins
+    n_values, n_parted = len(set(values)), len(set(bins.place(values)))
+    while n_parted < n_values and len(halves) <= _MOST_BINS:
+        halves = Bins(dimension, _halves(dimension, halves.edges))
+        place = np.array(halves.place(values))
+        if np.median(np.bincount(place)[place]) < max(fewest, _FEWEST_TRIALS):
             break
-        bins = halves
+        # A halving that parts no trials may come before one that does.
+        if len(set(place.tolist())) > n_parted:
+            bins, n_parted = halves, len(set(place.tolist()))
     return bins
 
 

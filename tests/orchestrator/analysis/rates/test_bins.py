@@ -14,8 +14,8 @@ DECADES = Float(low=1e-4, high=10.0, log=True)
 
 
 def _evenly(dimension: Float | Int, n: int) -> list[float]:
-    spaced = np.geomspace if dimension.log else np.linspace
-    return [float(each) for each in spaced(dimension.low, dimension.high, n)]
+    space = np.geomspace if dimension.log else np.linspace
+    return [float(value) for value in space(dimension.low, dimension.high, n)]
 
 
 def _labels(bins: Bins) -> list[str]:
@@ -79,6 +79,11 @@ def test_halving_ends_where_it_parts_no_more_trials(dimension: Varied, values: l
     bins = fine_bins(dimension, values)
     assert _labels(bins) == labels
     assert sum(_sizes(bins, values)) == len(values)
+
+
+def test_a_range_within_half_a_decade_has_fine_bins_too() -> None:
+    narrow = Float(low=1.1e-3, high=2.9e-3, log=True)
+    assert len(fine_bins(narrow, _evenly(narrow, 5000))) > 8
 
 
 def test_there_are_bins_without_trials() -> None:
