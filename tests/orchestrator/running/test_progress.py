@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from attnsweep.orchestrator.cli.screen.status import follow_status, print_status
+from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import Place
@@ -26,7 +27,7 @@ RULE = Sequential(width=0.45, at_most=24, batch=8)
 
 
 def _table(*trials: tuple[int, int]) -> pa.Table:
-    columns = ("trial", "replicate", "outcome", "stuck", "eval_loss")
+    columns = JUDGING_COLUMNS
     rows = [row for trial, n in trials for row in trial_rows(trial, ["solved"] * n)]
     return pa.Table.from_pylist([{name: row[name] for name in columns} for row in rows])
 
@@ -46,7 +47,7 @@ def test_the_trainings_to_come_are_a_bound_until_all_trials_are_told() -> None:
 
 def test_the_last_line_has_the_rate_of_all_trainings() -> None:
     shown = Console(file=StringIO(), force_terminal=False, width=200)
-    columns = ["trial", "replicate", "outcome", "stuck", "eval_loss"]
+    columns = [*JUDGING_COLUMNS]
     stuck = pa.Table.from_pylist(trial_rows(1, ["degenerate_zero"] * 4)).select(columns)
     with ProgressDisplay(shown, small_sweep("shown", trials=2, replicates=4), stuck.slice(0, 0)) as display:
         for number, rows in enumerate((_table((0, 4)), stuck)):
@@ -88,7 +89,7 @@ def _live(width: int, n_trials: int) -> list[str]:
     outcomes = ["solved", "degenerate_zero", "marginal", "runaway", "plateau", "diverged", "overfit", "failed"]
     rows = _table((0, 1)).schema.empty_table()
     with ProgressDisplay(console, small_sweep("shown", trials=n_trials, replicates=8), rows) as display:
-        columns = ("trial", "replicate", "outcome", "stuck", "eval_loss")
+        columns = JUDGING_COLUMNS
         done = [{name: row[name] for name in columns} for row in trial_rows(0, outcomes)]
         display.trial_told(0)
         display.rows_committed(pa.Table.from_pylist(done))
