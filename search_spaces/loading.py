@@ -34,11 +34,13 @@ def load_sweep(reference: str) -> Sweep:
         module = load_module(path)
         if not hasattr(module, "sweep"):
             raise SpecError(reference, given="no function sweep()", expected="one", fix="def sweep() -> Sweep: ...")
-        return _with_workload_beside(_made_by(module.sweep, reference), path)
+        sweep = _made_by(module.sweep, reference)
+        return sweep.but(workload=beside(sweep.workload, path))
     if path.suffix == ".json":
         return _stored(path)
     if path.suffix in (".yaml", ".yml"):
-        return _with_workload_beside(_written(path), path)
+        sweep = _written(path)
+        return sweep.but(workload=beside(sweep.workload, path))
     raise UserError(
         "SPEC",
         given=reference,
@@ -79,12 +81,10 @@ def _made_by(function: object, reference: str) -> Sweep:
     return made
 
 
-def _with_workload_beside(sweep: Sweep, path: Path) -> Sweep:
-    """Makes a workload's relative file name absolute, so that the sweep can be resumed from anywhere."""
-    place, colon, class_name = sweep.workload.rpartition(":")
-    if not colon or not place.endswith(".py"):
-        return sweep
-    return sweep.but(workload=f"{(path.resolve().parent / place)}:{class_name}")
+def beside(workload: str, path: Path) -> str:
+    """A workload's name, its file taken as relative to another: absolute, so that the sweep can be resumed anywhere."""
+    place, colon, class_name = workload.rpartition(":")
+    return f"{(path.resolve().parent / place)}:{class_name}" if colon and place.endswith(".py") else workload
 
 
 def _written(path: Path) -> Sweep:

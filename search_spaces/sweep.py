@@ -36,7 +36,7 @@ SEVERAL_GOALS: tuple[Sampler, ...] = ("tpe", "nsga2", "random", "qmc", "grid")
 _TRAININGS_WITH_ALL_PROBES = 250_000
 """Of system P their curves take 600 MB."""
 
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
+SWEEP_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
 
 
 def _named(space: object) -> object:
@@ -86,7 +86,7 @@ class Sweep(SpecModel):
         description: One line for `attnsweep specs` and MLflow.
     """
 
-    name: str = Field(pattern=_NAME)
+    name: str = Field(pattern=SWEEP_NAME)
     workload: str
     space: Annotated[Mapping[str, Dimension], BeforeValidator(_named)]
     sampler: Sampler = "tpe"

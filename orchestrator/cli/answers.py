@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 EXIT_FAULT, EXIT_MISTAKE, EXIT_SOME_FAILED, EXIT_CHANGED, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
+EXIT_REFUTED, EXIT_UNDECIDED = 5, 6
 
 
 def answer(

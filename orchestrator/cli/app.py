@@ -13,9 +13,10 @@ from attnsweep.orchestrator.cli.literature import reproduce, score_heads
 from attnsweep.orchestrator.cli.read import compare, list_, query, report, serve, status
 from attnsweep.orchestrator.cli.run import forecast, resume, run, specs
 from attnsweep.orchestrator.cli.training import export, heads, replay, why
+from attnsweep.orchestrator.cli.verify import verify
 
 _PANELS = {
-    "Run": (run, resume, forecast, specs),
+    "Run": (run, resume, forecast, verify, specs),
     "Read": (status, list_, query, compare, report, serve),
     "One training": (replay, why, heads, export),
     "Care": (audit, gc, compact, merge, mlflow_sync, wandb_sync, tensorboard_sync, doctor),

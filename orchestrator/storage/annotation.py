@@ -1,9 +1,10 @@
-"""What a user wants to remember or keep of a sweep: a note, tags, weights. No result depends on them."""
+"""What a user wants to remember or keep of a sweep: a note, tags, weights, a claim. No row depends on them."""
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from attnsweep.search_spaces.claim import Claim
 from attnsweep.workloads.errors import UserError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -19,6 +20,7 @@ class Annotation:
         note: Free text.
         tags: Values by name: letters, digits, `_`, `.` and `-`.
         keep_weights: The numbers of the trials whose final weights `attnsweep run` or `resume` keeps at the end.
+        claim: What `attnsweep verify` asks of the sweep.
 
     Raises:
         UserError: If a tag's name has other characters or belongs to MLflow or attnsweep, or a text is too long.
@@ -27,6 +29,7 @@ class Annotation:
     note: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     keep_weights: tuple[int, ...] = ()
+    claim: Claim | None = None
 
     def __post_init__(self) -> None:
         for name, value in self.tags.items():

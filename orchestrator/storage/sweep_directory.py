@@ -26,6 +26,7 @@ from attnsweep.orchestrator.storage.shards import (
 )
 from attnsweep.orchestrator.storage.sources import Source, refuse_cut_short
 from attnsweep.orchestrator.storage.warm_start import WARM_START, WarmStart
+from attnsweep.search_spaces.claim import Claim
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep, sha256_of
 from attnsweep.workloads.base_names import NAME, NamedBase
@@ -66,6 +67,7 @@ class SweepRecord(Record):
         note, tags: What the user wants to remember of it; no result depends on them.
         bases: The trained weights that the sweep starts from and has stored: by their name, what the user gave.
         keep_weights: The trials whose final weights are kept at its end.
+        claim: What `attnsweep verify` asks of it; `None` for any other sweep.
         warm_start: The sha256 of what its sampler was told before its first draw, in `warm_start.json`; empty if it was
             told nothing.
         sources: The sweeps that it was merged from; none for a sweep that was run.
@@ -90,6 +92,7 @@ class SweepRecord(Record):
     tags: Mapping[str, str] = Field(default={}, exclude_if=lambda tags: not tags)
     bases: Mapping[BaseName, str] = Field(default={}, exclude_if=lambda bases: not bases)
     keep_weights: tuple[TrialNumber, ...] = Field(default=(), exclude_if=lambda trials: not trials)
+    claim: Claim | None = Field(default=None, exclude_if=lambda claim: claim is None)
     warm_start: Sha256 | Literal[""] = Field(default="", exclude_if=lambda sha256: not sha256)
     sources: tuple[Source, ...] = Field(default=(), exclude_if=lambda sources: not sources)
     shards: int = Field(default=0, ge=0, le=MOST_SHARDS, exclude_if=lambda shards: not shards)
@@ -229,6 +232,7 @@ class SweepDirectory(SweepRecord):
             tags=annotation.tags,
             bases=bases,
             keep_weights=annotation.keep_weights,
+            claim=annotation.claim,
             warm_start=warm_start.sha256 if warm_start else "",
             sources=sources,
             shards=shards,

@@ -1,4 +1,7 @@
-"""`make claims NAME=...`: measures the claims of a group again on another seed, and says which agree."""
+"""`make claims NAME=...`: measures the claims of a group again on another seed, and says which agree.
+
+The name may be that of a claim in `docs/claims/stated`, which decides itself: docs/verify.md.
+"""
 
 import argparse
 import sys
@@ -7,19 +10,24 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from attnsweep.orchestrator.analysis.verdicts.verdict import Decision
+from attnsweep.orchestrator.running.verifying import begin, decide
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.reproduction.claims.agreement import FAMILY_ERROR, Measured, Tested, effective_n, verdicts, write_record
 from attnsweep.reproduction.claims.claim import Stated, load_claims
 from attnsweep.reproduction.claims.sources import SWEPT, Numbers, Run, measure, measure_ledger, measure_sweep
+from attnsweep.search_spaces.claim import load_claim
 from attnsweep.workloads.errors import UserError, did_you_mean
 
 FOLDER = Path("docs/claims")
+STATED = FOLDER / "stated"
 
 
 def main() -> int:
-    """Reads the arguments, measures, prints, and records; 1 if a claim fails, 2 for a mistake."""
+    """Reads the arguments, measures, prints, and records; 1 if a claim fails or is refuted, 2 for a mistake."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", help="a group of docs/claims/*.toml")
+    parser.add_argument("name", help=f"a group of {FOLDER}/*.toml, or a claim in {STATED}")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dir", type=Path, default=Path("sweeps/claims"))
     parser.add_argument("--sweep", type=Path, help="a finished sweep on the other seed, in place of a new one")
@@ -27,6 +35,9 @@ def main() -> int:
     given = parser.parse_args()
     console = Console(stderr=True)
     try:
+        stated = STATED / f"{given.name}.yaml"
+        if stated.exists():
+            return int(decided(stated, Run(given.seed, given.dir / f"{given.name}-{given.seed}", console)) == "refuted")
         chosen = group_named(given.name, load_claims(FOLDER))
         run = Run(given.seed, given.dir / f"{given.name}-{given.seed}", console)
         pairs = measured_again(chosen, run, given.sweep)
@@ -38,6 +49,16 @@ def main() -> int:
     if given.record:
         write_record(FOLDER / "again" / f"{given.name}-seed-{given.seed}.toml", pairs)
     return int(not all(each.agrees for each in found))
+
+
+def decided(file: Path, run: Run) -> Decision:
+    """Decides a claim on another seed than its file's, or goes on with it, and prints the verdict."""
+    claim = load_claim(file).but(seed=run.seed)
+    is_new, resources = not SweepDirectory.is_there(run.directory), Resources(local=True)
+    latest = begin(claim, run.directory, resources, run.console) if is_new else None
+    found = decide(run.directory, resources, run.console, claim=claim, latest=latest).verdict
+    found.print(Console())
+    return found.decision
 
 
 def group_named(name: str, claims: list[Stated]) -> list[Stated]:

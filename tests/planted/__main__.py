@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from tests.planted.fault import LOG, Fault, caught, run_tests
+from tests.planted.faults_of_claims import FAULTS_OF_CLAIMS
 from tests.planted.faults_of_engines import FAULTS_OF_ENGINES
 from tests.planted.faults_of_journals import FAULTS_OF_JOURNALS
 from tests.planted.faults_of_many import FAULTS_OF_MANY
@@ -26,6 +27,7 @@ from tests.planted.faults_of_trainings import FAULTS_OF_TRAININGS
 
 ROOT = Path(__file__).parents[2]
 FAULTS = (
+    *FAULTS_OF_CLAIMS,
     *FAULTS_OF_ENGINES,
     *FAULTS_OF_JOURNALS,
     *FAULTS_OF_MANY,

@@ -40,6 +40,7 @@ from attnsweep.workloads.errors import SpecError
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
+from tests.search_spaces.test_claim import claim
 from tests.security.test_listening import BIN
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +90,7 @@ LOADING: dict[str, list[str]] = {
     "report --why": [],
     "report --heads N": [],
     "audit": [],
+    "verify": ["--local"],
     "run": ["--local"],
     "forecast": ["--seeds", "8"],
 }
@@ -326,6 +328,10 @@ def test_the_others_run_it_only_with_trust(
 ) -> None:
     if command == "export":
         pytest.importorskip("safetensors", reason="no safetensors: pip install 'attnsweep[safetensors]'")
+    if command == "verify":
+        found = SweepDirectory.open("s")
+        one = claim(groups={"all": {}}, states=("rate(solved, all) > 0.5",), batch=4, budget=8)
+        found.record_as(found.but(claim=one))
     words = (*command.replace("N", "1").split(), "s/sweep.json" if command in OF_RECORD else "s", *LOADING[command])
     assert _exit_code(monkeypatch, *words) == 2
     assert not ran.exists()

@@ -1,0 +1,1 @@
+"""What trainings say about a claim: evidence, verdict, and how many trainings a verdict takes."""

@@ -1,0 +1,139 @@
+"""The command that decides claims. Light to import: it loads its libraries when it runs."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attnsweep.orchestrator.cli import resource_options as on
+from attnsweep.orchestrator.cli.answers import (
+    EXIT_FAULT,
+    EXIT_INTERRUPTED,
+    EXIT_REFUTED,
+    EXIT_UNDECIDED,
+    answer,
+    console,
+    say,
+)
+from attnsweep.orchestrator.cli.arguments import AsJson
+from attnsweep.orchestrator.cli.trusting import Trust, opened
+from attnsweep.orchestrator.importing import importing
+from attnsweep.orchestrator.storage.ray_session import new_directory
+from attnsweep.orchestrator.tracking import processes
+from attnsweep.orchestrator.training.resources import Resources, starting_meanwhile
+from attnsweep.workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from attnsweep.orchestrator.running.verifying import Verified
+    from attnsweep.search_spaces.claim import Claim
+
+_EXITS = {"supported": 0, "refuted": EXIT_REFUTED, "undecided": EXIT_UNDECIDED}
+
+
+def verify(
+    claim: Annotated[
+        str, typer.Argument(metavar="CLAIM", help="A claim's YAML file, or the directory of one that has begun.")
+    ],
+    directory: Annotated[
+        str | None,
+        typer.Option("--dir", help="The sweep directory, new or of this claim; default: ./sweeps/<name>-<time>."),
+    ] = None,
+    budget: Annotated[int | None, typer.Option(min=1, help="The most trainings, in place of the claim's.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of all trainings, in place of the claim's.")] = None,
+    forecast: Annotated[
+        bool, typer.Option("--forecast", help="Say what a verdict takes, by simulation, and train nothing.")
+    ] = False,
+    address: on.Address = None,
+    local: on.Local = False,
+    trainers: on.Trainers = None,
+    device: on.OnDevice = "auto",
+    engine: on.ByEngine = "auto",
+    pack_size: on.PackSize = None,
+    max_failures: on.MaxFailures = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Decide a claim: draw seeds until it is supported (exit code 0), refuted (5) or undecided at its budget (6)."""
+    from attnsweep.search_spaces.claim import load_claim
+
+    given = None
+    if Path(claim).suffix in (".yaml", ".yml"):
+        given = load_claim(Path(claim))
+        given = given.but(**{name: each for name, each in (("budget", budget), ("seed", seed)) if each is not None})
+    elif directory is not None or seed is not None:
+        fix = f"leave it out, or name the claim's file instead of {claim}"
+        flag = "--dir" if directory is not None else "--seed"
+        raise UserError(flag, given=f"with {claim}", expected="it with a claim's file alone", fix=fix)
+    if forecast:
+        _forecast(given or _stored(claim), as_json=as_json)
+        return
+    processes.start_ahead()
+    where = claim if given is None else new_directory(given.name, directory)
+    resources = Resources(
+        address=address,
+        local=local,
+        n_trainers=on.parse_trainers(trainers),
+        device=device,
+        engine=engine,
+        pack_size=pack_size,
+        max_failures=max_failures,
+    )
+    found = _decided(given, where, resources, budget, trusted=trust)
+    _conclude(found, as_json=as_json)
+
+
+def _decided(
+    given: "Claim | None", where: str, resources: Resources, budget: int | None, *, trusted: bool
+) -> "Verified":
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
+    is_new = given is not None and not SweepDirectory.is_there(where)
+    if not is_new:
+        opened(where, trusted=trusted)
+    with starting_meanwhile(resources):
+        with importing(without=("pandas",)):
+            from attnsweep.orchestrator.running.verifying import begin, decide
+
+        latest = begin(given, where, resources, console(stderr=True)) if given is not None and is_new else None
+        return decide(where, resources, console(stderr=True), claim=given, budget=budget, latest=latest)
+
+
+def _conclude(found: "Verified", *, as_json: bool) -> None:
+    from attnsweep.orchestrator.report.verdict_page import VERDICT_PAGE
+    from attnsweep.orchestrator.storage.place_names import as_argument
+
+    answer(found.verdict.print, found.verdict.to_json, as_json=as_json)
+    place, summary = as_argument(found.directory.place), found.summary
+    if summary is not None and not summary.finished:
+        say(f"interrupted; continue with: attnsweep verify {place}")
+        raise typer.Exit(EXIT_INTERRUPTED)
+    say(f"page {place}/{VERDICT_PAGE}")
+    if summary is not None and summary.fault is not None:
+        say(f"fault: {summary.fault}")
+        raise typer.Exit(EXIT_FAULT)
+    raise typer.Exit(_EXITS[found.verdict.decision])
+
+
+def _forecast(claim: "Claim", *, as_json: bool) -> None:
+    from attnsweep.orchestrator.analysis.verdicts.power import power
+
+    found = power(claim)
+
+    def show(on: "Console") -> None:
+        for line in (claim.claim, f" budget {claim.budget} trainings; if each statement holds with a", *_lines):
+            on.print(line, soft_wrap=True, markup=False, highlight=False)
+
+    _lines = [each.line() for each in found]
+    answer(show, lambda: json.dumps([each.as_json() for each in found]), as_json=as_json)
+
+
+def _stored(directory: str) -> "Claim":
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
+    stored = SweepDirectory.open(directory).claim
+    if stored is None:
+        raise UserError("CLAIM", given=directory, expected="the directory of a claim", fix="name the claim's file")
+    return stored

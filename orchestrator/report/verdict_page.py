@@ -1,0 +1,66 @@
+"""The page about a claim, and its badge: two files that load nothing."""
+
+from functools import cache
+from xml.sax.saxutils import escape
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from attnsweep.orchestrator.analysis.labels import value_label
+from attnsweep.orchestrator.analysis.verdicts.verdict import Decision, Verdict, e_value, said
+from attnsweep.orchestrator.report.portable import without_folders
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
+VERDICT_PAGE, BADGE = "report/verdict.html", "report/verdict.svg"
+_COLOURS: dict[Decision, str] = {"supported": "#007a5a", "refuted": "#b34700", "undecided": "#595959"}
+_CHARACTER_PIXELS, _MARGIN_PIXELS = 7, 14
+
+
+def write_verdict(directory: SweepDirectory, verdict: Verdict) -> None:
+    """Writes page and badge into a claim's sweep directory."""
+    badge = badge_svg(verdict)
+    page = _template().render(
+        verdict=verdict,
+        claim=verdict.claim,
+        directory=directory,
+        badge=badge,
+        versions=_versions(directory),
+        said=said,
+        e_value=e_value,
+        value=value_label,
+        least=1 / (1 - verdict.claim.confidence),
+    )
+    directory.place.put_text(VERDICT_PAGE, page)
+    directory.place.put_text(BADGE, badge)
+
+
+def badge_svg(verdict: Verdict) -> str:
+    """A badge: the claim's name, and the verdict with the trainings that it took."""
+    name, said = verdict.claim.name, f"{verdict.decision}, {verdict.n_trainings} trainings"
+    left, right = (_CHARACTER_PIXELS * len(text) + _MARGIN_PIXELS for text in (name, said))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img"'
+        f' font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" fill="#fff" text-anchor="middle">'
+        f"<title>{escape(verdict.claim.claim)}: {said}</title>"
+        f'<rect width="{left}" height="20" fill="#333"/>'
+        f'<rect x="{left}" width="{right}" height="20" fill="{_COLOURS[verdict.decision]}"/>'
+        f'<text x="{left / 2:g}" y="14">{escape(name)}</text><text x="{left + right / 2:g}" y="14">{said}</text></svg>'
+    )
+
+
+def _versions(directory: SweepDirectory) -> str:
+    """Of the latest environment that trained."""
+    versions = next(reversed(directory.environments.values())).versions if directory.environments else {}
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("attnsweep.orchestrator.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda each: without_folders(each) if type(each) is str else each,
+    )
+    return environment.get_template("verdict.html.j2")

@@ -1,0 +1,146 @@
+"""A claim that decides itself: a sentence, what it states of rates and medians of groups, and what may be spent."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, Strict, ValidationError, model_validator
+
+from attnsweep.search_spaces.dimensions import Categorical, Dimension, Scalar, Zip
+from attnsweep.search_spaces.loading import beside
+from attnsweep.search_spaces.model import SpecModel, first_mistake
+from attnsweep.search_spaces.statement import Statement, read_statement
+from attnsweep.search_spaces.sweep import SWEEP_NAME, Sweep
+from attnsweep.search_spaces.yaml_text import read_yaml
+from attnsweep.workloads.errors import SpecError, UserError, did_you_mean
+from attnsweep.workloads.files import given_file
+
+_GROWTH = 4
+"""A further batch is at least this part of the trainings that there are: looks then grow with their logarithm."""
+
+
+class Claim(SpecModel):
+    """What `attnsweep verify` takes: docs/verify.md.
+
+    Attributes:
+        name: Of the sweep: letters, digits, `_`, `.` and `-`. By default the file's name.
+        claim: The sentence.
+        source: Who says so.
+        workload: As in a `Sweep`.
+        fixed: Parameters that are the same in all groups.
+        groups: The values of the others, the same names in each group, by the group's name.
+        states: What it states, all of it: `rate(stuck, small) > 0.5`.
+        budget: The most trainings, of all groups together.
+        batch: The first trainings of each group.
+        confidence: 1 minus the most chance of a wrong verdict of either kind.
+        seed: Seeds all trainings. Choose one from which the claim was not derived.
+    """
+
+    name: str = Field(pattern=SWEEP_NAME)
+    claim: str = Field(min_length=1)
+    source: str = Field(min_length=1)
+    workload: str
+    fixed: Mapping[str, Scalar] = {}
+    groups: Mapping[str, Mapping[str, Scalar]] = Field(min_length=1)
+    states: Annotated[tuple[str, ...], Field(min_length=1), Strict(False)]
+    budget: int = Field(ge=1, le=2**31 - 1)
+    batch: int = Field(default=16, ge=1, le=2**31 - 1)
+    confidence: float = Field(default=0.95, ge=0.5, lt=1)
+    seed: int = Field(default=0, ge=0, le=2**63 - 1)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.sweep()
+        if self.budget < self.batch * len(self.groups):
+            expected = f"at least batch={self.batch} for each of the {len(self.groups)} groups"
+            raise SpecError("budget", given=self.budget, expected=expected, fix="raise it, or lower batch")
+        used = {each.group for statement in self.statements for each in statement.quantities}
+        for group in sorted(used - {*self.groups}):
+            fix = did_you_mean(group, self.groups, otherwise="name one of them")
+            raise SpecError("states", given=group, expected=f"a group: {', '.join(self.groups)}", fix=fix)
+        for group in sorted({*self.groups} - used):
+            raise SpecError(f"groups.{group}", given="no statement about it", expected="one", fix="leave the group out")
+        return self
+
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        """What `states` says."""
+        return tuple(map(read_statement, self.states))
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names of the parameters in which the groups differ."""
+        return sorted(next(iter(self.groups.values())))
+
+    def sweep(self) -> Sweep:
+        """The sweep of its first batch: a trial for each group."""
+        return Sweep(
+            name=self.name,
+            description=self.claim,
+            workload=self.workload,
+            space={**self.fixed, **self._varied()},
+            sampler="grid",
+            trials=len(self.groups),
+            replicates=self.batch,
+            seed=self.seed,
+        )
+
+    def next_size(self, n: int) -> int | None:
+        """The trainings of each group at the next look; `None` if the budget is spent.
+
+        Args:
+            n: Those at the latest.
+        """
+        most = self.budget // len(self.groups)
+        return min(n + max(self.batch, n // _GROWTH), most) if n < most else None
+
+    def says_the_same(self, other: "Claim") -> bool:
+        """Whether the other states the same of the same trainings; words and budget do not matter."""
+        same = self.but(claim=other.claim, source=other.source, budget=max(self.budget, other.budget))
+        return same.stored() == other.but(budget=same.budget).stored()
+
+    def stored(self) -> Self:
+        """The claim as a sweep stores it, with a user's file by its name alone: the code is stored too."""
+        return self.but(workload=self.workload.rpartition("/")[2])
+
+    def but(self, **changes: object) -> Self:
+        """The same claim with some fields changed, validated again."""
+        return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
+
+    def _varied(self) -> dict[str, Dimension]:
+        names = self.parameters
+        for group, values in self.groups.items():
+            if sorted(values) != names:
+                raise SpecError(
+                    f"groups.{group}",
+                    given=", ".join(sorted(values)) or "no parameter",
+                    expected=f"the parameters of the other groups: {', '.join(names) or 'none'}",
+                    fix="give each in every group, or in `fixed`",
+                )
+        rows = tuple(tuple(values[name] for name in names) for values in self.groups.values())
+        if len(set(rows)) < len(rows):
+            raise SpecError("groups", given="two with the same values", expected="each once", fix="remove one")
+        if len(names) > 1:
+            return {", ".join(names): Zip(rows)}
+        return {name: Categorical(tuple(row[0] for row in rows)) for name in names}
+
+
+def load_claim(path: Path) -> Claim:
+    """Reads a claim's file.
+
+    Raises:
+        UserError: If there is none, or it is no claim.
+    """
+    text = given_file(path, "CLAIM", "a claim as YAML, or a directory that `attnsweep verify` has made").read_text()
+    try:
+        fields = read_yaml(text)
+        given = json.dumps({"name": path.stem} | fields if isinstance(fields, dict) else fields)
+    except (ValueError, TypeError) as error:
+        # A TypeError is of a value that JSON lacks: a date.
+        raise UserError("CLAIM", given=str(path), expected="a claim as YAML", fix=f"correct it ({error})") from error
+    try:
+        claim = Claim.model_validate_json(given)
+    except ValidationError as error:
+        raise first_mistake(error, Claim.model_fields) from None
+    return claim.but(workload=beside(claim.workload, path))
