@@ -28,20 +28,22 @@ _TINY = 1e-300
 
 
 @functools.lru_cache(maxsize=65536)
-def sequential_interval(k: float, n: float) -> tuple[float, float]:
+def sequential_interval(k: float, n: float, error_rate: float = ERROR_RATE) -> tuple[float, float]:
     """The interval of the rate after `n` trainings, `k` of them stuck; (0, 1) if `n` is 0.
 
-    `k` and `n` need not be whole: a censored training may count in part.
+    Args:
+        k, n: They need not be whole: a censored training may count in part.
+        error_rate: The chance that any of the intervals of one rate misses it, at most.
     """
     if n == 0:
         return 0.0, 1.0
     if 2 * k > n:
-        low, high = sequential_interval(n - k, n)
+        low, high = sequential_interval(n - k, n, error_rate)
         return 1 - high, 1 - low
     from scipy import optimize, special
 
     mixture = float(special.betaln(_PRIOR + k, _PRIOR + n - k) - special.betaln(_PRIOR, _PRIOR))
-    least = mixture + math.log(ERROR_RATE)
+    least = mixture + math.log(error_rate)
 
     def above(rate: float) -> float:
         return float(special.xlogy(k, rate) + special.xlog1py(n - k, -rate)) - least
