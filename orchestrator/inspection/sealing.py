@@ -9,6 +9,7 @@ with a chance of at least 95%. Bisection finds one crossing of 0.9; a committor 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias
 
 import pyarrow as pa
@@ -188,16 +189,32 @@ class _Look:
 
     def at(self, step: int) -> Visit:
         """A step, and how many of its continuations share the training's fate."""
+        return decided(step, partial(self._sharing_its_fate, step), self.most, self.error_rate)
+
+    def _sharing_its_fate(self, step: int, numbers: range) -> int:
         is_own = self.source.row["outcome"] == self.outcome
-        k = n = 0
-        visit = Visit(step, Rate(0, 0, 0.0, 1.0, mean=0.5))
-        while n < self.most and visit.verdict == "undecided":
-            more = min(_AT_ONCE, self.most - n)
-            # The first pack of all has the training itself in it, as its own check.
-            first = n + 1 if step or n else 0
-            found = self.source.continued(self.states, step, range(first, n + more + 1))
-            self.difference = self.difference or found.difference
-            ended = found.rows.trainings["outcome"].to_pylist()[-more:]
-            n, k = n + more, k + sum((each == self.outcome) == is_own for each in ended)
-            visit = Visit(step, Rate(n, k, *sequential_interval(k, n, self.error_rate)))
-        return visit
+        # The first pack of all has the training itself in it, as its own check.
+        is_first = step == 0 and numbers.start == 1
+        found = self.source.continued(self.states, step, range(0 if is_first else numbers.start, numbers.stop))
+        self.difference = self.difference or found.difference
+        ended = found.rows.trainings["outcome"].to_pylist()[-len(numbers) :]
+        return sum((each == self.outcome) == is_own for each in ended)
+
+
+def decided(step: int, count: Callable[[range], int], most: int, error_rate: float) -> Visit:
+    """Looks at a step until an anytime-valid interval decides, or the continuations are used up.
+
+    Args:
+        step: The step.
+        count: How many of the continuations with these numbers, from 1, share the training's fate.
+        most: Continuations, at most.
+        error_rate: The chance that the verdict is wrong, at most.
+    """
+    k, visit = 0, Visit(step, Rate(0, 0, 0.0, 1.0, mean=0.5))
+    for first in range(1, most + 1, _AT_ONCE):
+        numbers = range(first, min(first + _AT_ONCE, most + 1))
+        k, n = k + count(numbers), numbers.stop - 1
+        visit = Visit(step, Rate(n, k, *sequential_interval(k, n, error_rate)))
+        if visit.verdict != "undecided":
+            break
+    return visit

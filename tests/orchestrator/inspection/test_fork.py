@@ -1,9 +1,12 @@
 """Forks: planted committors are found, the training itself goes on as recorded, and bad input gets one sentence."""
 
 import json
+import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.compute as pc
 import pytest
 from typer.testing import CliRunner
@@ -12,7 +15,7 @@ from attnsweep import OpenedSweep, Sweep, open_sweep
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.inspection.continuation import Source
 from attnsweep.orchestrator.inspection.fork import fork
-from attnsweep.orchestrator.inspection.sealing import sealing
+from attnsweep.orchestrator.inspection.sealing import decided, sealing
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.loading import load_sweep
@@ -96,6 +99,24 @@ def test_a_planted_committor_is_found_before_the_coin_falls_and_the_training_kno
         assert low < P_HEADS < high < 0.4
         assert found.trainings.num_rows == found.n == sum(each.rate.k for each in found.shares) == 400
         assert set(found.curves["replicate"].to_pylist()) == set(range(1, 401))
+
+
+def test_forks_of_other_trainings_have_draws_of_their_own(coins: SweepDirectory) -> None:
+    found = [fork(coins, _name(coins, "coin", replicate), step=3, n=100).rate("solved").k for replicate in range(4)]
+    assert len(set(found)) > 1
+    assert abs(sum(found) / 400 - P_HEADS) < 3 * math.sqrt(P_HEADS * (1 - P_HEADS) / 400)
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize(("rate", "right"), [(0.5, "open"), (0.85, "open"), (0.95, "sealed"), (1.0, "sealed")])
+def test_verdicts_are_wrong_in_less_than_their_share_of_the_errors(rate: float, right: str) -> None:
+    rng = np.random.default_rng(1)
+    visits = [decided(0, lambda numbers: int(rng.binomial(len(numbers), rate)), 256, 0.01) for _ in range(300)]
+    verdicts = Counter(visit.verdict for visit in visits)
+    assert verdicts[right] + verdicts["undecided"] >= 0.98 * len(visits)
+    if rate in (0.5, 1.0):
+        assert verdicts[right] == len(visits)
+        assert np.mean([visit.rate.n for visit in visits]) <= 96
 
 
 def test_once_it_has_fallen_or_where_the_start_decides_nothing_is_open(coins: SweepDirectory) -> None:
