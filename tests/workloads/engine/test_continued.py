@@ -104,7 +104,8 @@ def test_with_its_own_draws_a_training_ends_as_it_did_and_with_others_it_has_its
 
 def _found(workload: Workload[Any], training: Training[Any], what: Redrawn, step: int) -> set[str]:
     """The streams that a step's batch draws anew."""
-    redraw = Redraw(what, [1], step, drawn_for_evaluation(workload, training))
+    kept = frozenset[str]() if step else drawn_for_evaluation(workload, training)
+    redraw = Redraw(what, [1], step, kept)
     LaneStore(workload, [training], "cpu", None, None, redraw).batch_at(step)
     return redraw.found
 
