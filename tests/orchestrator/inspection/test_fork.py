@@ -137,6 +137,7 @@ def test_a_bisection_finds_the_step_of_the_coin(coins: SweepDirectory) -> None:
 
 def test_a_kick_of_nothing_leaves_the_training_and_a_kick_is_the_same_twice(pairs: SweepDirectory) -> None:
     one, other = (fork(pairs, "0/0", step=3, redraw="kick", n=4, size=size) for size in (0.5, 0.5))
+    assert not one.difference
     losses = one.trainings["eval_loss"].to_pylist()
     assert losses == other.trainings["eval_loss"].to_pylist()
     assert len(set(losses)) == 4
@@ -145,10 +146,14 @@ def test_a_kick_of_nothing_leaves_the_training_and_a_kick_is_the_same_twice(pair
     assert least.trainings["eval_loss"].to_pylist() == [own]
 
 
-def test_the_training_itself_is_among_its_continuations(coins: SweepDirectory) -> None:
-    source = Source(coins, _name(coins, "coin", 2), "data", 0.01)
+@pytest.mark.parametrize("replicate", range(4))
+def test_the_training_itself_is_among_its_continuations(replicate: int, coins: SweepDirectory) -> None:
+    source = Source(coins, _name(coins, "coin", replicate), "data", 0.01)
     rows = source.continued(source.states([4]), 4, range(3)).rows
-    own, recorded = rows.trainings.slice(0, 1).to_pylist()[0], records(coins, param_decided_by="coin", replicate=2)[0]
+    own, recorded = (
+        rows.trainings.slice(0, 1).to_pylist()[0],
+        records(coins, param_decided_by="coin", replicate=replicate)[0],
+    )
     for name in ("outcome", "eval_loss", "final_loss", "grad_norm", "n_steps", "onset_step"):
         assert own[name] == recorded[name]
     curves = Ledger(coins.place).curves(filter=pc.field("training_id") == recorded["training_id"])
