@@ -90,7 +90,7 @@ FAULTS_OF_FORKS = (
         "orchestrator/inspection/sealing.py",
         "sum((each == self.outcome) == is_own for each in ended)",
         "sum(each == self.outcome for each in ended)",
-        (f"{_OF_FORKS}::test_it_answers_in_words_in_json_and_in_python",),
+        (f"{_OF_FORKS}::test_a_bisection_finds_the_step_of_the_coin",),
     ),
     Fault(
         "sealed by the estimate alone",
