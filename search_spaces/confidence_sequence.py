@@ -31,7 +31,9 @@ _TINY = 1e-300
 def sequential_interval(k: float, n: float, error_rate: float = ERROR_RATE) -> tuple[float, float]:
     """The interval of the rate after `n` trainings, `k` of them stuck; (0, 1) if `n` is 0.
 
-    `k` and `n` need not be whole: a censored training may count in part.
+    Args:
+        k, n: They need not be whole: a censored training may count in part.
+        error_rate: The chance that any of the intervals of one rate misses it, at most.
     """
     if n == 0:
         return 0.0, 1.0

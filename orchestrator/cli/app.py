@@ -12,13 +12,13 @@ from attnsweep.orchestrator.cli.care import audit, compact, doctor, gc, merge, m
 from attnsweep.orchestrator.cli.literature import reproduce, score_heads
 from attnsweep.orchestrator.cli.read import compare, list_, query, report, serve, status
 from attnsweep.orchestrator.cli.run import forecast, resume, run, specs
-from attnsweep.orchestrator.cli.training import export, heads, replay, why
+from attnsweep.orchestrator.cli.training import export, fork, heads, replay, why
 from attnsweep.orchestrator.cli.verify import verify
 
 _PANELS = {
     "Run": (run, resume, forecast, verify, specs),
     "Read": (status, list_, query, compare, report, serve),
-    "One training": (replay, why, heads, export),
+    "One training": (replay, fork, why, heads, export),
     "Care": (audit, gc, compact, merge, mlflow_sync, wandb_sync, tensorboard_sync, doctor),
     "Author": (new_workload, workloads, check_gradients, prepare_corpus),
     "Literature": (reproduce, score_heads),

@@ -9,8 +9,10 @@ import typer
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, say
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, TrainingId
 from attnsweep.orchestrator.cli.trusting import Trust, opened
+from attnsweep.workloads.errors import UserError
 
 Target: TypeAlias = Literal["safetensors", "hf", "transformer-lens"]
+Redraw: TypeAlias = Literal["data", "noise", "kick"]
 
 
 def replay(
@@ -31,6 +33,44 @@ def replay(
     if folder is not None:
         say(f"trace in {folder}")
     if not found.deviation.agrees:
+        raise typer.Exit(EXIT_FAULT)
+
+
+def fork(
+    directory: SweepDir,
+    training_id: TrainingId,
+    at: Annotated[int | None, typer.Option(min=0, metavar="STEP", help="The step to continue from.")] = None,
+    bisect: Annotated[
+        bool, typer.Option("--bisect", help="Find the step from which on it ends as it did with a chance of 0.9.")
+    ] = False,
+    redraw: Annotated[
+        Redraw, typer.Option(help="What differs: later data, later dropout masks, or noise added to the parameters.")
+    ] = "data",
+    n: Annotated[int, typer.Option(help="Continuations; with --bisect, the most at a step.")] = 256,
+    size: Annotated[float, typer.Option(help="Of a kick, relative to the size of each parameter tensor.")] = 0.01,
+    outcome: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --bisect, the outcome in question; default: its own.")
+    ] = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Continue a training from a step many times, each with other draws: how often does it end how?"""
+    from attnsweep.orchestrator.inspection.fork import fork as fork_training
+    from attnsweep.orchestrator.inspection.sealing import sealing
+
+    if (at is None) != bisect:
+        given = "both" if bisect else "neither"
+        raise UserError("--at, --bisect", given=given, expected="one of them", fix="--at STEP, or --bisect")
+    if outcome is not None and not bisect:
+        raise UserError("--outcome", given=outcome, expected="--bisect with it", fix="leave it out: all are counted")
+    sweep = opened(directory, trusted=trust)
+    found = (
+        sealing(sweep, training_id, redraw=redraw, outcome=outcome, n=n, size=size, say=say)
+        if at is None
+        else fork_training(sweep, training_id, step=at, redraw=redraw, n=n, size=size, say=say)
+    )
+    answer(found.print, found.to_json, as_json=as_json)
+    if found.difference:
         raise typer.Exit(EXIT_FAULT)
 
 

@@ -1,6 +1,6 @@
 """A sweep opened for analysis, whose trainings can be had as modules too."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.storage.place_names import PlaceName
@@ -9,6 +9,8 @@ from attnsweep.orchestrator.storage.sources import TRIALS_APART
 if TYPE_CHECKING:
     from torch import nn
 
+    from attnsweep.orchestrator.inspection.fork import Fork
+    from attnsweep.orchestrator.inspection.sealing import Sealing
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 
@@ -32,6 +34,58 @@ class OpenedSweep(SweepData):
         from attnsweep.orchestrator.inspection.trained_module import trained_module
 
         return trained_module(*self._at_home(training), step).module
+
+    def fork(
+        self,
+        training: str,
+        *,
+        at: int,
+        n: int = 256,
+        redraw: Literal["data", "noise", "kick"] = "data",
+        size: float = 0.01,
+    ) -> "Fork":
+        """Continues one training from a step many times: P(outcome | its state there).
+
+        Args:
+            training: `TRIAL/REPLICATE`, a `training_id` or its beginning.
+            at: The step, before the training's end.
+            n: The number of continuations.
+            redraw: What differs in them: `data`, the data drawn after the step; `noise`, the dropout masks; `kick`,
+                normal noise that is added once to the parameters, for problems that draw nothing.
+            size: Of the kick, relative to the root mean square of each parameter tensor.
+
+        Raises:
+            UserError: If there is no such training or step, it failed, nothing is drawn that could be drawn anew, or
+                the sweep's workload is gone or not trusted.
+        """
+        from attnsweep.orchestrator.inspection.fork import fork
+
+        directory, name = self._at_home(training)
+        return fork(directory, name, step=at, redraw=redraw, n=n, size=size)
+
+    def sealing(
+        self,
+        training: str,
+        *,
+        n: int = 256,
+        redraw: Literal["data", "noise", "kick"] = "data",
+        outcome: str | None = None,
+        size: float = 0.01,
+    ) -> "Sealing":
+        """Finds the step from which on one training ends as it did with a chance of at least 0.9.
+
+        Args:
+            training, redraw, size: As `fork` takes them.
+            n: The most continuations at a step.
+            outcome: The outcome in question; default the training's own.
+
+        Raises:
+            UserError: As `fork`, or for an outcome that the workload does not have.
+        """
+        from attnsweep.orchestrator.inspection.sealing import sealing
+
+        directory, name = self._at_home(training)
+        return sealing(directory, name, redraw=redraw, outcome=outcome, n=n, size=size)
 
     def _at_home(self, training: str) -> "tuple[SweepDirectory, str]":
         """The directory that has a training, and its name there: several sweeps number their trials from apart."""

@@ -92,7 +92,7 @@ class Retrained:
 
 
 @dataclass(frozen=True)
-class _Setting:
+class Setting:
     """What trainings must share to be trained again in one pack, equal to their rows to the last bit."""
 
     shape: Shape
@@ -133,9 +133,9 @@ def retrain(
     recorded = by_training(rows)
     records = rows.trainings.to_pylist()
     tasks = recorded_tasks(workload, rows.trainings)
-    alike: dict[_Setting, list[Task]] = defaultdict(list)
+    alike: dict[Setting, list[Task]] = defaultdict(list)
     for row, task in zip(records, tasks, strict=True):
-        alike[_setting(directory, row, task)].append(task)
+        alike[setting_of(directory, row, task)].append(task)
     ended: dict[Place, _Ended] = {}
     for setting, of_setting in alike.items():
         programs = executors_on(setting.device, setting.engine)
@@ -146,7 +146,7 @@ def retrain(
     found = {}
     for row, task in zip(records, tasks, strict=True):
         place = task.trial, task.replicate
-        notes = _notes(directory, row, _setting(directory, row, task), every)
+        notes = notes_on(directory, row, setting_of(directory, row, task), every)
         far = deviation(recorded[place], ended[place].rows, thinned=every > 1)
         found[row["training_id"]] = Retrained(
             training=task.training, deviation=far, notes=notes, traced=ended[place].traced, state=ended[place].state
@@ -167,7 +167,7 @@ class _Again:
 
     workload: Workload[Any]
     sweep: str
-    setting: _Setting
+    setting: Setting
     programs: Executors | None
     extra_probes: ExtraProbes
     at_step: int | None
@@ -229,11 +229,17 @@ def _state(pack: Pack[Any], n_lanes: int) -> State:
     return {name: value.cpu() for name, value in state.items()}
 
 
-def _setting(directory: SweepDirectory, row: Mapping[str, Any], task: Task) -> _Setting:
+def setting_of(directory: SweepDirectory, row: Mapping[str, Any], task: Task) -> Setting:
+    """What a recorded training is trained again in, on this machine.
+
+    Args:
+        directory: The sweep.
+        row, task: Its row of `trainings`, and the task of it.
+    """
     device = "cuda" if row["device"] == "cuda" and torch.cuda.is_available() else "cpu"
     engine = directory.engine_of(row["environment"])
     width = width_on(device, row["pack_size"] or 1)
-    return _Setting(task.shape, device, engine if _runs_here(engine) else "vmapped", width)
+    return Setting(task.shape, device, engine if _runs_here(engine) else "vmapped", width)
 
 
 def _runs_here(engine: Engine) -> bool:
@@ -251,7 +257,14 @@ def _by_choice(machine: str, here: str) -> str:
     return "; ATEN_CPU_CAPABILITY=avx2 takes the kernels of that one" if is_older else ""
 
 
-def _notes(directory: SweepDirectory, row: Mapping[str, Any], here: _Setting, every: int) -> tuple[str, ...]:
+def notes_on(directory: SweepDirectory, row: Mapping[str, Any], here: Setting, every: int) -> tuple[str, ...]:
+    """Why the last digits of a training may differ here from those recorded.
+
+    Args:
+        directory, row: The sweep, and the training's row of `trainings`.
+        here: What it is trained again in.
+        every: Of how many recorded probes one is left.
+    """
     notes = []
     if every > 1:
         notes.append(f"curves were thinned to one probe in {every}, with the first and the last: these are compared")

@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.planted.fault import LOG, Fault, caught, run_tests
 from tests.planted.faults_of_claims import FAULTS_OF_CLAIMS
 from tests.planted.faults_of_engines import FAULTS_OF_ENGINES
+from tests.planted.faults_of_forks import FAULTS_OF_FORKS
 from tests.planted.faults_of_journals import FAULTS_OF_JOURNALS
 from tests.planted.faults_of_many import FAULTS_OF_MANY
 from tests.planted.faults_of_outcomes import FAULTS_OF_OUTCOMES
@@ -29,6 +30,7 @@ ROOT = Path(__file__).parents[2]
 FAULTS = (
     *FAULTS_OF_CLAIMS,
     *FAULTS_OF_ENGINES,
+    *FAULTS_OF_FORKS,
     *FAULTS_OF_JOURNALS,
     *FAULTS_OF_MANY,
     *FAULTS_OF_OUTCOMES,

@@ -80,9 +80,9 @@ FAULTS_OF_MANY = (
     ),
     Fault(
         "lanes that keep the random numbers of those that left the pack",
-        "workloads/engine/contract.py",
-        "Streams(self.streams.seeds[lanes])",
-        "Streams(self.streams.seeds[: len(lanes)])",
+        "workloads/engine/streams.py",
+        "return type(self)(self._seeds[lanes])",
+        "return type(self)(self._seeds[: len(lanes)])",
         ("tests/workloads/engine/test_lanes.py",),
     ),
     Fault(

@@ -23,8 +23,8 @@ FAULTS_OF_PROBLEMS = (
     Fault(
         "all steps of a drawn problem have the same data",
         "workloads/problem/draw.py",
-        "Tensor, use: str, step: int) -> None:\n        self._seed, self._use, self._step = seed, use, step",
-        "Tensor, use: str, step: int) -> None:\n        self._seed, self._use, self._step = seed, use, 0",
+        "self._step = seed if own_seed is None else own_seed, use, step",
+        "self._step = seed if own_seed is None else own_seed, use, 0",
         (f"{_PROBLEM}::test_data_are_drawn_from_each_trainings_own_seed_and_step",),
     ),
     Fault(

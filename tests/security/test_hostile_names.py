@@ -84,6 +84,7 @@ ALSO_LOOKING = {"merge", "serve"}
 LOADING: dict[str, list[str]] = {
     "resume": [],
     "replay": ["0/0"],
+    "fork": ["0/0", "--at", "1"],
     "why": ["0/0"],
     "heads": ["0/0"],
     "export": ["0/0", "--to", "safetensors", "--out", "out"],

@@ -90,7 +90,7 @@ class Lanes(Generic[P]):
         # Some of these share static parameters as all do. To check it again at each probe took a tenth of the time.
         chosen = copy(self)
         chosen.trainings = tuple(self.trainings[lane] for lane in lanes.tolist())
-        chosen.built, chosen.streams = None, Streams(self.streams.seeds[lanes])
+        chosen.built, chosen.streams = None, self.streams.select(lanes)
         chosen._tensors = {key: values[lanes] for key, values in self._tensors.items()}
         return chosen
 

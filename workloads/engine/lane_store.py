@@ -15,6 +15,7 @@ from torch import Tensor
 from attnsweep.workloads.engine.checkpoint import Checkpoint
 from attnsweep.workloads.engine.chosen_optimizer import optimizer_of
 from attnsweep.workloads.engine.constants import digest_of
+from attnsweep.workloads.engine.continued import Redraw
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.dropout import Site, with_masks
 from attnsweep.workloads.engine.functional import forms_in
@@ -32,7 +33,7 @@ class LaneStore(LaneState, Generic[P]):
     """What steps of a pack read and change: (W, ...) where a `LaneState` is (L, ...).
 
     Args:
-        workload, trainings, device, start, width: As `Pack` takes them.
+        workload, trainings, device, start, width, redraw: As `Pack` takes them.
 
     Attributes:
         all: The L trainings.
@@ -47,11 +48,13 @@ class LaneStore(LaneState, Generic[P]):
         device: str,
         start: State | None,
         width: int | None,
+        redraw: Redraw | None = None,
     ) -> None:
         self._workload, self._width = workload, width
         self.all = Lanes(trainings, torch.device(device))
         self.position = np.arange(len(trainings))
         self.lanes = self.all.select(self._filled_up(self.position)) if width else self.all
+        self._drawing = redraw.lanes(self.all).select(self._filled_up(self.position)) if redraw else self.lanes
         parameters, buffers, template = starting_state(workload, self.lanes, start)
         layout = Layout(parameters)
         super().__init__(
@@ -77,13 +80,13 @@ class LaneStore(LaneState, Generic[P]):
         # Kept, because some optimizers ask for the same batch at every step.
         if not self._first_drawn <= step < self._first_drawn + len(self._drawn):
             self._first_drawn, self._drawn_for = step, self.position
-            self._drawn = self._workload.batches(self.lanes, range(step, self.lanes.shared.n_steps + 1))
+            self._drawn = self._workload.batches(self._drawing, range(step, self.lanes.shared.n_steps + 1))
         batch = self._drawn[step - self._first_drawn]
         sites = self._sites_of(batch)
         if not sites:
             return batch
         if self._masked[0] != step:
-            self._masked = step, with_masks(self.lanes, sites, step, batch)
+            self._masked = step, with_masks(self._drawing, sites, step, batch)
         return self._masked[1]
 
     def batches(self, start: int, until: int) -> list[Batch]:
@@ -120,7 +123,9 @@ class LaneStore(LaneState, Generic[P]):
         self.position, self.rows = position, self.rows[lanes]
         if not position.size:
             return None
+        is_redrawn = self._drawing is not self.lanes
         self.lanes = self.lanes.select(lanes)
+        self._drawing = self._drawing.select(lanes) if is_redrawn else self.lanes
         self.buffers = selected(self.buffers, lanes)
         self._drawn = [selected(batch, lanes) for batch in self._drawn]
         self._masked = (-1, {})

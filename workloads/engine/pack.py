@@ -16,6 +16,7 @@ from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, f
 from attnsweep.workloads.engine.compiling.gradient import GradientGraph
 from attnsweep.workloads.engine.compiling.step_graph import StepGraph, step_graph
 from attnsweep.workloads.engine.compiling.traces import NoRuleError, count_numbers
+from attnsweep.workloads.engine.continued import Redraw, repeated
 from attnsweep.workloads.engine.contract import Lanes, P, Training, Workload
 from attnsweep.workloads.engine.even_rows import even_rows
 from attnsweep.workloads.engine.executors.blocks import compiled_graph
@@ -56,6 +57,7 @@ class Pack(Generic[P]):
             floating-point type: such as where other trainings ended.
         width: W, the lanes computed until all trainings have ended; `None` for the active ones alone.
         prune_at: (L,) the probe at which each training is pruned, where that is known already; `None` for the others.
+        redraw: What `continued` draws anew.
     """
 
     def __init__(
@@ -68,9 +70,10 @@ class Pack(Generic[P]):
         start: State | None = None,
         width: int | None = None,
         prune_at: Sequence[int | None] | None = None,
+        redraw: Redraw | None = None,
     ) -> None:
         self._workload = workload
-        self._store = LaneStore(workload, trainings, device, start, width)
+        self._store = LaneStore(workload, trainings, device, start, width, redraw)
         self._programs = None if is_rounded(self._store.lanes) else programs
         self._known: dict[Hashable, Executor | None] = {}
         self._objective = Objective(workload, self._store, self._programs)
@@ -102,6 +105,35 @@ class Pack(Generic[P]):
             raise CheckpointError(f"{workload.name}: the checkpoint is of other trainings, or of another version")
         pack._restore(checkpoint)
         return pack
+
+    @classmethod
+    def continued(
+        cls,
+        workload: Workload[P],
+        training: Training[P],
+        checkpoint: Checkpoint,
+        redraw: Redraw,
+        device: str = "cpu",
+        extra_probe_steps: Sequence[int] = (),
+        programs: Executors | None = None,
+        width: int | None = None,
+    ) -> Self:
+        """Copies of one training that go on from a checkpoint of it alone, one for each seed of `redraw`.
+
+        Args:
+            workload, training, device, extra_probe_steps, programs, width: Those of the pack of the checkpoint.
+            checkpoint: At the step from which on `redraw` draws anew.
+            redraw: What differs between the copies. One with the training's own seed ends as the training.
+        """
+        copies = [training] * len(redraw.seeds)
+        pack = cls(workload, copies, device, extra_probe_steps, programs, width=width, redraw=redraw)
+        pack._restore(repeated(checkpoint, len(copies)))
+        return pack
+
+    @property
+    def parameters(self) -> State:
+        """Those of the active trainings, (A, ...) by name, in the pack's memory: what is written there is trained."""
+        return self._store.active(self._store.parameters)
 
     @property
     def _shared(self) -> P:

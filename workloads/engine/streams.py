@@ -6,6 +6,7 @@ resume. Axes: L lane.
 
 import hashlib
 import math
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -37,9 +38,24 @@ class Streams:
         """The number of trainings."""
         return self._seeds.shape[0]
 
-    def uniform(self, name: str, shape: tuple[int, ...], step: int = 0) -> Tensor:
-        """float64 values in [0, 1) with 53 random bits, (L, *shape)."""
-        return _interleaved(self._two_uniforms(name, (math.prod(shape) + 1) // 2, step), shape)
+    def seeds_at(self, name: str, used_from: int) -> Tensor:
+        """(L,) the keys of a stream for values that are used from a step on; see `continued`."""
+        del name, used_from
+        return self._seeds
+
+    def select(self, lanes: Tensor) -> Self:
+        """The streams of the trainings at these positions, (K,) int64."""
+        return type(self)(self._seeds[lanes])
+
+    def uniform(self, name: str, shape: tuple[int, ...], step: int = 0, used_from: int | None = None) -> Tensor:
+        """float64 values in [0, 1) with 53 random bits, (L, *shape).
+
+        Args:
+            name, shape, step: Of the values.
+            used_from: The first step that uses them, where `step` counts something else, such as passes.
+        """
+        n_blocks = (math.prod(shape) + 1) // 2
+        return _interleaved(self._two_uniforms(name, n_blocks, step, used_from), shape)
 
     def normal(self, name: str, shape: tuple[int, ...], step: int = 0) -> Tensor:
         """float64 standard normal values, (L, *shape).
@@ -64,7 +80,8 @@ class Streams:
         n_words = -(-n_bits // _BITS)
         counts = torch.arange(steps.start, steps.stop, steps.step, dtype=torch.int64, device=self._seeds.device)
         # (L, S, words, strings): the seeds take the first axis, so steps need a separate one.
-        blocks = self._blocks(name, (n_words * n_strings + 3) // 4, counts.view(-1, 1), self._seeds.view(-1, 1, 1))
+        seeds = self.seeds_at(name, steps.start).view(-1, 1, 1)
+        blocks = self._blocks(name, (n_words * n_strings + 3) // 4, counts.view(-1, 1), seeds)
         words = torch.stack(blocks, dim=-1).flatten(2)[:, :, : n_words * n_strings]
         by_string = words.view(*words.shape[:2], n_words, n_strings).transpose(2, 3).contiguous()
         # A word's four bytes, least significant first: unpacking bytes costs an eighth of unpacking int64 words.
@@ -72,12 +89,13 @@ class Streams:
         shifts = torch.arange(8, dtype=torch.uint8, device=octets.device)
         return ((octets.unsqueeze(-1) >> shifts) & 1).flatten(3)[..., :n_bits].to(torch.bool)
 
-    def _two_uniforms(self, name: str, n_blocks: int, step: int) -> tuple[Tensor, Tensor]:
-        w0, w1, w2, w3 = self._words(name, n_blocks, step)
+    def _two_uniforms(self, name: str, n_blocks: int, step: int, used_from: int | None = None) -> tuple[Tensor, Tensor]:
+        w0, w1, w2, w3 = self._words(name, n_blocks, step, used_from)
         return _to_unit_interval(w0, w1), _to_unit_interval(w2, w3)
 
-    def _words(self, name: str, n_blocks: int, step: int) -> Words:
-        return self._blocks(name, n_blocks, self._word(step), self._seeds.unsqueeze(1))
+    def _words(self, name: str, n_blocks: int, step: int, used_from: int | None = None) -> Words:
+        seeds = self.seeds_at(name, step if used_from is None else used_from)
+        return self._blocks(name, n_blocks, self._word(step), seeds.unsqueeze(1))
 
     def _blocks(self, name: str, n_blocks: int, steps: Tensor, seeds: Tensor) -> Words:
         """Four words for each block; blocks are the last axis, against which `steps` and `seeds` broadcast."""

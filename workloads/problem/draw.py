@@ -12,20 +12,21 @@ class Draw:
     """The random numbers of one training at one step. Two calls draw different numbers, in the order of the calls.
 
     Args:
-        seed: () int64, the training's seed.
+        seed: () int64, the key of the numbers.
         use: What the numbers are for: `train`, `eval` or `fixed`.
         step: The optimizer step.
+        own_seed: () int64, the training's seed, the key of `fixed`; default `seed`.
     """
 
-    def __init__(self, seed: Tensor, use: str, step: int) -> None:
-        self._seed, self._use, self._step = seed, use, step
+    def __init__(self, seed: Tensor, use: str, step: int, own_seed: Tensor | None = None) -> None:
+        self._own_seed, self._use, self._step = seed if own_seed is None else own_seed, use, step
         self._streams = Streams(seed.unsqueeze(0))
         self._n_calls = 0
 
     @property
     def fixed(self) -> Self:
         """Numbers that are the same at all steps and for training and evaluation: of the training's own task."""
-        return type(self)(self._seed, "fixed", 0)
+        return type(self)(self._own_seed, "fixed", 0)
 
     def uniform(self, *shape: int) -> Tensor:
         """float64 values in [0, 1), of this shape."""

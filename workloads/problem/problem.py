@@ -187,11 +187,14 @@ class Problem(Workload[Any]):
         if use == "eval" and "batch_size" in self.data.names:
             values["batch_size"] = self.eval_batch_size
 
-        def of_one_training(seed: Tensor, own: dict[str, Tensor]) -> Batch:
-            inputs, target = checked(self.data({**values, **own, "draw": Draw(seed, use, step), "step": step}))
+        def of_one_training(seed: Tensor, own_seed: Tensor, own: dict[str, Tensor]) -> Batch:
+            draw = Draw(seed, use, step, own_seed)
+            inputs, target = checked(self.data({**values, **own, "draw": draw, "step": step}))
             return {**_named(inputs), "target": target}
 
-        batch: Batch = vmap(of_one_training)(lanes.streams.seeds, _differing(lanes, (self.data,)))
+        streams = lanes.streams
+        seeds = streams.seeds_at(f"problem/{use}", step), streams.seeds
+        batch: Batch = vmap(of_one_training)(*seeds, _differing(lanes, (self.data,)))
         return {name: _in_type(value, lanes.dtype) for name, value in batch.items()}
 
     def _lane_parameters(self, lanes: Lanes[Any]) -> Batch:

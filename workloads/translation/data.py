@@ -34,7 +34,7 @@ def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
     turn = steps[0] // passes.steps
     at_once = 1 if shared.dropout else _STEPS_AT_ONCE
     here = range(steps[0], min(steps[0] + at_once, steps[-1] + 1, (turn + 1) * passes.steps))
-    drawn_LN = lanes.streams.uniform("batch", (len(studied.train),), turn)
+    drawn_LN = lanes.streams.uniform("batch", (len(studied.train),), turn, used_from=turn * passes.steps)
     order = _orders(_pairs(passes, lanes.device), drawn_LN)
     found = []
     for step in here:

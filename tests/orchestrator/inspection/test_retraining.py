@@ -140,7 +140,7 @@ def test_what_a_gpu_trained_is_trained_again_on_one_in_the_recorded_width(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     row = records(sweep)[0] | {"device": "cuda", "pack_size": 100}
     task = Task(0, 0, Training(defaults(CategoryPairs()), 1))
-    found = retraining._setting(sweep, row, task)
+    found = retraining.setting_of(sweep, row, task)
     assert (found.device, found.width, found.engine) == (device, width, "vmapped")
 
 

@@ -1,0 +1,306 @@
+"""A recorded training, replayed to a step and continued from there many times, each time with other draws or a kick.
+
+What is conditioned on is all that the training is at the step: parameters, buffers, the optimizer's averages, records,
+the task and the held-out data. What is random is the draws after it, or the kick. Continuation 0 is the training
+itself, which must end as recorded.
+"""
+
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pyarrow.compute as pc
+import torch
+
+from attnsweep.orchestrator.analysis.answer import Record
+from attnsweep.orchestrator.inspection.deviation import deviation
+from attnsweep.orchestrator.inspection.recorded import find_training, recorded_rows, recorded_tasks
+from attnsweep.orchestrator.inspection.retraining import Setting, notes_on, setting_of
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.errors import PoolError
+from attnsweep.orchestrator.storage.stored_code import load_workload_of
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.training.error_text import STOPS, text_of
+from attnsweep.orchestrator.training.messages import Rows
+from attnsweep.orchestrator.training.rows import PackContext, curve_rows, head_rows, joined, trained_rows
+from attnsweep.orchestrator.training.tasks import Task
+from attnsweep.workloads.diagnostics.kicks import kick
+from attnsweep.workloads.engine.checkpoint import Checkpoint
+from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
+from attnsweep.workloads.engine.continued import Redraw, drawn_for_evaluation
+from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.executors.choice import executors_on
+from attnsweep.workloads.engine.executors.executor import Executors
+from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.lane_store import LaneStore
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.process import training_settings
+from attnsweep.workloads.engine.streams import Streams, generator_seed
+from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.vocabulary import Outcome
+
+Change: TypeAlias = Literal["data", "noise", "kick"]
+
+DRAWS: Mapping[Change, str] = {"data": "other data", "noise": "other dropout masks", "kick": "a kick"}
+"""What continuations have, in words."""
+_AT_ONCE = 512
+"""Continuations in one pack on a CPU. On a GPU a pack has the width of the row's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continued:
+    """Continuations of a training from one step.
+
+    Attributes:
+        rows: Their rows as in a ledger; `replicate` is the number of the continuation.
+        difference: Empty, or in what the training itself, continuation 0, ends otherwise than recorded.
+    """
+
+    rows: Rows
+    difference: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin(Record):
+    """The training that continuations are of.
+
+    Attributes:
+        sweep, training_id, trial, replicate: Which it is.
+        recorded: Its own outcome.
+        n_steps: The steps that it took.
+    """
+
+    sweep: str
+    training_id: str
+    trial: int
+    replicate: int
+    recorded: str
+    n_steps: int
+
+    @property
+    def name(self) -> str:
+        """TRIAL/REPLICATE."""
+        return f"{self.trial}/{self.replicate}"
+
+    def __str__(self) -> str:
+        place = f"trial {self.trial}, replicate {self.replicate} of {self.sweep}"
+        return f"{self.training_id}: {place}, {self.recorded} at step {self.n_steps}"
+
+
+class Source:
+    """A training of a sweep that can be continued.
+
+    Args:
+        directory: The sweep.
+        name: The training, as `find_training` accepts it.
+        change: What differs in continuations.
+        size: Of a kick, relative to the size of each parameter tensor.
+
+    Attributes:
+        row: Its row of `trainings`.
+        notes: Why its last digits may differ here from those recorded.
+
+    Raises:
+        UserError: If there is no such training, it failed, it searches along lines, or the change would change nothing.
+    """
+
+    def __init__(self, directory: SweepDirectory, name: str, change: Change, size: float) -> None:
+        self._workload: Workload[Any] = load_workload_of(directory)
+        ledger = Ledger(directory.place)
+        self._recorded = recorded_rows(ledger, [find_training(ledger, name)])
+        (self.row,) = self._recorded.trainings.to_pylist()
+        (self._task,) = recorded_tasks(self._workload, self._recorded.trainings)
+        self._change: Change = change
+        self._size, self._sweep = size, directory.sweep
+        self._check()
+        self._setting: Setting = setting_of(directory, self.row, self._task)
+        self._every = ledger.curves_every()
+        self.notes = notes_on(directory, self.row, self._setting, self._every)
+        self._programs: Executors | None = executors_on(self._setting.device, self._setting.engine)
+
+    @property
+    def origin(self) -> "Origin":
+        """What answers say of it."""
+        names = "sweep", "training_id", "trial", "replicate"
+        return Origin(**{name: self.row[name] for name in names}, recorded=self.row["outcome"], n_steps=self.n_steps)
+
+    @property
+    def name(self) -> str:
+        """TRIAL/REPLICATE."""
+        return f"{self._task.trial}/{self._task.replicate}"
+
+    @property
+    def outcomes(self) -> Mapping[str, Outcome]:
+        """The workload's own outcomes."""
+        return self._workload.outcomes
+
+    @property
+    def n_steps(self) -> int:
+        """The steps that the training took."""
+        return int(self.row["n_steps"])
+
+    @property
+    def probe_steps(self) -> Sequence[int]:
+        """The steps at which it was measured, from 0 to its end."""
+        return [step for step in self._workload.probe_steps(self._training.parameters) if step <= self.n_steps]
+
+    def seconds(self, step: int, n: int) -> float:
+        """About how long n continuations from a step take: as the training did in its sweep."""
+        share = n * (self.n_steps - step) + step
+        return float(self.row["train_seconds"] or 0.0) * share / max(self.n_steps, 1)
+
+    def states(self, steps: Sequence[int]) -> dict[int, Checkpoint]:
+        """The training at each of these steps, which it is measured at, in one walk.
+
+        Raises:
+            UserError: For a step that it did not train on from, or from which on nothing is drawn.
+        """
+        for step in steps:
+            self._check_step(step)
+        with self._trained_again():
+            pack = Pack(
+                self._workload, [self._training], self._setting.device, steps, self._programs, width=self._setting.width
+            )
+            found = {}
+            for step in sorted(steps):
+                while step not in found:
+                    pack.advance(self.n_steps + 1, 1)
+                    if pack.step == step:
+                        found[step] = pack.checkpoint()
+        return found
+
+    def continued(self, states: Mapping[int, Checkpoint], step: int, numbers: range) -> Continued:
+        """Continuations with these numbers, from a step, to their ends.
+
+        Args:
+            states: As `states` returned them.
+            step: One of their steps.
+            numbers: Of the continuations. 0 is the training itself.
+        """
+        at_once = self._setting.width or _AT_ONCE
+        parts = [numbers[first : first + at_once] for first in range(0, len(numbers), at_once)]
+        with self._trained_again():
+            packs = [self._pack(states, step, part) for part in parts]
+        rows = joined(packs)
+        return Continued(rows=rows, difference=self._difference(packs[0]) if 0 in numbers else "")
+
+    @contextmanager
+    def _trained_again(self) -> Iterator[None]:
+        """As in a trainer; what a training raises is said in one sentence.
+
+        Raises:
+            PoolError: If this machine cannot compile what trained it.
+            UserError: If it raises.
+        """
+        try:
+            with training_settings():
+                yield
+        except NoCompilerError as error:
+            raise PoolError(str(error)) from error
+        except (*STOPS, UserError):
+            raise
+        except Exception as error:
+            raise UserError(
+                self.name,
+                given=f"a training that fails when trained again: {text_of(error).rstrip().rpartition(chr(10))[2]}",
+                expected="one that can be trained",
+                fix="correct the cause, or choose another",
+            ) from error
+
+    @property
+    def _training(self) -> Training[Any]:
+        return self._task.training
+
+    def _check(self) -> None:
+        if self.row["outcome"] == "failed":
+            raise UserError(
+                "TRAINING_ID",
+                given=f"{self.name}, which failed",
+                expected="a training that was trained",
+                fix='see: attnsweep query DIR "select training_id, outcome from trainings"',
+            )
+        if self._training.parameters.optimizer == "lbfgs":
+            raise UserError(
+                "TRAINING_ID",
+                given=f"{self.name}, trained with lbfgs, which searches along lines of one fixed loss",
+                expected="an optimizer that takes one step after the other",
+                fix="run the sweep with another optimizer, such as adam",
+            )
+
+    def _check_step(self, step: int) -> None:
+        if not 0 <= step < self.n_steps:
+            raise UserError(
+                "--at",
+                given=step,
+                expected=f"0..{self.n_steps - 1}: {self.name} ended at step {self.n_steps} ({self.row['outcome']})",
+                fix="choose a step before its end",
+            )
+        if self._change != "kick" and not self._draws_anew(step):
+            missing = {"data": "no data after it: its loss is exact", "noise": "no dropout masks after it"}
+            raise UserError(
+                "--redraw",
+                given=f"{self._change} at step {step}",
+                expected=f"something that is drawn anew; {self.name} draws {missing[self._change]}",
+                fix="--redraw kick" if self._change == "data" else "--redraw data, or kick",
+            )
+
+    def _draws_anew(self, step: int) -> bool:
+        redraw, n_steps = self._redraw(step, [1]), self._training.parameters.n_steps
+        store = LaneStore(self._workload, [self._training], "cpu", None, None, redraw)
+        # The last one too: the order of a pass that has begun is kept, that of a later one is drawn anew.
+        for each in (step, n_steps - 1):
+            store.batch_at(each)
+        return bool(redraw.found)
+
+    def _redraw(self, step: int, numbers: Sequence[int]) -> Redraw:
+        own = self._training.seed
+        seeds = [own if number == 0 or self._change == "kick" else _seed(own, number) for number in numbers]
+        kept = drawn_for_evaluation(self._workload, self._training) if step == 0 else frozenset[str]()
+        return Redraw("noise" if self._change == "noise" else "data", seeds, step, kept)
+
+    def _pack(self, states: Mapping[int, Checkpoint], step: int, numbers: range) -> Rows:
+        pack = Pack.continued(
+            self._workload,
+            self._training,
+            states[step],
+            self._redraw(step, numbers),
+            self._setting.device,
+            sorted(states),
+            self._programs,
+            self._setting.width,
+        )
+        if self._change == "kick":
+            self._kick(pack, numbers)
+        result = pack.train_to_end().at(self._workload.probe_steps(self._training.parameters))
+        tasks = [Task(self._task.trial, number, self._training) for number in numbers]
+        verdicts = judged(self._workload, self._training.parameters, result.evidence)
+        context = PackContext(self._sweep, "fork", self._setting.device, platform.node())
+        return Rows(
+            trained_rows(self._workload, tasks, result, verdicts, [None] * len(tasks), context),
+            curve_rows(self._workload, tasks, result),
+            head_rows(self._workload, tasks, result),
+        )
+
+    def _kick(self, pack: Pack[Any], numbers: range) -> None:
+        """Kicks all continuations but number 0."""
+        seeds = torch.tensor([_seed(self._training.seed, number) for number in numbers], device=self._setting.device)
+        is_kicked = np.flatnonzero(np.array(numbers))
+        for name, value in kick(pack.parameters, Streams(seeds), self._size).items():
+            pack.parameters[name][is_kicked] = value[is_kicked]
+
+    def _difference(self, first: Rows) -> str:
+        if self.row["pruned_step"] is not None:
+            return ""
+        own = Rows(first.trainings.slice(0, 1), first.curves.filter(pc.field("replicate") == 0), None)
+        found = deviation(Rows(self._recorded.trainings, self._recorded.curves, None), own, thinned=self._every > 1)
+        if found.agrees:
+            return ""
+        return f"ends otherwise than recorded, in {', '.join(found.disagreements)}"
+
+
+def _seed(of_training: int, number: int) -> int:
+    """The key of a continuation: the same at every step, so that steps differ by the state alone."""
+    return generator_seed(of_training, f"fork/{number}")

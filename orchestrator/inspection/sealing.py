@@ -1,0 +1,220 @@
+"""The step at which a training's fate is sealed: from there on it ends as it ended, or on its side of an outcome, with
+a chance of at least 0.9. Found by bisection of its probes, with as few continuations as decide each.
+
+At each probe continuations are trained, some at a time, until an anytime-valid interval of the committor lies on one
+side of 0.9. Its error rate is shared among the probes that a bisection can visit, so all verdicts together are right
+with a chance of at least 95%. Bisection finds one crossing of 0.9; a committor may cross it several times.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+from attnsweep.orchestrator.analysis.answer import Answer, Record, table
+from attnsweep.orchestrator.analysis.rates.intervals import RATE_COLUMNS, Rate, share_label
+from attnsweep.orchestrator.inspection.continuation import DRAWS, Change, Origin, Source
+from attnsweep.orchestrator.inspection.fork import DEFAULT_N, DEFAULT_SIZE, check_numbers
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces.confidence_sequence import ERROR_RATE, sequential_interval
+from attnsweep.workloads.engine.checkpoint import Checkpoint
+from attnsweep.workloads.errors import UserError, did_you_mean
+from attnsweep.workloads.vocabulary import with_own
+
+SEALED_AT = 0.9
+_AT_ONCE = 24
+"""Continuations between two looks at the interval."""
+
+Verdict: TypeAlias = Literal["open", "sealed", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class Visit(Record):
+    """A step at which continuations were trained.
+
+    Attributes:
+        step: Where they began.
+        rate: How many share the training's fate, with an anytime-valid interval.
+    """
+
+    json_keys = ("step", "**rate", "verdict")
+
+    step: int
+    rate: Rate
+
+    @property
+    def verdict(self) -> Verdict:
+        """`sealed` or `open` where the interval lies above or below 0.9."""
+        assert self.rate.interval is not None
+        _, low, high = self.rate.interval
+        if low >= SEALED_AT:
+            return "sealed"
+        return "open" if high < SEALED_AT else "undecided"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Sealing(Answer, Record):
+    """When the fate of one training was sealed.
+
+    Attributes:
+        origin: The training.
+        outcome: The outcome in question.
+        redraw: What differs in continuations.
+        visits: The steps that were looked at, in order of steps.
+        difference, notes: As in `Fork`.
+    """
+
+    json_keys = (
+        "**origin",
+        "outcome",
+        "redraw",
+        "open_at",
+        "sealed_at",
+        "visits",
+        "difference",
+        "notes",
+    )
+
+    origin: Origin
+    outcome: str
+    redraw: Change
+    visits: tuple[Visit, ...]
+    difference: str
+    notes: tuple[str, ...]
+
+    @property
+    def sealed_at(self) -> int:
+        """The first step shown to be sealed: at the latest the training's end."""
+        return min((each.step for each in self.visits if each.verdict == "sealed"), default=self.origin.n_steps)
+
+    @property
+    def open_at(self) -> int | None:
+        """The last step shown to be open; `None` if there is none."""
+        return max((each.step for each in self.visits if each.verdict == "open"), default=None)
+
+    @property
+    def fate(self) -> str:
+        """What continuations have in common with the training, in words."""
+        return self.outcome if self.origin.recorded == self.outcome else f"not {self.outcome}"
+
+    def to_arrow(self) -> pa.Table:
+        """A row for each step that was looked at."""
+        rows = [(each.step, *each.rate.row, each.verdict) for each in self.visits]
+        return table({"step": int, **RATE_COLUMNS, "verdict": str}, rows)
+
+    def print(self, console: Console) -> None:
+        """Prints the steps that were looked at, and the verdict."""
+        for line in (f"{self.origin}; continuations with {DRAWS[self.redraw]}", *self.notes):
+            console.print(line, soft_wrap=True, markup=False)
+        grid = Table("from step", self.fate, "share (anytime interval)", "", box=None, header_style="bold")
+        for each in self.visits:
+            grid.add_row(str(each.step), f"{each.rate.k} of {each.rate.n}", share_label(each.rate), each.verdict)
+        console.print(grid)
+        console.print(self._in_words(), soft_wrap=True, markup=False)
+        if self.difference:
+            console.print(f"continued with its own draws it {self.difference}", soft_wrap=True, markup=False)
+
+    def _in_words(self) -> str:
+        before = "" if self.open_at is None else f", open at step {self.open_at}"
+        where = "its end" if self.sealed_at == self.origin.n_steps else f"step {self.sealed_at}"
+        return f"{self.origin.name}: sealed (P({self.fate}) >= {SEALED_AT}) by {where}{before}"
+
+
+def sealing(
+    directory: SweepDirectory,
+    name: str,
+    *,
+    redraw: Change = "data",
+    outcome: str | None = None,
+    n: int = DEFAULT_N,
+    size: float = DEFAULT_SIZE,
+    say: Callable[[str], None] = lambda _: None,
+) -> Sealing:
+    """Finds the step at which a training's fate was sealed.
+
+    Args:
+        directory, name, redraw, size, say: As `fork` takes them.
+        outcome: The outcome in question; default the training's own.
+        n: The most continuations at a step.
+
+    Raises:
+        UserError: As `fork`, or for an outcome that the workload does not have.
+    """
+    check_numbers(n, size)
+    source = Source(directory, name, redraw, size)
+    about = source.row["outcome"] if outcome is None else outcome
+    _check_outcome(about, [*with_own(source.outcomes)])
+    steps = source.probe_steps[:-1]
+    n_visits = 1 + math.ceil(math.log2(max(len(steps), 1)))
+    longest = source.seconds(0, n * n_visits)
+    say(f"at most {n_visits} steps with {n} continuations each: at most about {longest:.1f} s ...")
+    look = _Look(source, source.states(steps), about, n, ERROR_RATE / n_visits)
+    visits = {0: look.at(0)}
+    low, high = 0, len(steps)  # Places in `steps`; the training's end is sealed by definition.
+    while visits[0].verdict != "sealed" and high - low > 1:
+        middle = (low + high) // 2
+        visits[middle] = look.at(steps[middle])
+        low, high = (low, middle) if visits[middle].verdict == "sealed" else (middle, high)
+    return Sealing(
+        origin=source.origin,
+        outcome=about,
+        redraw=redraw,
+        visits=tuple(visits[place] for place in sorted(visits)),
+        difference=look.difference,
+        notes=source.notes,
+    )
+
+
+def _check_outcome(outcome: str, known: list[str]) -> None:
+    if outcome not in known:
+        advice = did_you_mean(outcome, known, otherwise="leave it out for the training's own")
+        raise UserError("--outcome", given=outcome, expected=", ".join(known), fix=advice)
+
+
+@dataclass
+class _Look:
+    """Looks at steps with continuations until the committor there is decided."""
+
+    source: Source
+    states: Mapping[int, Checkpoint]
+    outcome: str
+    most: int
+    error_rate: float
+    difference: str = ""
+
+    def at(self, step: int) -> Visit:
+        """A step, and how many of its continuations share the training's fate."""
+        return decided(step, partial(self._sharing_its_fate, step), self.most, self.error_rate)
+
+    def _sharing_its_fate(self, step: int, numbers: range) -> int:
+        is_own = self.source.row["outcome"] == self.outcome
+        # The first pack of all has the training itself in it, as its own check.
+        is_first = step == 0 and numbers.start == 1
+        found = self.source.continued(self.states, step, range(0 if is_first else numbers.start, numbers.stop))
+        self.difference = self.difference or found.difference
+        ended = found.rows.trainings["outcome"].to_pylist()[-len(numbers) :]
+        return sum((each == self.outcome) == is_own for each in ended)
+
+
+def decided(step: int, count: Callable[[range], int], most: int, error_rate: float) -> Visit:
+    """Looks at a step until an anytime-valid interval decides, or the continuations are used up.
+
+    Args:
+        step: The step.
+        count: How many of the continuations with these numbers, from 1, share the training's fate.
+        most: Continuations, at most.
+        error_rate: The chance that the verdict is wrong, at most.
+    """
+    k, visit = 0, Visit(step, Rate(0, 0, 0.0, 1.0, mean=0.5))
+    for first in range(1, most + 1, _AT_ONCE):
+        numbers = range(first, min(first + _AT_ONCE, most + 1))
+        k, n = k + count(numbers), numbers.stop - 1
+        visit = Visit(step, Rate(n, k, *sequential_interval(k, n, error_rate)))
+        if visit.verdict != "undecided":
+            break
+    return visit

@@ -1,0 +1,229 @@
+"""Forks: planted committors are found, the training itself goes on as recorded, and bad input gets one sentence."""
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+from typer.testing import CliRunner
+
+from attnsweep import OpenedSweep, Sweep, open_sweep
+from attnsweep.orchestrator.cli import app
+from attnsweep.orchestrator.inspection.continuation import Source
+from attnsweep.orchestrator.inspection.fork import fork
+from attnsweep.orchestrator.inspection.sealing import decided, sealing
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces.loading import load_sweep
+from attnsweep.workloads.errors import UserError
+from tests.orchestrator.small_sweep import small_sweep
+from tests.orchestrator.trained_sweep import edit_row, records, trained_sweep
+
+COIN_AT, P_HEADS = 5, 0.3
+COIN = f"""
+import torch
+from torch import nn
+import attnsweep as at
+
+class Side(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.side = nn.Linear(1, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.side.bias + 0 * self.side.weight[0]
+
+def model() -> nn.Module:
+    return Side()
+
+def data(draw: at.Draw, step: int, decided_by: str = "coin") -> tuple[torch.Tensor, torch.Tensor]:
+    # A step of SGD at the rate 0.5 takes the bias to the target; elsewhere it weighs nothing.
+    heads = torch.where(draw.uniform(1) < {P_HEADS}, 1.0, -1.0).double()
+    return torch.stack([heads, torch.full((1,), float(step == {COIN_AT} and decided_by == "coin")).double()]), heads
+
+def loss(output: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+    return (inputs[1] * (output - inputs[0]) ** 2).mean()
+
+def side(module: nn.Module) -> torch.Tensor:
+    return module.side.bias[0]
+
+coin = at.problem(
+    "coin", model=model, data=data, loss=loss, metrics={{"side": side}}, solved="side > 0", probe_every=1,
+    outcomes={{"tails": at.Outcome("the coin fell on tails", when="side <= 0")}},
+    defaults={{"optimizer": "sgd", "learning_rate": 0.5, "n_steps": 9, "stop_when_solved": False}},
+)
+
+def sweep() -> at.Sweep:
+    space = {{"decided_by": at.Categorical(("start", "coin"))}}
+    return at.Sweep(name="coin", workload="coin.py:coin", space=space, sampler="grid", trials=2, replicates=8)
+"""
+
+
+@pytest.fixture(scope="module")
+def coins(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
+    """A trial whose outcome the data of one step decide, as a coin would, and one decided where it starts."""
+    folder = tmp_path_factory.mktemp("coins")
+    (folder / "coin.py").write_text(COIN)
+    return trained_sweep(folder / "s", load_sweep(str(folder / "coin.py")))
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
+    """Attention on positions, whose loss is exact; adam and lbfgs."""
+    return trained_sweep(tmp_path_factory.mktemp("pairs") / "s", small_sweep("pairs", trials=2, replicates=2))
+
+
+def _name(coins: SweepDirectory, decided_by: str, replicate: int = 0) -> str:
+    (row,) = records(coins, param_decided_by=decided_by, replicate=replicate)
+    return f"{row['trial']}/{replicate}"
+
+
+def _run(*arguments: Any) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["fork", *map(str, arguments)])
+    if isinstance(done.exception, UserError):
+        return 2, str(done.exception)
+    return done.exit_code, done.output
+
+
+def test_a_planted_committor_is_found_before_the_coin_falls_and_the_training_knows_its_own(
+    coins: SweepDirectory,
+) -> None:
+    for step in (0, COIN_AT):
+        found = fork(coins, _name(coins, "coin"), step=step, n=400)
+        assert not found.difference
+        _, low, high = found.rate("solved").interval or (0, 0, 0)
+        assert low < P_HEADS < high < 0.4
+        assert found.trainings.num_rows == found.n == sum(each.rate.k for each in found.shares) == 400
+        assert set(found.curves["replicate"].to_pylist()) == set(range(1, 401))
+
+
+def test_forks_of_other_trainings_have_draws_of_their_own(coins: SweepDirectory) -> None:
+    found = [fork(coins, _name(coins, "coin", replicate), step=3, n=100).rate("solved").k for replicate in range(4)]
+    assert len(set(found)) > 1
+    assert abs(sum(found) / 400 - P_HEADS) < 3 * math.sqrt(P_HEADS * (1 - P_HEADS) / 400)
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize(("rate", "right"), [(0.5, "open"), (0.85, "open"), (0.95, "sealed"), (1.0, "sealed")])
+def test_verdicts_are_wrong_in_less_than_their_share_of_the_errors(rate: float, right: str) -> None:
+    rng = np.random.default_rng(1)
+    visits = [decided(0, lambda numbers: int(rng.binomial(len(numbers), rate)), 256, 0.01) for _ in range(300)]
+    verdicts = Counter[str](visit.verdict for visit in visits)
+    assert verdicts[right] + verdicts["undecided"] >= 0.98 * len(visits)
+    if rate in (0.5, 1.0):
+        assert verdicts[right] == len(visits)
+        assert np.mean([visit.rate.n for visit in visits]) <= 96
+
+
+def test_once_it_has_fallen_or_where_the_start_decides_nothing_is_open(coins: SweepDirectory) -> None:
+    for decided_by, replicate, step in (("coin", 0, COIN_AT + 1), ("start", 0, 0), ("start", 1, COIN_AT)):
+        found = fork(coins, _name(coins, decided_by, replicate), step=step, n=30)
+        assert found.rate(found.origin.recorded).k == 30
+
+
+def test_a_bisection_finds_the_step_of_the_coin(coins: SweepDirectory) -> None:
+    found = sealing(coins, _name(coins, "coin"))
+    assert (found.open_at, found.sealed_at) == (COIN_AT, COIN_AT + 1)
+    assert not found.difference
+    # A rate of 0.3 or 0.7 takes few continuations to tell from 0.9, a rate of 1 takes 72.
+    assert sum(each.rate.n for each in found.visits) < 400
+    (row,) = records(coins, param_decided_by="start", replicate=0)
+    other = "solved" if row["outcome"] == "tails" else "tails"
+    (start,) = sealing(coins, _name(coins, "start"), outcome=other).visits
+    assert (start.step, start.verdict) == (0, "sealed")
+
+
+def test_a_kick_of_nothing_leaves_the_training_and_a_kick_is_the_same_twice(pairs: SweepDirectory) -> None:
+    one, other = (fork(pairs, "0/0", step=3, redraw="kick", n=4, size=size) for size in (0.5, 0.5))
+    assert not one.difference
+    losses = one.trainings["eval_loss"].to_pylist()
+    assert losses == other.trainings["eval_loss"].to_pylist()
+    assert len(set(losses)) == 4
+    own = records(pairs, trial=0, replicate=0)[0]["eval_loss"]
+    least = fork(pairs, "0/0", step=3, redraw="kick", n=1, size=1e-300)
+    assert least.trainings["eval_loss"].to_pylist() == [own]
+
+
+@pytest.mark.parametrize("replicate", range(4))
+def test_the_training_itself_is_among_its_continuations(replicate: int, coins: SweepDirectory) -> None:
+    source = Source(coins, _name(coins, "coin", replicate), "data", 0.01)
+    rows = source.continued(source.states([4]), 4, range(3)).rows
+    own, recorded = (
+        rows.trainings.slice(0, 1).to_pylist()[0],
+        records(coins, param_decided_by="coin", replicate=replicate)[0],
+    )
+    for name in ("outcome", "eval_loss", "final_loss", "grad_norm", "n_steps", "onset_step"):
+        assert own[name] == recorded[name]
+    curves = Ledger(coins.place).curves(filter=pc.field("training_id") == recorded["training_id"])
+    mine, again = (
+        {(each["step"], each["metric"]): each["value"] for each in table.to_pylist()}
+        for table in (curves, rows.curves.filter(pc.field("replicate") == 0))
+    )
+    assert again == mine
+
+
+def test_a_row_that_ends_otherwise_is_said(coins: SweepDirectory, tmp_path: Path) -> None:
+    folder = tmp_path / "coin.py"
+    folder.write_text(COIN)
+    edited = trained_sweep(tmp_path / "s", load_sweep(str(folder)).but(trials=1, replicates=1))
+    edit_row(edited, "trainings", 0, eval_loss=1.0)
+    code, said = _run(edited.place, "0/0", "--at", 3, "--n", 2)
+    assert code == 1
+    assert "continued with its own draws it ends otherwise than recorded, in eval_loss" in said
+
+
+def test_it_answers_in_words_in_json_and_in_python(coins: SweepDirectory) -> None:
+    name = _name(coins, "coin")
+    code, said = _run(coins.place, name, "--at", 2, "--n", 20, "--json")
+    assert code == 0
+    found = json.loads(said.splitlines()[-1])
+    assert (found["step"], found["n"], found["redraw"], found["difference"]) == (2, 20, "data", "")
+    assert sum(each["k"] for each in found["shares"]) == 20
+    assert "20 continuations from step 2 with other data" in said
+    opened: OpenedSweep = open_sweep(str(coins.place))
+    again = opened.fork(name, at=2, n=20)
+    assert [each.rate.k for each in again.shares] == [each["k"] for each in found["shares"]]
+    assert repr(again).startswith(f"Fork({name} from step 2, data: ")
+    code, said = _run(coins.place, name, "--bisect", "--outcome", "tails")
+    assert code == 0
+    assert f"by step {COIN_AT + 1}, open at step {COIN_AT}" in said
+    (visit,) = opened.sealing(_name(coins, "start")).visits
+    assert (visit.step, visit.verdict) == (0, "sealed")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["0/0", "--at", "8"], "--at: got 8, expected 0..7: 0/0 ended at step 8"),
+        (
+            ["0/0", "--at", "3"],
+            "--redraw: got 'data at step 3', expected something that is drawn anew; 0/0 draws no data",
+        ),
+        (["0/0", "--at", "3", "--redraw", "noise"], "0/0 draws no dropout masks after it; --redraw data, or kick"),
+        (["0/0", "--at", "3", "--redraw", "kick", "--size", "0"], "--size: got 0.0, expected a number above 0"),
+        (["0/0", "--at", "3", "--n", "0"], "--n: got 0, expected 1 continuation or more"),
+        (["0/0"], "--at, --bisect: got 'neither', expected one of them"),
+        (["0/0", "--at", "3", "--bisect"], "--at, --bisect: got 'both', expected one of them"),
+        (["0/0", "--at", "3", "--outcome", "solved"], "--outcome: got 'solved', expected --bisect with it"),
+        (["0/0", "--bisect", "--redraw", "kick", "--outcome", "solvd"], "did you mean solved?"),
+        (["9/9", "--at", "3"], "TRAINING_ID: got '9/9', expected a training of"),
+    ],
+)
+def test_bad_input_gets_one_sentence(arguments: list[str], said: str, pairs: SweepDirectory) -> None:
+    code, words = _run(pairs.place, *arguments)
+    assert code == 2
+    assert said in words
+
+
+def test_a_failed_training_and_one_that_searches_along_lines_are_refused(tmp_path: Path) -> None:
+    spec: Sweep = small_sweep("lines", trials=1, replicates=2)
+    lines = trained_sweep(tmp_path / "s", spec.but(space={**spec.space, "optimizer": "lbfgs"}))
+    with pytest.raises(UserError, match="0/0, trained with lbfgs, which searches along lines of one fixed loss"):
+        fork(lines, "0/0", step=1)
+    edit_row(lines, "trainings", 1, outcome="failed")
+    with pytest.raises(UserError, match="0/1, which failed', expected a training that was trained"):
+        fork(lines, "0/1", step=1)
