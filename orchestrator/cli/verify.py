@@ -21,7 +21,7 @@ from attnsweep.orchestrator.cli.trusting import Trust, opened
 from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.ray_session import new_directory
 from attnsweep.orchestrator.tracking import processes
-from attnsweep.orchestrator.training.resources import Resources, starting_meanwhile
+from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -93,12 +93,12 @@ def _decided(
     is_new = given is not None and not SweepDirectory.is_there(where)
     if not is_new:
         opened(where, trusted=trusted)
-    with starting_meanwhile(resources):
-        with importing(without=("pandas",)):
-            from attnsweep.orchestrator.running.verifying import begin, decide
+    # No Ray is started ahead: a claim that is decided needs none.
+    with importing(without=("pandas",)):
+        from attnsweep.orchestrator.running.verifying import begin, decide
 
-        latest = begin(given, where, resources, console(stderr=True)) if given is not None and is_new else None
-        return decide(where, resources, console(stderr=True), claim=given, budget=budget, latest=latest)
+    latest = begin(given, where, resources, console(stderr=True)) if given is not None and is_new else None
+    return decide(where, resources, console(stderr=True), claim=given, budget=budget, latest=latest)
 
 
 def _conclude(found: "Verified", *, as_json: bool) -> None:

@@ -49,8 +49,8 @@ def badge_svg(verdict: Verdict) -> str:
 
 def _versions(directory: SweepDirectory) -> str:
     """Of the latest environment that trained."""
-    versions = next(reversed(directory.environments.values())).versions if directory.environments else {}
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
+    latest = [*directory.environments.values()][-1:]
+    return ", ".join(f"{name} {version}" for each in latest for name, version in each.versions.items())
 
 
 @cache

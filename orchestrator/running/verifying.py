@@ -77,21 +77,25 @@ def decide(
         directory = SweepDirectory.open(where)
         stored = _stored_claim(directory, claim)
         stored = stored.but(budget=max(budget or stored.budget, stored.batch * len(stored.groups)))
-        found = read_verdict(directory, stored)
-        n = directory.stages[-1]
-        more = stored.next_size(n)
-        is_over = found.decision != "undecided" or more is None or found.n_failed == found.n_trainings > 0
         is_stopped = latest is not None and (not latest.finished or latest.fault is not None)
-        if is_stopped or (directory.finished and is_over):
-            write_verdict(directory, found)
-            return Verified(directory, found, latest)
-        added = (more or n) - n if directory.finished else 0
+        added = 0
+        if directory.finished or is_stopped:
+            found = read_verdict(directory, stored)
+            more = stored.next_size(directory.stages[-1])
+            is_over = found.decision != "undecided" or found.n_failed == found.n_trainings > 0
+            if is_stopped or is_over or more is None:
+                write_verdict(directory, found)
+                return Verified(directory, found, latest)
+            added = more - directory.stages[-1]
         latest = resume_sweep(where, resources, console, more_replicates=added)
 
 
 def read_verdict(directory: SweepDirectory, claim: Claim) -> Verdict:
     """The verdict by the rows that a claim's sweep has."""
-    return verdict(claim, Ledger(directory.place).trainings(columns=columns(claim)), directory.stages)
+    ledger = Ledger(directory.place)
+    # Without rows a ledger has no columns of the workload's own.
+    has_rows = ledger.trainings(columns=["replicate"]).num_rows > 0
+    return verdict(claim, ledger.trainings(columns=columns(claim) if has_rows else []), directory.stages)
 
 
 def check_claim(claim: Claim) -> None:

@@ -3,9 +3,13 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from attnsweep.search_spaces.claim import Claim
 from attnsweep.workloads.errors import UserError
+
+if TYPE_CHECKING:
+    # The command line imports this module, and a claim needs pydantic.
+    from attnsweep.search_spaces.claim import Claim
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _MOST_CHARACTERS = 5000
@@ -29,7 +33,7 @@ class Annotation:
     note: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     keep_weights: tuple[int, ...] = ()
-    claim: Claim | None = None
+    claim: "Claim | None" = None
 
     def __post_init__(self) -> None:
         for name, value in self.tags.items():

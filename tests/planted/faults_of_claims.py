@@ -82,8 +82,8 @@ FAULTS_OF_CLAIMS = (
     Fault(
         "a decided claim that goes on",
         "orchestrator/running/verifying.py",
-        'found.decision != "undecided" or more is None',
-        "more is None",
+        'found.decision != "undecided" or found.n_failed',
+        "found.n_failed",
         (_GROWN,),
     ),
 )

@@ -8,12 +8,15 @@ from typer.testing import CliRunner
 
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.verdict_page import BADGE, VERDICT_PAGE
-from attnsweep.orchestrator.running.verifying import check_claim
+from attnsweep.orchestrator.ledger.writer import LedgerWriter
+from attnsweep.orchestrator.report.verdict_page import BADGE, VERDICT_PAGE, write_verdict
+from attnsweep.orchestrator.running.verifying import check_claim, read_verdict
+from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.claim import load_claim
 from attnsweep.workloads.errors import UserError
-from tests.across.documents import ROOT
+from tests.across.documents import DOCUMENTS, ROOT, blocks
+from tests.orchestrator.small_sweep import SCHEMAS
 from tests.search_spaces.test_claim import claim
 
 CLAIM = """
@@ -45,6 +48,7 @@ def verify(*arguments: str | Path) -> tuple[int, str]:
     return done.exit_code, done.stdout + done.stderr + str(done.exception or "")
 
 
+@pytest.mark.slow
 def test_a_claim_is_decided_in_a_sweep_that_grows(tmp_path: Path, no_mlflow: None) -> None:
     path, where = claim_file(tmp_path, 0.4, budget=8), tmp_path / "s"
     code, said = verify(path, "--dir", where)
@@ -68,6 +72,16 @@ def test_a_claim_is_decided_in_a_sweep_that_grows(tmp_path: Path, no_mlflow: Non
     assert (code, "which holds another claim" in said) == (1, True)
 
 
+def test_a_claim_without_rows_is_undecided(tmp_path: Path) -> None:
+    one = claim(fixed={"n_steps": 8}, states=("rate(solved, small) < 0.9", "rate(solved, large) < 0.9"), budget=32)
+    directory = SweepDirectory.create(tmp_path / "s", one.sweep(), {}, annotation=Annotation(claim=one))
+    LedgerWriter(directory.place, SCHEMAS, directory.spec_sha256).close()
+    found = read_verdict(directory, one)
+    assert (found.decision, found.looks, found.lines()[0]) == ("undecided", (), f"undecided: {one.claim}")
+    write_verdict(directory, found)
+    assert "undecided, 0 trainings" in (tmp_path / "s" / BADGE).read_text()
+
+
 def test_what_the_workload_cannot_tell_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     for state, said in (
         ("rate(sovled, small) > 0.5", "did you mean solved?"),
@@ -88,8 +102,11 @@ def test_a_forecast_trains_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "sweeps").exists()
 
 
-def test_the_claims_that_ship_are_about_their_workloads() -> None:
-    files = sorted((ROOT / "docs" / "claims" / "stated").glob("*.yaml"))
-    assert len(files) >= 5
+def test_the_claims_that_ship_are_about_their_workloads(tmp_path: Path) -> None:
+    documented = tmp_path / "first.yaml"
+    (text,) = blocks(DOCUMENTS["verify.md"], "yaml")
+    documented.write_text(text)
+    files = [documented, *sorted((ROOT / "docs" / "claims" / "stated").glob("*.yaml"))]
+    assert len(files) > 5
     for path in files:
         check_claim(load_claim(path))

@@ -33,7 +33,7 @@ def test_evidence_for_a_rate_averages_one_at_the_bound_and_less_beyond(bound: fl
 
 @pytest.mark.parametrize("factor", [1.0, 2.0, 0.4])
 def test_evidence_for_an_order_of_rates_averages_at_most_one_where_it_is_false(factor: float) -> None:
-    values = np.exp([[ordered(k, other, N, factor) for other in COUNTS] for k in COUNTS])
+    values = np.exp([[ordered(k, other, N, factor) for other in range(N + 1)] for k in range(N + 1)])
     means = [
         stats.binom.pmf(COUNTS, N, lower) @ values @ stats.binom.pmf(COUNTS, N, upper)
         for upper in np.linspace(0.02, 0.98, 25)

@@ -50,12 +50,9 @@ def test_the_first_look_that_decides_is_the_verdict() -> None:
 def test_a_look_needs_the_first_trainings_of_every_group() -> None:
     small, large = ["plateau"] * 16, ["solved"] * 16
     assert verdict(claim(), rows(small, large[:15]), SIZES).looks == ()
-    table = rows(small, large)
-    without_one = table.filter(pa.compute.field("replicate") != 3)
-    assert (verdict(claim(), without_one, SIZES).decision, verdict(claim(), without_one, SIZES).n_trainings) == (
-        "undecided",
-        0,
-    )
+    table = rows(small * 3, large * 3)
+    without_one = verdict(claim(), table.filter(pa.compute.field("replicate") != 3), SIZES)
+    assert (without_one.decision, without_one.n_trainings) == ("undecided", 0)
 
 
 def test_failed_trainings_count_as_if_they_had_not_been_drawn() -> None:
