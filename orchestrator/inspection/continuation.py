@@ -239,7 +239,10 @@ class Source:
                 fix="choose a step before its end",
             )
         if self._change != "kick" and not self._draws_anew(step):
-            missing = {"data": "no data after it: its loss is exact", "noise": "no dropout masks after it"}
+            missing = {
+                "data": "no data after it: its loss is exact, or takes all data",
+                "noise": "no dropout masks after it",
+            }
             raise UserError(
                 "--redraw",
                 given=f"{self._change} at step {step}",

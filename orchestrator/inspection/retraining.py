@@ -1,4 +1,5 @@
-"""Trains recorded trainings again, and compares each with its rows: nothing else trains one again in this process.
+"""Trains recorded trainings again, and compares each with its rows. In this process only `continuation` trains
+one again besides, to continue it.
 
 A training is a function of its parameters and seed, so it ends as recorded: to the last bit by the engine that its
 environment names, on the kind of device that it ran on, and on a GPU in a pack of the same width. Where this machine
