@@ -14,6 +14,8 @@ from attnsweep.workloads.errors import SpecError
 PATTERNS = ("previous_token", "uniform", "none")
 """What a head's attention may be clamped to: the token before the query (the first token: itself), all keys that the
 query sees, or no key, so that the head writes nothing."""
+INTERVENTION = "intervention"
+"""The parameter that has the text."""
 CLAMP = "clamp_H"
 """The buffer of an attention layer with, for each head, 0 or the `pattern_number` that it is clamped to."""
 
@@ -106,7 +108,7 @@ def interventions_of(text: str | None) -> tuple[Intervention, ...]:
     return () if text is None else tuple(map(_one, text.split(";")))
 
 
-def check_interventions(text: str | None, n_steps: int, optimizer: str) -> None:
+def check_interventions(text: str | None, n_steps: int, optimizer: str = "") -> None:
     """Checks that they fit the length of a training, and its optimizer.
 
     Raises:
@@ -204,4 +206,4 @@ def _steps(text: str, found: re.Match[str]) -> Steps:
 
 
 def _refused(given: str, expected: str, fix: str) -> SpecError:
-    return SpecError("intervention", given=given, expected=expected, fix=fix)
+    return SpecError(INTERVENTION, given=given, expected=expected, fix=fix)
