@@ -12,7 +12,7 @@ from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.replication import Sequential
 from attnsweep.search_spaces.sweep import SEVERAL_GOALS, Sweep
 from attnsweep.workloads.errors import SpecError, did_you_mean
-from attnsweep.workloads.interventions import INTERVENTION, check_interventions
+from attnsweep.workloads.interventions import INTERVENTION
 from attnsweep.workloads.parameters import Parameter, TrainingParameters, unknown_parameter
 from attnsweep.workloads.registry import parameters_of_others
 from attnsweep.workloads.vocabulary import STUCK, Outcome, with_own
@@ -47,8 +47,10 @@ def check_sweep(
                 _check_choices(name, each.choices)
     for name, condition in sweep.conditional().items():
         _check_condition(name, condition, sweep, declared)
-    _check_interventions(sweep, declared)
     _check_combinations(sweep, parameters)
+    # An intervention beyond the end would be refused trial by trial.
+    for text in _extremes(sweep.varied()[INTERVENTION]) if INTERVENTION in sweep.space.keys() & sweep.varied() else []:
+        _check_combinations(sweep.fix({INTERVENTION: text}), parameters)
     named = [("objective.outcome", each) for each in sweep.objectives]
     for subject, measured in (*named, *(("constraints", each.measured) for each in sweep.bounds)):
         if isinstance(measured, Rate | OnsetQuantile):
@@ -126,14 +128,6 @@ def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> N
             return
     if refusal is not None:
         raise refusal
-
-
-def _check_interventions(sweep: Sweep, declared: Mapping[str, Parameter]) -> None:
-    """Checks that each intervention fits the longest trainings: else all that have it would be refused one by one."""
-    most = _extremes(sweep.parameters().get("n_steps", declared["n_steps"].default))
-    longest = max(each for each in most if isinstance(each, int))
-    for text in _extremes(sweep.parameters().get(INTERVENTION, None)):
-        check_interventions(None if text is None else str(text), longest)
 
 
 def _check_condition(name: str, condition: Conditional, sweep: Sweep, declared: Mapping[str, Parameter]) -> None:

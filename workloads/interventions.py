@@ -108,7 +108,7 @@ def interventions_of(text: str | None) -> tuple[Intervention, ...]:
     return () if text is None else tuple(map(_one, text.split(";")))
 
 
-def check_interventions(text: str | None, n_steps: int, optimizer: str = "") -> None:
+def check_interventions(text: str | None, n_steps: int, optimizer: str) -> None:
     """Checks that they fit the length of a training, and its optimizer.
 
     Raises:

@@ -4,7 +4,7 @@ from attnsweep.search_spaces import Categorical, Sweep
 
 
 def sweep() -> Sweep:
-    """8 interventions x 64 paired seeds of two-block GPTs with one head a block, on repeated random segments."""
+    """6 interventions x 64 paired seeds of two-block GPTs with one head a block, on repeated random segments."""
     return Sweep(
         name="induction_needs",
         description="two-block GPTs with and without interventions, on the same seeds: what do induction heads need?",
@@ -20,23 +20,21 @@ def sweep() -> Sweep:
             "batch_size": 16,
             "eval_batch_size": 32,
             "learning_rate": 1e-2,
-            "n_steps": 1000,
-            "probe_every": 25,
+            "n_steps": 500,
+            "probe_every": 20,
             "stop_when_solved": False,
             "intervention": Categorical(
                 choices=(
                     None,
                     "clamp 0:0 previous_token 0..",
-                    "clamp 0:0 uniform 0..",
                     "clamp 0:0 none 0..",
-                    "clamp 0:0 none 0..300",
-                    "clamp 1:0 none 0..300",
+                    "clamp 0:0 none 0..200",
                     "freeze blocks.1.attention.query 0..",
                     "kick 0.3 at 100",
                 )
             ),
         },
         sampler="grid",
-        trials=8,
+        trials=6,
         replicates=64,
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.planted.fault import LOG, Fault, caught, run_tests
 from tests.planted.faults_of_engines import FAULTS_OF_ENGINES
+from tests.planted.faults_of_interventions import FAULTS_OF_INTERVENTIONS
 from tests.planted.faults_of_journals import FAULTS_OF_JOURNALS
 from tests.planted.faults_of_many import FAULTS_OF_MANY
 from tests.planted.faults_of_outcomes import FAULTS_OF_OUTCOMES
@@ -27,6 +28,7 @@ from tests.planted.faults_of_trainings import FAULTS_OF_TRAININGS
 ROOT = Path(__file__).parents[2]
 FAULTS = (
     *FAULTS_OF_ENGINES,
+    *FAULTS_OF_INTERVENTIONS,
     *FAULTS_OF_JOURNALS,
     *FAULTS_OF_MANY,
     *FAULTS_OF_OUTCOMES,

@@ -103,6 +103,15 @@ def test_programs_of_steps_freeze_and_kick_too(engine: str) -> None:
     assert torch.equal(ends[last][3], start[last][0])
 
 
+def test_captured_steps_see_when_a_head_is_clamped_and_released() -> None:
+    trainings = [_gpt(text) for text in TEXTS[-2:]]
+    plain, captured = (
+        _ends(Pack(GPT, trainings, programs=programs), len(trainings))
+        for programs in (None, Graphs(RecordedGraph, n_steps=4))
+    )
+    assert all(torch.equal(value, captured[name]) for name, value in plain.items())
+
+
 def test_frozen_parameters_stay_and_the_others_move() -> None:
     start, frozen, released = _at(_gpt(TEXTS[1]), 0), _at(_gpt(TEXTS[1]), 9), _at(_gpt(TEXTS[1]), 10)
     assert torch.equal(start[QUERY], frozen[QUERY])
