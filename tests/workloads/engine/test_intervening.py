@@ -76,7 +76,7 @@ def test_no_training_depends_on_the_interventions_of_others() -> None:
 def test_a_resumed_pack_goes_on_as_if_it_had_not_stopped() -> None:
     trainings = [_gpt(text) for text in TEXTS]
     whole = _ends(Pack(GPT, trainings), len(TEXTS))
-    for step in (8, 19):
+    for step in (9, 19):
         stopped = Pack(GPT, trainings)
         stopped.advance(step)
         resumed = _ends(Pack.resumed(GPT, trainings, stopped.checkpoint()), len(TEXTS))
