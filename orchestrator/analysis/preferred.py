@@ -67,29 +67,28 @@ class FrontTrial(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Preferred(Record):
+class Preferred:
     """What the objectives prefer among the complete trials.
 
     Attributes:
         best: The best trial; `None` of several objectives, or if no trial is complete and meets the constraints.
         front: Of several objectives the Pareto front, the best in the first one first; `None` of one objective.
-        told: What the study is told of each complete trial, by its number.
+        told: Of several objectives what the study is told of each complete trial, by its number.
+        n_complete: The number of complete trials, without those of which all trainings failed.
+        n_feasible: How many of these meet the constraints; `None` without constraints.
         constraints: Their texts.
     """
 
     best: BestTrial | None
     front: tuple[FrontTrial, ...] | None
     told: Mapping[int, Told]
+    n_complete: int
+    n_feasible: int | None
     constraints: tuple[str, ...]
-
-    @property
-    def n_feasible(self) -> int | None:
-        """How many complete trials meet the constraints; `None` without constraints."""
-        return sum(each.is_feasible for each in self.told.values()) if self.constraints else None
 
     def sentences(self) -> Iterator[str]:
         """How many trials meet the constraints, and how many are on the front."""
-        n = len(self.told)
+        n = self.n_complete
         if self.constraints:
             yield f"{self.n_feasible:,} of {n:,} trials meet the constraints: {', '.join(self.constraints)}"
         if self.front is not None:
@@ -103,9 +102,10 @@ def read_preferred(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Prefer
     ended = ended_trainings(rows.filter(pc.field("trial").isin(complete)))
     told = {trial: found for trial, each in ended.items() if (found := each.told(spec)) is not None}
     feasible = {trial: found for trial, found in told.items() if found.is_feasible}
-    is_one = len(spec.objectives) == 1
-    best = _best(connection, spec, ended, feasible) if is_one else None
-    return Preferred(best, None if is_one else _front(connection, spec, feasible), told, spec.constraints)
+    numbers = len(told), len(feasible) if spec.constraints else None, spec.constraints
+    if len(spec.objectives) == 1:
+        return Preferred(_best(connection, spec, ended, feasible), None, {}, *numbers)
+    return Preferred(None, _front(connection, spec, feasible), told, *numbers)
 
 
 def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:

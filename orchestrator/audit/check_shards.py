@@ -2,9 +2,13 @@
 
 from collections.abc import Callable, Iterator
 
+from attnsweep.orchestrator.analysis.machines import environments_in
+from attnsweep.orchestrator.analysis.opened_sweep import SweepData
+from attnsweep.orchestrator.audit.check_machines import check_machines
 from attnsweep.orchestrator.audit.problems import Audit, Check, Problem
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+from attnsweep.workloads.errors import UserError
 
 _ALIKE = ("sweep", "spec_sha256", "code", "files", "defaults", "engine")
 """What the records of all shards share with that of the sweep."""
@@ -33,8 +37,19 @@ def audit_shards(directory: SweepDirectory, audit: Callable[[Place], Audit]) -> 
             Check(line, tuple(_strangers(directory))),
             Check(spec),
             *(_of_shard(index, each) for index, each in audits.items()),
+            *_machines(directory),
         ),
     )
+
+
+def _machines(directory: SweepDirectory) -> list[Check]:
+    try:
+        with SweepData.open(directory.place).reading() as connection:
+            trainings = environments_in(connection)
+    except UserError:
+        # A shard that cannot be read has said so.
+        return []
+    return check_machines(trainings, directory)
 
 
 def _total(counts: Iterator[int | None]) -> int | None:

@@ -10,6 +10,8 @@ import matplotlib
 from matplotlib.figure import Figure
 
 _SVG = "http://www.w3.org/2000/svg"
+_RASTER_DPI = 60
+"""Of smooth colours in a vector drawing: the browser smooths them, and a report has many."""
 _DARK = """
 @media screen and (prefers-color-scheme: dark) {
 [id$="patch_1"] > path, [id*="axes_"] > g:first-child > path[style*="fill: #ffffff"] { fill: #16181b !important; }
@@ -49,7 +51,7 @@ def as_svg(figure: Figure, hover: Mapping[str, str] | None = None) -> str:
     _lay_out(figure)
     sink = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": "attnsweep", "svg.fonttype": "path"}):
-        figure.savefig(sink, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(sink, format="svg", dpi=_RASTER_DPI, metadata={"Date": None, "Creator": None})
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
     root = ElementTree.fromstring(sink.getvalue())

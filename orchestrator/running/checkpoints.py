@@ -76,6 +76,10 @@ class Checkpoints:
             self.remove(order.pack)
         self._files[order.pack], self._environments[order.pack] = name, order.environment
 
+    def environment_of(self, pack: str) -> str | None:
+        """The id of the environment that the last state of a pack is of; `None` if there is none, or it is unknown."""
+        return self._environments.get(pack)
+
     def latest(self, pack: str, environment: str | None) -> bytes | None:
         """The last state of a pack; `None` if there is none, or it was damaged since.
 
@@ -95,6 +99,7 @@ class Checkpoints:
 
     def remove(self, pack: str) -> None:
         """Removes the checkpoint of a pack."""
+        self._environments.pop(pack, None)
         if (name := self._files.pop(pack, None)) is not None:
             self._place.remove(CHECKPOINTS, [f"{name}.parquet"])
 

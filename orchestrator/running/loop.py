@@ -247,13 +247,19 @@ class SweepLoop:
                 order = self._plan.new_pack(sizer, self._fair_share)
             if order is None:
                 return False
-            environment = self._environment_on(self._pool.machine)
+            machine = self._machine_for(order.pack)
+            environment = self._environment_on(machine)
             state = self._checkpoints.latest(order.pack, environment)
-            order = replace(order, checkpoint=state, environment=environment)
+            order = replace(order, checkpoint=state, machine=machine, environment=environment)
             self._plan.n_under_way += len(order.tasks)
             self._under_way[order.pack] = _UnderWay(accelerator)
             self._pool.train(self._pruning.prepared(order))
         return False
+
+    def _machine_for(self, pack: str) -> str:
+        """The type of machine that trains a pack: where one that has begun it is idle, such a one."""
+        begun = self._directory.machine_of(self._checkpoints.environment_of(pack))
+        return begun if begun is not None and begun in self._pool.idle_machines else self._pool.machine
 
     def _environment_on(self, machine: str) -> str | None:
         """The id of the environment of what such a machine trains. The record names it before any row does."""

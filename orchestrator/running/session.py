@@ -123,7 +123,7 @@ def run_sweep(
     workload = load_workload(spec.workload, code)
     parameters = workload.parameters
     home = home_of(where, shard)
-    SweepDirectory.check_new(home)
+    SweepDirectory.check_new(home, is_shard=shard is not None)
     if shard is not None:
         check_divisible(spec, shard)
     spec, base = resolved(spec, workload)

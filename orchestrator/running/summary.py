@@ -227,6 +227,12 @@ class Summary:
         folder = f"{place}/shard-*" if self.directory.shards else place
         lines = [f"ledger   {folder}/trainings/*.parquet"] + [f"MLflow   {self.mlflow}"] * bool(self.mlflow)
         if not self.finished:
+            sweep = self.directory
+            if sweep.shards and all(each.finished for each in sweep.parts):
+                return [
+                    *lines,
+                    f"begin the other shards with: attnsweep run SPEC --shard I/{sweep.shards} --dir {place}",
+                ]
             return [*lines, how_to_continue(place)]
         query = "select outcome, count(*) from trainings group by 1"
         lines.append(f'next     attnsweep query {place} "{query}"')

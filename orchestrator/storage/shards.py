@@ -87,10 +87,12 @@ def shards_of(place: Place) -> list[Place]:
     Raises:
         StoreError: If the place does not answer.
     """
-    with suppress(OSError, ValueError, AttributeError):
-        if json.loads(place.read_text("sweep.json")).get("shards"):
+    # What a stranger has written into it, `SweepDirectory.open` refuses in words.
+    with suppress(OSError, ValueError, AttributeError, RecursionError):
+        n_shards = json.loads(place.read_text("sweep.json")).get("shards")
+        if isinstance(n_shards, int) and n_shards:
             found = sorted(int(match[1]) for folder in place.folders() if (match := _FOLDER.fullmatch(folder)))
-            return [place.inside(f"shard-{index}") for index in found]
+            return [place.inside(f"shard-{index}") for index in found if index < n_shards]
     return []
 
 

@@ -147,8 +147,10 @@ class SweepDirectory(SweepRecord):
         return place_of(where, "--dir").has_text(SWEEP_FILE)
 
     @staticmethod
-    def check_new(where: PlaceName, subject: str = "--dir") -> None:
+    def check_new(where: PlaceName, subject: str = "--dir", *, is_shard: bool = False) -> None:
         """Checks that a new sweep can be created in a directory, given for some argument. Touches nothing.
+
+        What is in a shard's directory without a record was left there by a driver that was killed.
 
         Raises:
             UserError: If it holds another sweep, or anything else, or cannot be written.
@@ -162,7 +164,7 @@ class SweepDirectory(SweepRecord):
                 expected="a directory without a sweep",
                 fix=resume if subject == "--dir" else "choose another",
             )
-        if not place.is_vacant():
+        if not is_shard and not place.is_vacant():
             raise _taken(place, subject)
         try:
             place.check_makeable()
@@ -209,7 +211,7 @@ class SweepDirectory(SweepRecord):
             SpecError: If the spec holds what a file cannot.
         """
         place = place_of(where, "--dir")
-        cls.check_new(place)
+        cls.check_new(place, is_shard=shard is not None)
         environments = {environment.id: environment} if environment else {}
         stored = dict(code.sha256) if code else {}
         bases = {base.name: base.origin} if base else {}

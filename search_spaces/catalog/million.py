@@ -8,8 +8,7 @@ def sweep() -> Sweep:
     """62,500 trials x 16 replicates of system P over init_sigma and learning_rate: docs/scale.md has the times."""
     return quickstart.sweep().but(
         name="million",
-        description="attention on positions only, a million times: where do trainings end, by init_sigma and"
-        " learning_rate?",
+        description="attention on positions only: how sharp are the borders between the ways in which trainings end?",
         trials=62_500,
         replicates=16,
     )

@@ -20,8 +20,8 @@ KEYS = ("trial", "replicate", "metric", "step", "layer", "head")
 
 def run(spec: Sweep, path: PlaceName, shard: Shard | None = None, **resources: Any) -> Summary:
     """Runs one driver, or continues it, with packs whose size differs between shards."""
-    size = {"pack_size": 3 + 4 * (shard.index if shard else 1)} | resources
-    return run_or_resume(spec, path, Resources(local=True, **size), Console(stderr=True), shard=shard)
+    given = {"local": True, "pack_size": 3 + 4 * (shard.index if shard else 1)} | resources
+    return run_or_resume(spec, path, Resources(**given), Console(stderr=True), shard=shard)
 
 
 def rows(path: PlaceName, table: str) -> pa.Table:

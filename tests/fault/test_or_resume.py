@@ -152,6 +152,11 @@ def test_a_directory_with_another_sweep_is_refused(finished: Path) -> None:
     assert {path: path.read_bytes() for path in finished.rglob("*.*") if path.is_file()} == record
 
 
+def test_a_sweep_in_other_words_is_the_same(finished: Path) -> None:
+    """A later version may describe a shipped sweep otherwise."""
+    assert _repeat(sweeps.small_sweep().but(description="in other words"), finished).finished
+
+
 def test_other_code_is_refused_as_by_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "s"
     _interrupted(path, monkeypatch)

@@ -30,7 +30,7 @@ from attnsweep.orchestrator.running.study import read_trials
 from attnsweep.orchestrator.storage.owner import TakenError
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.orchestrator.storage.progress import Beacon, PackUnderWay
-from attnsweep.orchestrator.storage.shards import Shard
+from attnsweep.orchestrator.storage.shards import Shard, shards_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Categorical, Float, LossQuantile, Sequential, Sweep
@@ -38,6 +38,7 @@ from attnsweep.search_spaces.pruners import MedianPruner
 from attnsweep.workloads.errors import UserError
 from tests.fault import shards, sweeps
 from tests.orchestrator.storage.object_store import leave_lease, new_prefix
+from tests.orchestrator.trained_sweep import in_environment
 
 pytestmark = pytest.mark.usefixtures("no_mlflow")
 
@@ -277,6 +278,10 @@ def test_what_is_not_there_is_said(
     assert words in audit(path).checks[0].line
     open_sweep(path)
     assert words in caplog.text
+    assert _attnsweep("resume", path, "--local", "--no-report") == 130
+    said = capsys.readouterr().err
+    assert f"begin the other shards with: attnsweep run SPEC --shard I/3 --dir {path}" in said
+    assert "of 3 shards, 1 not begun (0)" in said
     assert SweepDirectory.open(path).seconds_spent > 0
 
 
@@ -286,8 +291,18 @@ def test_a_sweep_whose_shards_have_no_rows_yet_is_read(three: Path, tmp_path: Pa
     assert not SweepDirectory.open(tmp_path / "s").finished
     with pytest.raises(UserError, match="none of which has begun"):
         SweepDirectory.open(tmp_path / "s").with_files()
-    # As a driver leaves it that is killed before it has made its shard.
+    # As a driver leaves it that is killed before it has made its shard's record.
+    (tmp_path / "s" / "shard-0" / "code").mkdir(parents=True)
     assert shards.run(RANDOM, tmp_path / "s", Shard(0, 3)).finished
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "[" * 100_000, '{"shards": []}', '{"shards": "3"}', '{"shards": Infinity}', '{"shards": -1}']
+)
+def test_a_strange_record_makes_no_shards(text: str, tmp_path: Path) -> None:
+    (tmp_path / "shard-0").mkdir()
+    (tmp_path / "sweep.json").write_text(text)
+    assert shards_of(place_of(tmp_path)) == []
 
 
 def test_audit_names_what_is_in_the_wrong_shard(three: Path, tmp_path: Path) -> None:
@@ -302,8 +317,24 @@ def test_audit_names_what_is_in_the_wrong_shard(three: Path, tmp_path: Path) -> 
     # The same rows twice are one: a file's name says what it holds.
     assert Ledger(path).trainings().num_rows == 14
     shutil.rmtree(path / "shard-1")
+    # No shard of this sweep has such a number.
+    shutil.copytree(path / "shard-2", path / "shard-7")
+    assert len(SweepDirectory.open(path).parts) == 2
     (path / "shard-2").rename(path / "shard-1")
     assert any("another shard than" in each for each in _faults(path))
+
+
+def test_the_audit_names_the_types_of_machine_of_all_drivers(three: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    shutil.copytree(three, path)
+    assert not [each.line for each in audit(path).checks if "types" in each.line]
+    assert _attnsweep("compact", path) == 0
+    part = SweepDirectory.open(path / "shard-1")
+    (environment,) = part.environments.values()
+    in_environment(part, environment.on("aarch64, DEFAULT"))
+    (line,) = (each.line for each in audit(path).checks if "types" in each.line)
+    assert f"on aarch64, DEFAULT, PyTorch {environment.torch}" in line
+    assert f"on {environment.machine}, PyTorch {environment.torch}" in line
 
 
 def test_a_shard_is_compacted_and_merged_with_other_sweeps(three: Path, one: Path, tmp_path: Path) -> None:
@@ -352,6 +383,13 @@ def test_a_shard_in_an_object_store_is_taken_over_from_another_host(one: Path, m
     assert {*prefix.sizes()} > {f"shard-1/{name}" for name in inside.sizes()}
     assert inside.names("curves") == apart.names("curves")
     assert {*inside.folders()} == {*apart.folders()} >= {"trainings", "curves", "study.journal"}
+
+
+@pytest.mark.scale
+def test_trainers_of_ray_and_this_process_share_a_sweep(one: Path, tmp_path: Path, local_ray: str) -> None:
+    assert shards.run(RANDOM, tmp_path / "s", Shard(0, 2), local=False, address=local_ray, n_trainers=2).finished
+    assert shards.run(RANDOM, tmp_path / "s", Shard(1, 2)).finished
+    shards.assert_equal(tmp_path / "s", one)
 
 
 @pytest.mark.scale

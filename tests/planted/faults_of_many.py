@@ -9,6 +9,9 @@ _THINNED = (
 _COMMITS = ("tests/orchestrator/ledger/test_ledger_commits.py",)
 _TRACKING = ("tests/orchestrator/tracking/test_tracking.py::test_a_sweep_of_very_many_trials_is_one_run_with_a_table",)
 _CURVES = ("tests/orchestrator/analysis/test_learning_curves.py",)
+_SPLINES = ("tests/orchestrator/analysis/phase/test_splines.py",)
+_DIAGRAM = ("tests/orchestrator/analysis/phase/test_phase_diagram.py",)
+_BINS = ("tests/orchestrator/analysis/rates/test_bins.py",)
 _EXPLORER = ("tests/orchestrator/report/test_explorer.py",)
 
 FAULTS_OF_MANY = (
@@ -81,5 +84,75 @@ FAULTS_OF_MANY = (
         "Streams(self.streams.seeds[lanes])",
         "Streams(self.streams.seeds[: len(lanes)])",
         ("tests/workloads/engine/test_lanes.py",),
+    ),
+    Fault(
+        "a smoothing that is judged by the trials it was fitted to",
+        "orchestrator/analysis/phase/splines.py",
+        "without = logit - spread * (self.k - self.weight * probability) / left",
+        "without = logit",
+        _SPLINES,
+    ),
+    Fault(
+        "trials whose trainings end alike taken as independent trainings",
+        "orchestrator/analysis/phase/splines.py",
+        "np.maximum(corrected, independent)",
+        "independent",
+        _SPLINES,
+    ),
+    Fault(
+        "a bend that costs nothing in one direction",
+        "orchestrator/analysis/phase/splines.py",
+        "np.kron(same, bends) + np.kron(bends, same)",
+        "np.kron(same, bends)",
+        _SPLINES,
+    ),
+    Fault(
+        "shares that are off by chance alone",
+        "orchestrator/analysis/phase/residuals.py",
+        "(abs(residual.sum()) - most * spread)",
+        "abs(residual.sum())",
+        _DIAGRAM,
+    ),
+    Fault(
+        "a border that is drawn from a surface that does not fit",
+        "orchestrator/analysis/phase/surface.py",
+        "        if not self.fits:\n            return []\n",
+        "",
+        _DIAGRAM,
+    ),
+    Fault(
+        "the band of a border where no border is",
+        "orchestrator/analysis/phase/surface.py",
+        "np.where(np.isin(part, crossed[crossed > 0]), depth, np.minimum(depth, -1e-9))",
+        "depth",
+        _DIAGRAM,
+    ),
+    Fault(
+        "bins of a handful of trials",
+        "orchestrator/analysis/rates/bins.py",
+        "max(fewest, _FEWEST_TRIALS)",
+        "fewest",
+        _BINS,
+    ),
+    Fault(
+        "bins beyond the range",
+        "orchestrator/analysis/rates/bins.py",
+        "bisect.bisect_left(values, dimension.high)",
+        "len(values)",
+        _BINS,
+    ),
+    Fault(
+        "cells as fine as the bins of one parameter",
+        "orchestrator/analysis/rates/bins.py",
+        "len(values) ** (3 / 4) / math.sqrt(2)",
+        "len(values) ** (2 / 3)",
+        _BINS,
+    ),
+    Fault(
+        "a shipped sweep that is another one since its description has changed",
+        "orchestrator/running/entry.py",
+        "spec.but(description=found.spec.description).sha256()",
+        "spec.sha256()",
+        ("tests/fault/test_or_resume.py::test_a_sweep_in_other_words_is_the_same",),
     ),
 )

@@ -32,8 +32,8 @@ FAULTS_OF_SHARDS = (
     Fault(
         "trials of a shard that are told under the sweep's numbers",
         _STUDY,
-        "            self._entries.end(self._shard.number(trial), state, value)\n",
-        "            self._entries.end(trial, state, value)\n",
+        "            self._entries.end(self._shard.number(trial), state, values)\n",
+        "            self._entries.end(trial, state, values)\n",
         (_UNION,),
     ),
     Fault(

@@ -1,6 +1,7 @@
 """Sweeps: equal to their JSON, and clear about a mistake."""
 
 import math
+import re
 from typing import Any, get_args
 
 import optuna
@@ -21,7 +22,7 @@ from attnsweep.search_spaces import (
 )
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.loading import load_sweep, shipped_names
-from attnsweep.search_spaces.replication import Replicates
+from attnsweep.search_spaces.replication import Replicates, most_wanted
 from attnsweep.search_spaces.suggestion import make_sampler, suggest
 from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.search_spaces.validation import check_sweep
@@ -114,6 +115,9 @@ def test_shipped_sweeps_fit_their_workloads(name: str) -> None:
     sweep = load_sweep(name)
     assert sweep.name == name
     assert sweep.description
+    # `--trials` and `--replicates` change them.
+    numbers = {sweep.trials, most_wanted(sweep.replicates), sweep.trials * most_wanted(sweep.replicates)} - {1, 2}
+    assert not numbers & {int(each.replace(",", "")) for each in re.findall(r"\b\d[\d,]*", sweep.description)}
     check_sweep(sweep, load_workload(sweep.workload).parameters)
 
 

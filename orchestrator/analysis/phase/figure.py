@@ -39,8 +39,8 @@ Plane: TypeAlias = tuple[PlaneAxis, PlaneAxis]
 _HEIGHT = 3.3
 _MOST_POINTS = 400
 """Up to this many trials are drawn individually."""
-_FEW_CELLS = 25
-"""More cells have smaller marks."""
+_MOST_MARKS = 25
+"""Of more cells none is marked on the surface: the figures of cells show them."""
 _SURPRISING, _MOST_Z = 2.0, 3.0
 _ROOM = 0.14, 0.1
 """The part of each axis that a cell's numbers need."""
@@ -82,7 +82,8 @@ def _draw_model(
 ) -> None:
     handles: dict[str, Artist] = {} if surface is None else _draw_surface(panel, surface, ending)
     cells = surface.residuals if surface is not None and len(trials.x) > _MOST_POINTS else ()
-    name, points = _draw_observed(panel, plane, trials, cells, ending)
+    if len(cells) <= _MOST_MARKS:
+        handles |= _draw_observed(panel, plane, trials, cells, ending)
     _finish(
         figure,
         panel,
@@ -91,7 +92,8 @@ def _draw_model(
         figure_text(f"{ending.label} share", 40),
     )
     title_panel(panel, figure_text(f"share of trainings that {ending.verb}", 48))
-    legend_below(figure, handles | {name: points}, columns=3)
+    if handles:
+        legend_below(figure, handles, columns=3)
 
 
 def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Artist]:
@@ -113,7 +115,7 @@ def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Ar
 
 def _draw_observed(
     panel: Axes, plane: Plane, trials: TrialCounts, cells: Sequence[ResidualBin], ending: Ending
-) -> tuple[str, Artist]:
+) -> dict[str, Artist]:
     """Draws the trials, or the cells if there are any, in the colours of their shares. Returns the legend's mark."""
     x, y, share, name, marker = trials.x, trials.y, trials.k / trials.n, "trial", "o"
     if cells:
@@ -126,8 +128,8 @@ def _draw_observed(
         "clip_on": False,
         "zorder": 3,
     }
-    panel.scatter(x, y, s=16 if len(cells) <= _FEW_CELLS else 5, c=share, marker=marker, vmin=0, vmax=1, **look)
-    return name, Line2D([], [], color="0.6", marker=marker, markeredgecolor="black", linestyle="none")
+    panel.scatter(x, y, s=16, c=share, marker=marker, vmin=0, vmax=1, **look)
+    return {name: Line2D([], [], color="0.6", marker=marker, markeredgecolor="black", linestyle="none")}
 
 
 def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[ResidualBin], ending: Ending) -> None:

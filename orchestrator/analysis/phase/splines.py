@@ -242,7 +242,7 @@ class _Regression:
 
         at = self._loss(coefficients, penalty)
         for _ in range(_MOST_STEPS):
-            probability = _expit(self.terms @ coefficients)
+            probability = expit(self.terms @ coefficients)
             score = self.terms.T @ (self.k - self.weight * probability) - penalty @ coefficients
             information = self.summed(self.weight * probability * (1 - probability)) + penalty
             step = linalg.cho_solve(linalg.cho_factor(information, check_finite=False), score, check_finite=False)
@@ -270,7 +270,7 @@ class _Regression:
         from scipy import linalg
 
         logit = self.terms @ coefficients
-        probability = _expit(logit)
+        probability = expit(logit)
         information = self.weight * probability * (1 - probability)
         inverse = linalg.inv(self.summed(information) + penalty, check_finite=False)
         spread = self.squares @ inverse.ravel()
@@ -282,7 +282,7 @@ class _Regression:
     def concluded(self, found: _Found) -> SmoothLogit:
         """The chosen fit with its covariance."""
         place, weight = self.trials.place, self.trials.weight
-        probability = _expit(found.logit)
+        probability = expit(found.logit)
         leverage = self.weight * probability * (1 - probability) * found.spread
         of_trial = probability[place]
         unexplained = np.square(self.trials.k - weight * of_trial)
@@ -298,22 +298,22 @@ class _Regression:
             found.smoothing,
             float(leverage.sum()),
             dispersion,
-            _expit(found.without)[place],
+            expit(found.without)[place],
         )
 
 
 def _quadratic(matrix: Floats, number: Ints, value: Floats) -> Floats:
-    """(...) the quadratic form of each place's terms."""
-    return np.asarray(
-        np.einsum("...a,...ab,...b->...", value, matrix[number[..., :, None], number[..., None, :]], value)
-    )
+    """(...) the quadratic form of each place's terms, by rows: all pairs at once would take much memory."""
+    rows = ((matrix[number[..., at, None], number] * value).sum(axis=-1) for at in range(number.shape[-1]))
+    return np.asarray(sum(value[..., at] * row for at, row in enumerate(rows)))
 
 
 def _likelihood(logit: Floats, k: Floats, n: Floats) -> float:
     return float(k @ logit - n @ np.logaddexp(0, logit))
 
 
-def _expit(logit: Floats) -> Floats:
+def expit(logit: Floats) -> Floats:
+    """The probability of a logit."""
     from scipy import special
 
     return np.asarray(special.expit(logit))

@@ -13,20 +13,21 @@ Axes: T trial, G grid.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from contourpy import contour_generator
 
 from attnsweep.orchestrator.analysis.phase.plane import PlaneAxis, TrialCounts
 from attnsweep.orchestrator.analysis.phase.residuals import ResidualBin, binned_residuals
-from attnsweep.orchestrator.analysis.phase.splines import Floats, SmoothLogit, fit_smooth
+from attnsweep.orchestrator.analysis.phase.splines import Floats, SmoothLogit, expit, fit_smooth
 from attnsweep.orchestrator.analysis.rates.ending import STUCK, Ending
 
 _GRID = 101
 _FEWEST_TRIALS = 4
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Surface:
     """The fitted model.
 
@@ -62,6 +63,10 @@ class Surface:
 
     def grid(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
         """x (G,), y (G,), then the probability and the bounds of its band (G, G), rows by y."""
+        return self._grid
+
+    @cached_property
+    def _grid(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
         axis = np.linspace(-1, 1, _GRID)
         x, y = self.x.values(axis), self.y.values(axis)
         return x, y, *self.at(x[None, :], y[:, None])
@@ -90,13 +95,6 @@ class Surface:
         return [
             np.column_stack([self.x.values(line[:, 0]), self.y.values(line[:, 1])]) for line in map(np.array, lines)
         ]
-
-
-def expit(predictor: Floats) -> Floats:
-    """The probability of a logit."""
-    from scipy import special
-
-    return np.asarray(special.expit(predictor))
 
 
 def fit_surface(

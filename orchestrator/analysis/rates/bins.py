@@ -11,7 +11,7 @@ have a value, at least 25 and at least
 With these powers the interval of a bin and its width shrink together, which is the best that averages over bins can do
 for a rate that changes smoothly (Stone 1982). Where trials are decides, never how they ended, so intervals keep their
 coverage. Evenly drawn trials over five decades have finer bins than decades from 1,000 trials on, and finer cells from
-2,500 on. Halving ends where it parts no more trials, as on a grid.
+2,500 on. Halving ends where it parts no more trials, as on a grid, and at 64 bins, or 32 along each axis of a plane.
 
 Source: Stone 1982, The Annals of Statistics 10 (the rates of convergence).
 """
@@ -32,6 +32,8 @@ from attnsweep.workloads.errors import UserError
 _MOST_LINEAR_BINS = 5
 _FEWEST_TRIALS = 25
 """In the typical bin that is made by halving: an interval of at most +- 0.2."""
+_MOST_BINS = 64
+"""Of one parameter, and half as many along an axis of a plane: where trials crowd, most bins would be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +102,27 @@ def coarse_bins(dimension: Varied, _: Sequence[object] = ()) -> Bins:
 
 def fine_bins(dimension: Varied, values: Sequence[object]) -> Bins:
     """The bins for a rate by one parameter, given its value in each trial."""
-    return _halved(dimension, values, len(values) ** (2 / 3))
+    return _halved(dimension, values, len(values) ** (2 / 3), _MOST_BINS)
 
 
 def cell_bins(dimension: Varied, values: Sequence[object]) -> Bins:
     """The bins of each axis for the cells of two parameters, given the parameter's value in each trial."""
-    return _halved(dimension, values, len(values) ** (3 / 4) / math.sqrt(2))
+    return _halved(dimension, values, len(values) ** (3 / 4) / math.sqrt(2), _MOST_BINS // 2)
 
 
-def _halved(dimension: Varied, values: Sequence[object], fewest: float) -> Bins:
-    bins = coarse_bins(dimension)
-    while not isinstance(dimension, Categorical):
-        halves = Bins(dimension, _halves(dimension, bins.edges))
-        places, places_of_halves = np.array(bins.place(values)), np.array(halves.place(values))
-        of_typical_trial = np.median(np.bincount(places_of_halves)[places_of_halves]) if len(values) else 0
-        if of_typical_trial < max(fewest, _FEWEST_TRIALS) or len(np.unique(places_of_halves)) == len(np.unique(places)):
+def _halved(dimension: Varied, values: Sequence[object], fewest: float, most: int) -> Bins:
+    bins = halves = coarse_bins(dimension)
+    if isinstance(dimension, Categorical):
+        return bins
+    n_values, n_parted = len(set(values)), len(set(bins.place(values)))
+    while n_parted < n_values and 2 * len(halves) <= most:
+        halves = Bins(dimension, _halves(dimension, halves.edges))
+        place = np.array(halves.place(values))
+        if np.median(np.bincount(place)[place]) < max(fewest, _FEWEST_TRIALS):
             break
-        bins = halves
+        # A halving that parts no trials may come before one that does.
+        if len(set(place.tolist())) > n_parted:
+            bins, n_parted = halves, len(set(place.tolist()))
     return bins
 
 

@@ -150,7 +150,7 @@ def _extremes(points: Points, diagram: PhaseDiagram | None) -> tuple[Extremes, .
         _first("lowest median loss", LOSS, loss, loss),
         _first("highest median loss that is finite", LOSS, -loss, loss),
     ]
-    if diagram is not None and diagram.surface is not None:
+    if diagram is not None and diagram.surface is not None and diagram.surface.fits:
         places = (points.axis(diagram.x.name).values, points.axis(diagram.y.name).values)
         share = diagram.surface.at(*places)[0]
         label = diagram.ending.label

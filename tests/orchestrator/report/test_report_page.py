@@ -1,5 +1,6 @@
 """The page of an empty sweep, a sweep of fixed values, several sweeps, one with heads; its file; its commands."""
 
+import math
 import resource
 import shlex
 import shutil
@@ -8,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 from typer.main import get_group
 
@@ -21,6 +23,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical, Sequential
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.vocabulary import OUTCOMES
+from tests.orchestrator.drawn import legend
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.report.report_html import read_html
 from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small_sweep, sweep_on_disk, trial_rows
@@ -147,6 +150,28 @@ def test_where_no_model_is_fitted_the_cells_stand_alone_and_the_page_says_why(tm
         groups = {each.section for each in pictures}
         assert "cells" in groups
         assert "phase" not in groups
+
+
+@pytest.mark.slow
+def test_a_model_that_does_not_fit_is_said_before_its_figures_and_has_no_border(tmp_path: Path) -> None:
+    """Nearly all trials are within a hundredth of the range, where they end in stripes: no knots are there."""
+    draws = np.random.default_rng(0)
+    trials = []
+    for at in range(200):
+        place = draws.uniform(-0.01, 0.01) if at > 7 else at / 3.5 - 1
+        chance = 0.9 if math.floor(place / 0.005) % 2 else 0.1
+        ends = ["marginal" if draws.random() < chance else "solved" for _ in range(8)]
+        sigma = 10.0 ** draws.uniform(-4, 0)
+        trials.append(trial_rows(at, ends, param_init_sigma=sigma, param_learning_rate=10.0 ** (place - 2)))
+    spec = small_sweep("stripes", trials=200, replicates=8)
+    text, pictures = make_report([sweep_on_disk(tmp_path / "stripes", spec, *trials).place])
+    said = "Stuck rate: the surface does not fit, so no border is drawn from it ("
+    page = read_html(text).text
+    assert page.count("so no border is drawn from it (") == 3, "asked, and of both outcomes"
+    assert page.index(said) < page.index("The two parameters that account for most of the spread")
+    assert "the line on which half do" not in page
+    (model, _) = (each.figure for each in pictures if each.section == "phase")
+    assert legend(model) == ["trial"]
 
 
 @pytest.mark.scale

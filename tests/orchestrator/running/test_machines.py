@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -32,7 +31,7 @@ from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import PackOrder, Reports, RunContext
 from attnsweep.workloads.category_pairs import CategoryPairs
 from tests.orchestrator.small_sweep import small_sweep
-from tests.orchestrator.trained_sweep import edit, records
+from tests.orchestrator.trained_sweep import in_environment, records
 
 WORKLOAD = CategoryPairs()
 OLD, NEW = "x86_64, AVX2", "x86_64, AVX512"
@@ -176,6 +175,16 @@ def test_a_pack_that_another_type_of_machine_has_begun_is_begun_anew(sweep: Swee
     assert (kept.latest("p", of_old), kept.latest("p", sweep.environment)) == (b"state", None)
 
 
+def test_a_pack_goes_on_where_a_machine_of_its_type_is_idle(sweep: SweepDirectory) -> None:
+    (of_old,) = (name for name, each in sweep.environments.items() if each.machine == OLD)
+    with LedgerWriter(sweep.place, schemas_of(WORKLOAD), sweep.spec_sha256) as writer:
+        for machines, chosen in (((NEW, OLD), OLD), ((NEW,), NEW)):
+            pool = Fleet(sweep, *machines)
+            loop = SweepLoop(sweep, WORKLOAD, Study(sweep), writer, pool, pack_size=2, followers=())
+            loop._checkpoints.put(PackOrder("begun", [], environment=of_old), b"state")
+            assert (loop._machine_for("begun"), loop._machine_for("new")) == (chosen, NEW)
+
+
 def test_a_replay_says_that_this_is_no_machine_of_the_rows_type(
     sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,24 +227,13 @@ def test_a_comparison_says_what_may_differ(sweep: SweepDirectory, whole: Path, t
     copy = SweepDirectory.open(Path(shutil.copytree(str(sweep.place), tmp_path / "other")))
     new = sweep.environments[sweep.environment or ""]
     older = new.model_copy(update={"versions": {**new.versions, "torch": "2.11.0+cu130"}})
-    all_in(sweep, new)
-    all_in(copy, new)
+    in_environment(sweep, new)
+    in_environment(copy, new)
     assert compare(sweep.place, copy.place).machines == ()
-    all_in(copy, older)
+    in_environment(copy, older)
     a, b = compare(sweep.place, copy.place).machines
     n = len(records(sweep))
     assert (a, b) == (f"{n} on {NEW}, PyTorch {new.torch}", f"{n} on {NEW}, PyTorch 2.11.0")
-
-
-def all_in(sweep: SweepDirectory, environment: Environment) -> None:
-    """Relabels all rows."""
-
-    def change(rows: pa.Table) -> pa.Table:
-        at, labels = rows.schema.get_field_index("environment"), pa.array([environment.id] * rows.num_rows)
-        return rows.set_column(at, rows.schema.field(at), labels.cast(rows.schema.field(at).type))
-
-    edit(sweep, "trainings", change)
-    sweep.record_as(sweep.entering(environment))
 
 
 RUN = """

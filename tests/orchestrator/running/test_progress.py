@@ -13,22 +13,25 @@ import pytest
 from rich.console import Console
 
 from attnsweep.orchestrator.cli.screen.status import follow_status, print_status
+from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.progress import Beacon, PackUnderWay, Progress, span
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.search_spaces import Sequential
-from tests.orchestrator.small_sweep import FINISHED, folder_of, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import FINISHED, Rows, folder_of, small_sweep, sweep_on_disk, trial_rows
 
 PACKS = [PackUnderWay(pack=f"00000{n}-0000-32", n_trainings=32, step=120 + 280 * n, n_steps=500) for n in range(2)]
 RULE = Sequential(width=0.45, at_most=24, batch=8)
 
 
 def _table(*trials: tuple[int, int]) -> pa.Table:
-    columns = ("trial", "replicate", "outcome", "stuck", "eval_loss")
-    rows = [row for trial, n in trials for row in trial_rows(trial, ["solved"] * n)]
-    return pa.Table.from_pylist([{name: row[name] for name in columns} for row in rows])
+    return _rows([row for trial, n in trials for row in trial_rows(trial, ["solved"] * n)])
+
+
+def _rows(rows: Rows) -> pa.Table:
+    return pa.Table.from_pylist([{name: row.get(name) for name in JUDGING_COLUMNS} for row in rows])
 
 
 def test_the_trainings_to_come_are_a_bound_until_all_trials_are_told() -> None:
@@ -46,8 +49,7 @@ def test_the_trainings_to_come_are_a_bound_until_all_trials_are_told() -> None:
 
 def test_the_last_line_has_the_rate_of_all_trainings() -> None:
     shown = Console(file=StringIO(), force_terminal=False, width=200)
-    columns = ["trial", "replicate", "outcome", "stuck", "eval_loss"]
-    stuck = pa.Table.from_pylist(trial_rows(1, ["degenerate_zero"] * 4)).select(columns)
+    stuck = _rows(trial_rows(1, ["degenerate_zero"] * 4))
     with ProgressDisplay(shown, small_sweep("shown", trials=2, replicates=4), stuck.slice(0, 0)) as display:
         for number, rows in enumerate((_table((0, 4)), stuck)):
             display.trial_told(number)
@@ -88,10 +90,8 @@ def _live(width: int, n_trials: int) -> list[str]:
     outcomes = ["solved", "degenerate_zero", "marginal", "runaway", "plateau", "diverged", "overfit", "failed"]
     rows = _table((0, 1)).schema.empty_table()
     with ProgressDisplay(console, small_sweep("shown", trials=n_trials, replicates=8), rows) as display:
-        columns = ("trial", "replicate", "outcome", "stuck", "eval_loss")
-        done = [{name: row[name] for name in columns} for row in trial_rows(0, outcomes)]
         display.trial_told(0)
-        display.rows_committed(pa.Table.from_pylist(done))
+        display.rows_committed(_rows(trial_rows(0, outcomes)))
         display.heartbeat("", PACKS)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", console.file.getvalue())  # type: ignore[attr-defined]
     return [line.rstrip() for line in text.splitlines() if line.strip()][-2:]

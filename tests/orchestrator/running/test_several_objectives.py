@@ -18,6 +18,7 @@ from attnsweep.orchestrator.ledger.trial import Told, ended_trainings
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.study import Study, read_trials
+from attnsweep.orchestrator.running.study_storage import check_storage
 from attnsweep.orchestrator.running.warm_start import told_trials, warm_start
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.content import trial_values
@@ -127,3 +128,17 @@ def test_a_later_sweep_is_told_all_objectives_of_an_earlier_one(tmp_path: Path) 
     SweepDirectory.create(tmp_path / "b", spec, {}, warm_start=found)
     [trial] = told_trials(SweepDirectory.open(tmp_path / "b"))
     assert (trial.values, trial.constraints) == ([0.0, 0.25], {"loss_quantile <= 0.95": 0.25 - 0.95})
+
+
+@pytest.mark.slow
+def test_a_trial_of_which_a_kill_left_the_constraints_alone_is_told_again(tmp_path: Path) -> None:
+    """In a database each entry is durable at once."""
+    spec = spec_of("nsga2").but(storage=f"sqlite:///{tmp_path}/study.db")
+    check_storage(spec)
+    directory = SweepDirectory.create(tmp_path / "s", spec, {})
+    killed = Study(directory)
+    killed.ask()
+    killed._constrain(0, "loss_quantile <= 0.95", -0.5)
+    Study(directory).tell(0, Told((0.25, 0.5), {"loss_quantile <= 0.95": -0.45}))
+    [(_, state, values, excess)] = told(tmp_path / "s")
+    assert (state, values, excess) == (TrialState.COMPLETE, [0.25, 0.5], {"loss_quantile <= 0.95": -0.45})

@@ -6,7 +6,7 @@ import statsmodels.api as sm
 from scipy.interpolate import BSpline
 
 from attnsweep.orchestrator.analysis.phase import splines
-from attnsweep.orchestrator.analysis.phase.splines import Floats, Splines, fit_smooth
+from attnsweep.orchestrator.analysis.phase.splines import Floats, Splines, expit, fit_smooth
 
 
 def _trials(n_trials: int, seed: int = 0) -> tuple[Floats, Floats, Floats, Floats]:
@@ -14,10 +14,6 @@ def _trials(n_trials: int, seed: int = 0) -> tuple[Floats, Floats, Floats, Float
     x, y = rng.uniform(-1, 1, (2, n_trials))
     chance = 1 / (1 + np.exp(-2 * x + 3 * np.sin(2 * y)))
     return x, y, np.full(n_trials, 8.0), rng.binomial(8, chance).astype(float)
-
-
-def _expit(logit: Floats) -> Floats:
-    return np.asarray(1 / (1 + np.exp(-logit)))
 
 
 @pytest.mark.parametrize("n", [6, 32])
@@ -59,11 +55,11 @@ def test_what_is_held_out_is_predicted_by_the_others(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(splines, "_SMOOTHINGS", np.array([0.1]))
     x, y, n, k = _trials(80)
     held_out = fit_smooth(x, y, n, k, n).held_out
-    fitted = _expit(fit_smooth(x, y, n, k, n).at(x, y)[0])
+    fitted = expit(fit_smooth(x, y, n, k, n).at(x, y)[0])
     for at in range(0, 80, 8):
         others = np.arange(80) != at
         alone = fit_smooth(*(each[others] for each in (x, y, n, k, n)))
-        predicted = _expit(alone.at(x[at : at + 1], y[at : at + 1])[0])[0]
+        predicted = expit(alone.at(x[at : at + 1], y[at : at + 1])[0])[0]
         assert abs(held_out[at] - predicted) < 0.1 * abs(fitted[at] - predicted) + 0.01
 
 

@@ -1,20 +1,24 @@
 """Stuck rates by parameter: their bins, and the trainings they leave out."""
 
+import itertools
 from pathlib import Path
 
 import pytest
 
 from attnsweep.orchestrator.analysis.preferred import read_preferred
 from attnsweep.orchestrator.analysis.rates.answers import outcome_counts
+from attnsweep.orchestrator.analysis.rates.bins import fine_bins
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     ParameterRates,
     binned_rates,
     loss_median,
+    rates_in_bins,
     stuck_rate,
     swept_names,
 )
-from attnsweep.orchestrator.analysis.rates.figures import stuck_rate_figure
-from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooled_rate
+from attnsweep.orchestrator.analysis.rates.ending import STUCK
+from attnsweep.orchestrator.analysis.rates.figures import rate_map_figure, stuck_rate_figure
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, binomial_rate, pooled_rate
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sequential, Sweep
@@ -153,6 +157,25 @@ def test_the_figure_shows_the_rate_of_each_bin_that_holds_trials() -> None:
     assert [row[0] for row in intervals(panels[0])] == pytest.approx([10**-1.5, 10**-0.5])
     widths = [end for row in intervals(panels[0], "x") for end in row[2:]]
     assert widths == pytest.approx([0.01, 0.1, 0.1, 1.0])
+
+
+def test_of_many_bins_the_trials_are_said_once() -> None:
+    dimension = Float(low=1e-4, high=10.0, log=True)
+    counted = [(10.0 ** (5 * at / 20_000 - 4), (4, at % 5)) for at in range(20_000)]
+    rates = rates_in_bins("init_sigma", dimension, counted, pooled_rate, fine_bins)
+    assert [each.n_trials for each in rates.bins] == [1000] * 20
+    (panel,) = (each for each in stuck_rate_figure([rates]).axes if each.get_visible())
+    assert texts(panel) == ["1,000 to 1,000 trials in a bin"]
+    assert len(intervals(panel)) == 20
+
+
+@pytest.mark.parametrize(("n_bins", "are_written"), [(7, True), (8, False)])
+def test_many_cells_have_a_scale_in_place_of_numbers(n_bins: int, are_written: bool) -> None:
+    places = list(itertools.product(range(n_bins), repeat=2))
+    bins = [[f"{at}..{at + 1}" for at in range(n_bins)]] * 2
+    figure = rate_map_figure(("x", "y"), bins, dict.fromkeys(places, binomial_rate(3, 8)), STUCK, "a note")
+    assert len(texts(figure.axes[0])) == (2 * len(places) if are_written else 0)
+    assert len(figure.axes) == (1 if are_written else 2)
 
 
 @pytest.mark.slow
