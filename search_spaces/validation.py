@@ -12,6 +12,7 @@ from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.replication import Sequential
 from attnsweep.search_spaces.sweep import SEVERAL_GOALS, Sweep
 from attnsweep.workloads.errors import SpecError, did_you_mean
+from attnsweep.workloads.interventions import INTERVENTION
 from attnsweep.workloads.parameters import Parameter, TrainingParameters, unknown_parameter
 from attnsweep.workloads.registry import parameters_of_others
 from attnsweep.workloads.vocabulary import STUCK, Outcome, with_own
@@ -47,6 +48,9 @@ def check_sweep(
     for name, condition in sweep.conditional().items():
         _check_condition(name, condition, sweep, declared)
     _check_combinations(sweep, parameters)
+    # An intervention beyond the end would be refused trial by trial.
+    for text in _extremes(sweep.varied()[INTERVENTION]) if INTERVENTION in sweep.space.keys() & sweep.varied() else []:
+        _check_combinations(sweep.fix({INTERVENTION: text}), parameters)
     named = [("objective.outcome", each) for each in sweep.objectives]
     for subject, measured in (*named, *(("constraints", each.measured) for each in sweep.bounds)):
         if isinstance(measured, Rate | OnsetQuantile):

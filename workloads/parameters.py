@@ -18,6 +18,7 @@ from attnsweep.workloads.declaration import Value as Value
 from attnsweep.workloads.declaration import parameter as parameter
 from attnsweep.workloads.declaration import retired_parameter
 from attnsweep.workloads.errors import SpecError, UserError, did_you_mean, in_words
+from attnsweep.workloads.interventions import check_interventions, interventions_of
 from attnsweep.workloads.update_rules import Hyperparameters
 
 CERTIFIED_SHARE = 0.05
@@ -84,6 +85,13 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
         since="0.2",
     )
 
+    intervention: str | None = parameter(
+        None,
+        'what is done to a training while it runs, such as "kick 0.1 at 300" (docs/interventions.md); null = nothing',
+        check=interventions_of,
+        since="0.2",
+    )
+
     certified_share: float | None = retired_parameter(
         CERTIFIED_SHARE,
         "share of the stuck trainings whose label is tested after training",
@@ -123,7 +131,9 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
                 raise unknown_parameter(name, value, cls)
         accepted: dict[str, Any] = {name: known[name].accept(value) for name, value in values.items()}
         try:
-            return cls(**accepted)
+            found = cls(**accepted)
+            check_interventions(found.intervention, found.n_steps, found.optimizer)
+            return found
         except UserError:
             raise
         except Exception as error:  # The author's own check, whatever it raises, refuses these values.

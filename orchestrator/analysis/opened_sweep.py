@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from attnsweep.orchestrator.analysis.answer import MOST_CHARACTERS, TableFormat, as_format, html_table, html_text
 from attnsweep.orchestrator.analysis.importance import Importance, importance
+from attnsweep.orchestrator.analysis.interventions import InterventionRatios, read_interventions
 from attnsweep.orchestrator.analysis.labels import check_known, clipped
 from attnsweep.orchestrator.analysis.onset.events import event_names, event_times
 from attnsweep.orchestrator.analysis.onset.onset import Onset, onset_by, outcome_onsets
@@ -50,6 +51,7 @@ from attnsweep.orchestrator.terminal import plain
 from attnsweep.search_spaces.dimensions import Categorical
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.interventions import INTERVENTION
 
 _log = logging.getLogger(__name__)
 
@@ -291,6 +293,24 @@ class SweepData:
             )
         with self.reading() as connection:
             return importance(connection, self.directories[0].spec, objective)
+
+    def interventions(self) -> InterventionRatios:
+        """How much sooner or later trainings are solved, and events and roles come, with an intervention than without,
+        on pairs of the same seed: see docs/interventions.md.
+
+        Raises:
+            UserError: If no two trainings are a pair.
+        """
+        with self.reading() as connection:
+            found = read_interventions(connection, self._specs[0].workload)
+        if not found.ratios:
+            raise UserError(
+                INTERVENTION,
+                given="no two trainings that differ in it alone, of which one has none, and reach anything",
+                expected="pairs of equal seeds",
+                fix="sweep it with null among its choices and sampler=grid (docs/interventions.md)",
+            )
+        return found
 
     def _onset(
         self, connection: duckdb.DuckDBPyConnection, what: str, times: OnsetTimes, by: str | Sequence[str] | None

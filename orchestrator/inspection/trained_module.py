@@ -15,6 +15,7 @@ from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.engine.construction import built_alone
 from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.intervening import clamp_as
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import UserError
 
@@ -79,9 +80,12 @@ def trained_module(directory: SweepDirectory, name: str, step: int | None = None
 
 def load(module: nn.Module, state: State) -> None:
     """Gives a module the values of a state, in their types. Parameters that are tied stay so."""
+    clamp_as(module, state)
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     for name, value in state.items():
-        tensors[name].data = value
+        # A head that is clamped no more has no buffer.
+        if name in tensors:
+            tensors[name].data = value
 
 
 def _recorded(directory: SweepDirectory, workload: Workload[Any], name: str) -> tuple[Mapping[str, Any], Training[Any]]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from attnsweep.orchestrator.analysis.interventions import InterventionRatio, read_interventions
 from attnsweep.orchestrator.analysis.learning_curves import (
     MOST_TRAININGS,
     LearningCurve,
@@ -38,6 +39,7 @@ from attnsweep.orchestrator.storage.replays import earlier_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.interventions import INTERVENTION
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +74,7 @@ class SweepReport:
         stuck_outcomes: The outcomes that count as stuck.
         role_hazards: How much sooner roles emerge, by the same two parameters.
         ending_note: What curves of emergence assume of trainings that ended early; empty if none did.
+        interventions: How much sooner trainings reach things with an intervention than without.
     """
 
     directory: SweepDirectory
@@ -101,6 +104,7 @@ class SweepReport:
     explorer: Explorer | None
     stuck_outcomes: tuple[str, ...]
     ending_note: str
+    interventions: tuple[InterventionRatio, ...]
 
     @property
     def singles(self) -> str:
@@ -203,6 +207,7 @@ def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> 
             ((), "") if results.roles is None else read_role_hazards(connection, directory.spec, axes)
         )
         events, delays = read_event_curves(connection, directory.spec)
+        intervened = INTERVENTION in directory.spec.parameters()
         explorer = read_explorer(connection, directory.spec, regions, plane)
         return SweepReport(
             directory=directory,
@@ -232,6 +237,7 @@ def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> 
             explorer=explorer,
             stuck_outcomes=tuple(label for label, each in outcomes_of(connection).items() if each.is_stuck),
             ending_note=ending_note,
+            interventions=read_interventions(connection, directory.spec.workload).ratios if intervened else (),
         )
 
 

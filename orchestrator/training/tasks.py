@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.interventions import INTERVENTION
 from attnsweep.workloads.parameters import TrainingParameters, Value
 
 if TYPE_CHECKING:
     # A trainer imports this module, and the code that it runs is fingerprinted: storage is no part of that.
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+    from attnsweep.search_spaces.sweep import Sweep
 
 Shape: TypeAlias = tuple[Value, ...]
 """The static parameters of a training."""
@@ -41,8 +43,12 @@ class Task:
         return shape
 
 
-def training_seed(sweep_seed: int, trial: int, replicate: int) -> int:
-    """The seed of a training, 0..2^63-1."""
+def training_seed(sweep_seed: int, trial: int | str, replicate: int) -> int:
+    """The seed of a training, 0..2^63-1.
+
+    Args:
+        trial: Its number, or the configuration whose trials share seeds: see `seeded_by`.
+    """
     digest = hashlib.blake2b(f"{sweep_seed}/{trial}/{replicate}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
@@ -51,6 +57,16 @@ def training_id(workload: str, parameters: TrainingParameters, seed: int) -> str
     """Equal for two trainings if and only if workload, parameters and seed are equal, on any machine."""
     content = json.dumps([workload, parameters.identity(), seed], sort_keys=True)
     return hashlib.blake2b(content.encode(), digest_size=10).hexdigest()
+
+
+def seeded_by(spec: "Sweep", trial: int, parameters: TrainingParameters) -> int | str:
+    """What the seeds of a trial follow from: its number, but in a grid over interventions its other parameters.
+
+    So trials that differ in the intervention alone have the same seeds: pairs. Elsewhere a trial may be drawn twice.
+    """
+    if spec.sampler != "grid" or INTERVENTION not in spec.varied():
+        return trial
+    return json.dumps({name: each for name, each in parameters.identity().items() if name != INTERVENTION})
 
 
 def tasks_of(
@@ -76,5 +92,6 @@ def tasks_of(
     # In sweeps of version 0.1 the share was a parameter of the training.
     of_training = resolved.certified_share
     share = directory.spec.certified_share if of_training is None else of_training
-    seeds = ((replicate, training_seed(directory.spec.seed, trial, replicate)) for replicate in replicates)
+    origin = seeded_by(directory.spec, trial, resolved)
+    seeds = ((replicate, training_seed(directory.spec.seed, origin, replicate)) for replicate in replicates)
     return [Task(trial, replicate, Training(resolved, seed), share) for replicate, seed in seeds]

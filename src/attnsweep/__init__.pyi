@@ -71,6 +71,7 @@ from .workloads.errors import SpecError as SpecError
 from .workloads.errors import UserError as UserError
 from .workloads.formal_languages.language import Language as Language
 from .workloads.formal_languages.workload import FormalLanguages as FormalLanguages
+from .workloads.interventions import intervene as intervene
 from .workloads.lenses import Lenses as Lenses
 from .workloads.parameters import TrainingParameters as TrainingParameters
 from .workloads.parameters import parameter as parameter

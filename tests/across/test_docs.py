@@ -112,6 +112,7 @@ def test_the_documents_have_their_examples() -> None:
         "find_first_declared.py",
         "edge.py",
         "goals.py",
+        "needs.py",
         "best.py",
         "drift.py",
         "verses.py",
@@ -138,7 +139,16 @@ def test_the_workload_of_the_readme_is_a_part_of_the_whole_one() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("my_sweep.py", "averages.py", "two_systems.py", "find_first.py", "edge.py", "goals.py", "best.py"),
+        *(
+            "my_sweep.py",
+            "averages.py",
+            "two_systems.py",
+            "find_first.py",
+            "edge.py",
+            "goals.py",
+            "best.py",
+            "needs.py",
+        ),
         *("modadd.py", "tied.py", "two_terms.py", "graded.py"),
     ],
 )

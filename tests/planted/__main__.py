@@ -14,6 +14,7 @@ from tests.planted.fault import LOG, Fault, caught, run_tests
 from tests.planted.faults_of_claims import FAULTS_OF_CLAIMS
 from tests.planted.faults_of_engines import FAULTS_OF_ENGINES
 from tests.planted.faults_of_forks import FAULTS_OF_FORKS
+from tests.planted.faults_of_interventions import FAULTS_OF_INTERVENTIONS
 from tests.planted.faults_of_journals import FAULTS_OF_JOURNALS
 from tests.planted.faults_of_many import FAULTS_OF_MANY
 from tests.planted.faults_of_outcomes import FAULTS_OF_OUTCOMES
@@ -31,6 +32,7 @@ FAULTS = (
     *FAULTS_OF_CLAIMS,
     *FAULTS_OF_ENGINES,
     *FAULTS_OF_FORKS,
+    *FAULTS_OF_INTERVENTIONS,
     *FAULTS_OF_JOURNALS,
     *FAULTS_OF_MANY,
     *FAULTS_OF_OUTCOMES,

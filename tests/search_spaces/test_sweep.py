@@ -308,3 +308,13 @@ class TestLoading:
 def test_a_misspelled_field_is_named_before_the_one_that_it_leaves_out() -> None:
     with pytest.raises(SpecError, match=r"trails: got 2, expected no such field; did you mean trials\?"):
         Sweep.model_validate({"name": "x", "workload": "category_pairs", "space": {}, "trails": 2})
+
+
+def test_an_intervention_beyond_the_end_of_all_trainings_is_refused() -> None:
+    choices = Categorical((None, "kick 0.1 at 30"))
+    space: dict[str, Any] = {"intervention": choices, "n_steps": Categorical((10, 40))}
+    parameters = load_workload("gpt").parameters
+    sweep = Sweep(name="s", workload="gpt", space=space, trials=4)
+    check_sweep(sweep, parameters)
+    with pytest.raises(SpecError, match=r"kick 0\.1 at 30', expected steps within 0\.\.10, those of a training"):
+        check_sweep(sweep.fix({"n_steps": 10}), parameters)

@@ -7,10 +7,12 @@ E = D / H channel of a value.
 import torch
 from torch import Tensor, nn
 
+from attnsweep.workloads.attention.clamps import clamped
 from attnsweep.workloads.attention.layers import Linear, MakesLinear
 from attnsweep.workloads.attention.logit_scale import LogitScale, logit_scale
 from attnsweep.workloads.attention.sight import Sight
 from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.interventions import CLAMP
 
 QK_FORMS = ("factored", "merged")
 
@@ -35,6 +37,7 @@ class Attention(nn.Module):
     Attributes:
         query, key, value, out: The linear layers; `key` is `None` with `merged`.
         scale, has_log_n: The factor as buffers, so trainings of one program may differ in it.
+        clamp_H: See `clamped`; `None` where no training of a program clamps a head of this layer.
 
     Raises:
         SpecError: If D is no multiple of H, or `qk_rank` is given with `merged`.
@@ -44,6 +47,7 @@ class Attention(nn.Module):
 
     scale: Tensor
     has_log_n: Tensor
+    clamp_H: Tensor | None
 
     def __init__(
         self,
@@ -65,7 +69,13 @@ class Attention(nn.Module):
         built = logit_scale(attention_scale, d_model // n_heads if qk == "merged" else C)
         self.register_buffer("scale", built.scale)
         self.register_buffer("has_log_n", built.has_log_n)
+        self.register_buffer(CLAMP, None)
         self._n_heads = n_heads
+
+    @property
+    def n_heads(self) -> int:
+        """H."""
+        return self._n_heads
 
     def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
         """Self-attention: the output (B, T, D), and the attention weights (B, H, T, T)."""
@@ -80,7 +90,8 @@ class Attention(nn.Module):
             sight: Which keys the queries see.
         """
         query_BHQC = by_head(self.query(asking_BQD) * self.factor(sight), self._n_heads)
-        mixed_BQD, weight_BHQK = attended(query_BHQC, key_BHKC, value_BHKE, sight.bias_BQK.unsqueeze(1))
+        bias_B1QK = sight.bias_BQK.unsqueeze(1)
+        mixed_BQD, weight_BHQK = attended(query_BHQC, key_BHKC, value_BHKE, bias_B1QK, self.clamp_H)
         return self.out(mixed_BQD), weight_BHQK
 
     def factor(self, sight: Sight) -> Tensor:
@@ -104,9 +115,14 @@ def by_head(x_BTX: Tensor, n_heads: int) -> Tensor:
     return heads_BTHX.transpose(1, 2)
 
 
-def attended(query_BHQC: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, bias_BHQK: Tensor) -> tuple[Tensor, Tensor]:
-    """The values mixed by softmax(Q K^t + bias), (B, Q, D), the heads side by side; and the weights (B, H, Q, K)."""
-    weight_BHQK = torch.softmax(query_BHQC @ key_BHKC.mT + bias_BHQK, dim=-1)
+def attended(
+    query_BHQC: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, bias_BHQK: Tensor, clamp_H: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The values mixed by softmax(Q K^t + bias), (B, Q, D), the heads side by side; and the weights (B, H, Q, K).
+
+    Heads that are clamped have the weights of `clamped` instead.
+    """
+    weight_BHQK = clamped(torch.softmax(query_BHQC @ key_BHKC.mT + bias_BHQK, dim=-1), bias_BHQK, clamp_H)
     return (weight_BHQK @ value_BHKE).transpose(1, 2).flatten(2), weight_BHQK
 
 

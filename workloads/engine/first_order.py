@@ -11,11 +11,14 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from attnsweep.workloads.engine.layout import under
 from attnsweep.workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
 from attnsweep.workloads.update_rules import Hyperparameters, UpdateRule
 
 STEPS_AHEAD = 64
 """Steps whose rates are computed before the first of them is taken."""
+MOVES = "moves"
+"""The prefix of masks in the rates: (L, ...) bool by parameter, false for numbers that a step leaves as they are."""
 _CLIP = "gradient_clip_norm"
 
 
@@ -25,6 +28,7 @@ class FirstOrder(Optimizer):
     Attributes:
         rule: The update rule.
         constants: The rates that stay the same at all steps, (L, 1) by name: of the hyperparameters that a lane uses.
+            And `moves/rows` (L, n) where a lane freezes parameters: it changes between calls of `advance`.
         usual: Those of them that are at their defaults in all lanes: compiled into a program, where reading them costs.
         n_updates: The updates taken so far.
     """
@@ -107,7 +111,7 @@ class FirstOrder(Optimizer):
     @property
     def operations(self) -> tuple[str, ...]:
         """What an update reads, and what of it is usual: two rules of a name with equal ones have one program."""
-        return (*self.constants, "", *self.usual)
+        return (*(name for name in self.constants if not is_mask(name)), "", *self.usual)
 
     def _note_kinds(self) -> None:
         """Lanes with the same hyperparameters have the same corrections, which are computed once."""
@@ -158,17 +162,26 @@ def take_step(
         parameters: (L, ...) by name, where the loss was evaluated.
         state: `FirstOrder.state_of`.
         found: The loss (L,), and its gradients (L, ...) by name.
-        rates: (L, 1), `FirstOrder.constants` and those of the step.
+        rates: `FirstOrder.constants` and those of the step, (L, 1) but for `MOVES`.
     """
     loss, gradients = found
+    masks, rates = under(MOVES, rates), {name: value for name, value in rates.items() if not is_mask(name)}
     state["is_finite"].logical_and_(torch.isfinite(loss))
     if _CLIP in rates:
         gradients = clipped(gradients, rates[_CLIP][:, 0])
     for name, theta in parameters.items():
         slots = {slot: state[f"{slot}/{name}"] for slot in rule.slots if f"{slot}/{name}" in state}
         own = rates if theta.dim() == 2 else {rate: _per_lane(value, theta) for rate, value in rates.items()}
+        before = theta.clone() if name in masks else theta
         rule.update(theta, gradients[name], slots, own)
+        if name in masks:
+            theta.copy_(torch.where(masks[name], theta, before))
     state["steps"].add_(state["is_finite"])
+
+
+def is_mask(name: str) -> bool:
+    """Whether a rate of this name is a mask of `MOVES`."""
+    return name.startswith(f"{MOVES}/")
 
 
 def schedule_factor(settings: Settings, step: int | Tensor, *, falls: bool) -> Tensor:

@@ -19,6 +19,7 @@ from attnsweep.workloads.engine.continued import Redraw
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.dropout import Site, with_masks
 from attnsweep.workloads.engine.functional import forms_in
+from attnsweep.workloads.engine.intervening import Interventions
 from attnsweep.workloads.engine.lane_state import LaneState, Problem, shapes_of
 from attnsweep.workloads.engine.layout import Layout, prefixed, selected, under
 from attnsweep.workloads.engine.optimizers import State
@@ -39,6 +40,7 @@ class LaneStore(LaneState, Generic[P]):
         all: The L trainings.
         position: (A,) the positions in the pack of the active trainings.
         lanes: The W lanes.
+        interventions: What is done to them between steps.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class LaneStore(LaneState, Generic[P]):
         self._sites: dict[Hashable, tuple[Site, ...]] = {}
         self._masked: tuple[int, Batch] = (-1, {})
         self._first_drawn, self._drawn_for = 0, self.position
+        self.interventions = Interventions(self, self.lanes)
 
     def active(self, by_name: Mapping[str, Array]) -> dict[str, Array]:
         """Of values (W, ...) those of the active trainings, (A, ...)."""

@@ -198,7 +198,10 @@ class Pack(Generic[P]):
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
         """The trainings at these positions in the pack, (K,), and their parameters and buffers now or at their end."""
-        return self._store.final_state(positions)
+        store, steps = self._store, self._record.n_steps.copy()
+        steps[store.position] = store.optimizer.steps.numpy(force=True)[: store.position.size]
+        lanes, state = store.final_state(positions)
+        return lanes, state | store.interventions.held(state, lanes, steps[positions].tolist())
 
     def checkpoint(self) -> Checkpoint:
         """All state that training has changed, for `resumed`; state that follows from the trainings is left out."""
@@ -226,15 +229,19 @@ class Pack(Generic[P]):
     def _train(self, most_evaluations: int) -> bool:
         """Trains up to the next probe, or for so many evaluations; returns whether the probe was reached."""
         stops, store, optimizer = self._stops(), self._store, self._store.optimizer
-        if self._programs is None or not isinstance(optimizer, FirstOrder):
+        if not isinstance(optimizer, FirstOrder):
             return self._train_vmapped(stops, most_evaluations)
         until = min(stops[0], optimizer.n_updates + most_evaluations)
         while optimizer.n_updates < until:
-            program, start = self._program_of(self._programs, optimizer), optimizer.n_updates
+            start = optimizer.n_updates
+            store.interventions.begin(store, store.lanes, start)
+            change = store.interventions.next_after(start, until)
+            program = None if self._programs is None else self._program_of(self._programs, optimizer)
             if program is None:
-                return self._train_vmapped(stops, until - start)
-            program.advance(store, store.batches, until)
-            self._objective.n_evaluations += optimizer.n_updates - start
+                self._train_vmapped(stops, change - start)
+            else:
+                program.advance(store, store.batches, change)
+                self._objective.n_evaluations += optimizer.n_updates - start
         return until == stops[0]
 
     def _train_vmapped(self, stops: Sequence[int], most_evaluations: int) -> bool:
@@ -292,6 +299,7 @@ class Pack(Generic[P]):
 
     def _record_probe(self) -> None:
         probe, position, optimizer = self._next_probe, self._store.position, self._store.optimizer
+        self._store.interventions.hold(self._store, self._store.lanes, self._probe_steps[probe])
         metrics = self._probing.measured(self._probe_steps[probe], ends_lanes=self._at_own_probe)
         self._record.add_metrics(probe, position, metrics)
         heads = self._probing.heads()

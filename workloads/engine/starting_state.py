@@ -9,6 +9,7 @@ from torch import nn
 from attnsweep.workloads.engine.constants import first_difference
 from attnsweep.workloads.engine.construction import built_modules, check_built_again
 from attnsweep.workloads.engine.contract import Lanes, P, Workload
+from attnsweep.workloads.engine.intervening import make_room
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.precision import in_type
 from attnsweep.workloads.engine.shared_parameters import OF_THE_ENGINE, share_parameters
@@ -62,6 +63,7 @@ def check_alike(workload: Workload[Any], lanes: Lanes[Any]) -> None:
 
 def _alike(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Module], nn.Module]:
     modules, again = built_modules(workload, lanes)
+    make_room([*modules, again], lanes.trainings)
     share_parameters([*modules, again])
     _check_constants(lanes, modules)
     return modules, again

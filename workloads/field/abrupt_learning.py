@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.attention.attention import Attention, attended, by_head
+from attnsweep.workloads.attention.clamps import clamped
 from attnsweep.workloads.attention.sight import Sight
 from attnsweep.workloads.declaration import parameter
 from attnsweep.workloads.field.transformer import Kind, Transformer
@@ -42,9 +43,12 @@ class BiasedAttention(Attention):
         factor_QK = self.factor_TT[: asking_BQD.shape[1], : key_BHKC.shape[2]].to(asking_BQD.dtype)
         bias_BHQK = sight.bias_BQK.unsqueeze(1)
         if self._kind == "softmax":
-            mixed_BQD, weight_BHQK = attended(query_BHQC, key_BHKC, value_BHKE, bias_BHQK + factor_QK.log())
+            mixed_BQD, weight_BHQK = attended(
+                query_BHQC, key_BHKC, value_BHKE, bias_BHQK + factor_QK.log(), self.clamp_H
+            )
         else:
             weight_BHQK = (query_BHQC @ key_BHKC.mT) * (bias_BHQK == 0) * factor_QK
+            weight_BHQK = clamped(weight_BHQK, bias_BHQK, self.clamp_H)
             mixed_BQD = (weight_BHQK @ value_BHKE).transpose(1, 2).flatten(2)
         return self.out(mixed_BQD), weight_BHQK
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from attnsweep.workloads.attention.attention import Attention, attended, by_head
+from attnsweep.workloads.attention.clamps import clamped
 from attnsweep.workloads.attention.layers import Embedding, FeedForward, LayerNorm, Linear
 from attnsweep.workloads.attention.sight import Sight
 
@@ -36,7 +37,8 @@ class RelativeAttention(Attention):
         logit_BHQK = query_BHQC @ by_head(self.distance.weight[None, -n_tokens:], self._n_heads).mT
         # By distance, turned to by key: row q moves to the left by n_tokens - 1 - q.
         logit_BHQK = pad(logit_BHQK, (1, 0)).flatten(2).unflatten(2, (n_tokens + 1, n_tokens))[:, :, 1:]
-        mixed_BQD, weight_BHQK = attended(query_BHQC, key_BHKC, value_BHKE, sight.bias_BQK.unsqueeze(1) + logit_BHQK)
+        bias_BHQK = sight.bias_BQK.unsqueeze(1) + logit_BHQK
+        mixed_BQD, weight_BHQK = attended(query_BHQC, key_BHKC, value_BHKE, bias_BHQK, self.clamp_H)
         return self.out(mixed_BQD), weight_BHQK
 
 
@@ -49,6 +51,7 @@ class LinearAttention(Attention):
         is_seen_BQK = (sight.bias_BQK == 0).to(asking_BQD.dtype)
         mean_BQK = is_seen_BQK / is_seen_BQK.sum(-1, keepdim=True)
         weight_BHQK = (query_BHQC @ key_BHKC.mT) * mean_BQK.unsqueeze(1)
+        weight_BHQK = clamped(weight_BHQK, sight.bias_BQK.unsqueeze(1), self.clamp_H)
         return self.out((weight_BHQK @ value_BHKE).transpose(1, 2).flatten(2)), weight_BHQK
 
 

@@ -236,6 +236,13 @@ def rate_interval(
     return wilson(share, n)
 
 
+def exact_interval(k: int, n: int) -> tuple[float, float]:
+    """Clopper and Pearson's interval of a share k / n, one-sided where k is 0 or n."""
+    low, high = _exact(k / n, n) if 0 < k < n else (0.0, 1.0)
+    last = NormalDist().cdf(-_Z) ** (1 / n)
+    return (last if k == n else low, 1 - last if k == 0 else high)
+
+
 def _exact(share: float, n: float) -> tuple[float, float]:
     """Clopper and Pearson's interval of a share that is neither 0 nor 1; `n` need not be whole."""
     from scipy import special

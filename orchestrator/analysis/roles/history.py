@@ -59,7 +59,7 @@ histories as (
         coalesce(max(step) filter (n_seen = {n_probes}), -1) as last_confirmed
     from looked_at group by all
 )
-select cell, trial, emerged_at is not null as emerged, n_heads, n_with, n_steps, param_n_steps as budget,
+select cell, trial, replicate, emerged_at is not null as emerged, n_heads, n_with, n_steps, param_n_steps as budget,
     coalesce(emerged_at, last_confirmed) as step
 from histories join judged using (trial, replicate) order by cell, trial, replicate
 """
@@ -74,7 +74,7 @@ class RoleHistory:
     Attributes:
         layer: The layer's number; `None` for any layer.
         role: The role's label.
-        trial: (R,) the trial of each training.
+        trial, replicate: (R,) those of each training.
         emerged: (R,) whether the role emerged.
         step: (R,) the step of the probe at which it did; else that of the last probe at which it could have been
             confirmed, where the training is censored, or -1 if there is none.
@@ -85,6 +85,7 @@ class RoleHistory:
     layer: int | None
     role: str
     trial: NDArray[np.int64]
+    replicate: NDArray[np.int64]
     emerged: NDArray[np.bool_]
     step: NDArray[np.int64]
     n_steps: NDArray[np.int64]
@@ -132,7 +133,7 @@ def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = F
 
 
 def _history(layer: int, role: str, rows: Mapping[str, NDArray[Any]]) -> RoleHistory:
-    names = ("trial", "step", "n_steps", "budget", "n_heads", "n_with")
+    names = ("trial", "replicate", "step", "n_steps", "budget", "n_heads", "n_with")
     numbers = {name: np.asarray(rows[name], np.int64) for name in names}
     emerged = np.asarray(rows["emerged"], np.bool_)
     return RoleHistory(layer=None if layer == _ANY_LAYER else layer, role=role, emerged=emerged, **numbers)

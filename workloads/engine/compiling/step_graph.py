@@ -19,7 +19,7 @@ from attnsweep.workloads.engine.compiling.traces import (
     traced,
 )
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.engine.first_order import FirstOrder, take_step
+from attnsweep.workloads.engine.first_order import FirstOrder, is_mask, take_step
 from attnsweep.workloads.engine.functional import one_lane
 from attnsweep.workloads.engine.lane_state import LaneState
 from attnsweep.workloads.engine.layout import ROWS, prefixed, under
@@ -67,13 +67,24 @@ def step_inputs(lanes: LaneState) -> State:
     averages = {name: value for name, value in state.items() if name.endswith(f"/{ROWS}")}
     of_parameters = [prefixed(name.removesuffix(f"/{ROWS}"), views(each)) for name, each in averages.items()]
     progress = {name: value for name, value in state.items() if name not in averages}
-    varied = {name: value for name, value in optimizer.constants.items() if name not in optimizer.usual}
+    varied = {
+        name: value for name, value in optimizer.constants.items() if not (name in optimizer.usual or is_mask(name))
+    }
     return {
         **prefixed(PARAMETER, lanes.parameters),
         **prefixed(OPTIMIZER, {name: value for part in (progress, *of_parameters) for name, value in part.items()}),
         **prefixed(CONSTANT, varied),
         **prefixed(BUFFER, lanes.buffers),
     }
+
+
+def masks_of(lanes: LaneState) -> State:
+    """Which numbers of the step's inputs `parameter/<name>` move, (L, ...) bool; none where no lane freezes any.
+
+    Whoever runs a program puts the others back: compiled into it, masks would change how all lanes are rounded.
+    """
+    found = (lanes.problem.layout.views(rows) for name, rows in lanes.stepping.constants.items() if is_mask(name))
+    return {name: mask for each in found for name, mask in prefixed(PARAMETER, each).items()}
 
 
 def has_lane_axis(name: str) -> bool:

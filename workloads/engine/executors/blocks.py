@@ -18,6 +18,7 @@ from attnsweep.workloads.engine.compiling.step_graph import (
     RATE,
     StepGraph,
     has_lane_axis,
+    masks_of,
     step_graph,
     step_inputs,
 )
@@ -93,7 +94,7 @@ class TracedStep:
         """
         step, inputs = step_graph(lanes, batch), step_inputs(lanes)
         width = _width(inputs, step)
-        blocks = _Blocks(inputs, width)
+        blocks = _Blocks(inputs, width, masks={})
         examples = [*blocks.of(0), *blocks.of_steps(lanes.stepping, range(1), [batch])[0][0]]
         return cls(step, examples, Blocking(width, step.updated, shapes_of(batch)))
 
@@ -112,7 +113,7 @@ class BlockProgram:
     def advance(self, lanes: LaneState, batches: Batches, until: int) -> None:
         """See `Executor`."""
         optimizer, inputs = lanes.stepping, step_inputs(lanes)
-        blocks = _Blocks(inputs, self._blocking.width)
+        blocks = _Blocks(inputs, self._blocking.width, masks_of(lanes))
         while optimizer.n_updates < until:
             start = optimizer.n_updates
             found = batches(start, min(until, start + _STEPS_AT_ONCE))
@@ -122,9 +123,12 @@ class BlockProgram:
             steps = range(start, start + len(drawn))
             # Block by block, so that a block stays in the cache.
             for number, of_block in enumerate(blocks.of_steps(optimizer, steps, drawn)):
-                block = blocks.of(number)
+                block, frozen = blocks.of(number), blocks.frozen(number)
                 for of_step in of_block:
+                    before = [value.clone() for value, _ in frozen]
                     self._run([*block, *of_step])
+                    for (value, moves), kept in zip(frozen, before, strict=True):
+                        value.copy_(torch.where(moves, value, kept))
             optimizer.n_updates += len(steps)
         for name in self._blocking.updated:
             inputs[name].copy_(blocks.lanes_of(name))
@@ -136,18 +140,24 @@ class _Blocks:
     Args:
         inputs: (A, ...) by name.
         width: W.
+        masks: See `masks_of`.
     """
 
-    def __init__(self, inputs: State, width: int) -> None:
+    def __init__(self, inputs: State, width: int, masks: State) -> None:
         self._n_lanes = next(iter(inputs.values())).shape[0]
         self.n_blocks = -(-self._n_lanes // width)
         # The last block is filled up with copies of the last lane.
         self._lane = torch.arange(self.n_blocks * width).clamp(max=self._n_lanes - 1)
         self._values = {name: self._blocked(name, value, 0) for name, value in inputs.items()}
+        self._masks = {name: self._blocked(name, mask, 0) for name, mask in masks.items() if not mask.all()}
 
     def of(self, number: int) -> list[Tensor]:
         """The inputs (..., W) of one block, which the program updates."""
         return [value[number] for value in self._values.values()]
+
+    def frozen(self, number: int) -> list[tuple[Tensor, Tensor]]:
+        """Those inputs of one block in which numbers are frozen, each with the mask of what moves."""
+        return [(self._values[name][number], mask[number]) for name, mask in self._masks.items()]
 
     def lanes_of(self, name: str) -> Tensor:
         """The values (A, ...) of an input that the optimizer sees."""

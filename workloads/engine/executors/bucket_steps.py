@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx
 
 from attnsweep.workloads.engine.compiling.libraries import over_block
-from attnsweep.workloads.engine.compiling.step_graph import BATCH, RATE, StepGraph, has_lane_axis, step_inputs
+from attnsweep.workloads.engine.compiling.step_graph import BATCH, RATE, StepGraph, has_lane_axis, masks_of, step_inputs
 from attnsweep.workloads.engine.even_rows import even_rows
 from attnsweep.workloads.engine.executors.bucket import Bucket
 from attnsweep.workloads.engine.first_order import take_step
@@ -96,22 +96,29 @@ class MergedStep:
         self._programs = programs
         self._bucket: Bucket | None = None
         self._state: State = {}
+        self._moves: State = {}
 
     def load(self, bucket: Bucket) -> None:
         """See `LaneStep`."""
-        own = step_inputs(bucket)
+        own, masks = step_inputs(bucket), masks_of(bucket)
         if self._bucket is not bucket:
             self._bucket = bucket
-            self._state = {name: _lanes_last(name, value).clone() for name, value in own.items()}
+            self._state, self._moves = (
+                {name: _lanes_last(name, value).clone() for name, value in each.items()} for each in (own, masks)
+            )
         else:
-            for name, value in own.items():
-                self._state[name].copy_(_lanes_last(name, value))
+            for memory, values in ((self._state, own), (self._moves, masks)):
+                for name, value in values.items():
+                    memory[name].copy_(_lanes_last(name, value))
 
     def take(self, bucket: Bucket, read: State) -> None:
         """See `LaneStep`."""
         inputs = self._programs.step.inputs
         of_step = [_lanes_last(name, read[name]) for name in inputs if name not in self._state]
+        before = {name: self._state[name].clone() for name in self._moves}
         self._programs.run(bucket.size, [*self._state.values(), *of_step])
+        for name, moves in self._moves.items():
+            self._state[name].copy_(torch.where(moves, self._state[name], before[name]))
 
     def store(self, bucket: Bucket) -> None:
         """See `LaneStep`."""

@@ -134,3 +134,17 @@ def test_the_row_of_a_users_mistake_says_it_in_one_line() -> None:
     except SpecError as error:
         text = text_of(error)
     assert text == "attnsweep.workloads.errors.SpecError: loss: got 'a random draw', expected none; set dropout to 0\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("clamp 5:0 none 0..", "expected one of the heads 0:0; correct LAYER:HEAD"),
+        ("freeze attention.querry 0..1", "expected a name, or part of a name from dot to dot, of position, token"),
+    ],
+)
+def test_an_intervention_in_what_the_model_does_not_have_is_refused(text: str, message: str) -> None:
+    space: dict[str, Dimension] = {"d_model": 4, "batch_size": 2, "eval_batch_size": 2, "n_tokens": 4}
+    spec = _spec("gpt", **space, intervention=Categorical((None, text)))
+    with pytest.raises(SpecError, match=message):
+        check_starts(Sample.of(spec, load_workload("gpt")))

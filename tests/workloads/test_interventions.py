@@ -1,0 +1,60 @@
+"""The text of an intervention: what it says, and what is refused."""
+
+import pytest
+
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.interventions import Clamp, Freeze, Kick, Steps, intervene, interventions_of
+from attnsweep.workloads.parameters import TrainingParameters
+
+
+def test_a_text_joins_interventions() -> None:
+    text = " freeze attention.query 0..500;clamp 1:3 previous_token 7.. ; kick 0.1 at 300"
+    assert interventions_of(text) == (
+        Freeze("attention.query", Steps(0, 500)),
+        Clamp(1, 3, "previous_token", Steps(7, None)),
+        Kick(0.1, 300),
+    )
+    assert interventions_of(None) == ()
+
+
+def test_names_are_compared_from_dot_to_dot() -> None:
+    freeze = Freeze("attention.query", Steps(0, 1))
+    assert freeze.names("blocks.0.attention.query.weight")
+    assert not freeze.names("blocks.0.attention.query_weight")
+
+
+def test_intervene_writes_the_text() -> None:
+    assert intervene(parameter="attention.query", freeze=(0, 500)) == "freeze attention.query 0..500"
+    assert intervene(head="1:3", clamp="uniform", steps=(0, 2000)) == "clamp 1:3 uniform 0..2000"
+    assert intervene(head="1:3", clamp="none") == "clamp 1:3 none 0.."
+    assert intervene(kick=0.1, at=300) == "kick 0.1 at 300"
+    with pytest.raises(SpecError, match=r"intervene: got '3 of .*, expected one pair"):
+        intervene(parameter="a", freeze=(0, 5), kick=0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected freeze NAME A..B, clamp LAYER:HEAD PATTERN A..B, or kick SIZE at STEP"),
+        ("freeze query", "expected freeze NAME A..B"),
+        ("freeze query 5..5", r"expected steps A\.\.B with A < B"),
+        ("clamp 0:0 previous 0..5", "expected one of previous_token, uniform, none"),
+        ("kick 0 at 5", "expected a kick of a size > 0"),
+        ("kick 0.1 at 10", r"expected steps within 0\.\.10, those of a training with n_steps=10"),
+        ("freeze query 3..11", r"expected steps within 0\.\.10"),
+        ("clamp 0:0 none 10..", r"expected steps within 0\.\.10"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_sentence(text: str, message: str) -> None:
+    with pytest.raises(SpecError, match=f"^intervention: got .*{message}"):
+        TrainingParameters.resolve({"n_steps": 10, "intervention": text})
+
+
+def test_lbfgs_has_no_steps_to_intervene_between() -> None:
+    with pytest.raises(SpecError, match="with optimizer=lbfgs', expected sgd, adam or adamw"):
+        TrainingParameters.resolve({"optimizer": "lbfgs", "intervention": "kick 0.1 at 3"})
+
+
+def test_a_training_without_one_keeps_its_identity() -> None:
+    assert "intervention" not in TrainingParameters().identity()
+    assert TrainingParameters(intervention="kick 0.1 at 3").identity()["intervention"] == "kick 0.1 at 3"
