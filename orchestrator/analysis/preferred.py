@@ -7,6 +7,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -15,7 +16,7 @@ from attnsweep.orchestrator.analysis.labels import value_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, trial_rate
 from attnsweep.orchestrator.ledger.sql import param_column
-from attnsweep.orchestrator.ledger.trial import EndedTrainings, Told, complete_among, ended_trainings, judging_columns
+from attnsweep.orchestrator.ledger.trial import Told, complete_among, ended_in_turn, judging_columns
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.measured import LossQuantile
 from attnsweep.search_spaces.sweep import Sweep
@@ -98,13 +99,12 @@ class Preferred:
 def read_preferred(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Preferred:
     """Reads it from a sweep's ledger."""
     rows = judging_columns(connection)
-    complete = complete_among(rows, spec.replicates)
-    ended = ended_trainings(rows.filter(pc.field("trial").isin(complete)))
-    told = {trial: found for trial, each in ended.items() if (found := each.told(spec)) is not None}
+    rows = rows.filter(pc.field("trial").isin(complete_among(rows, spec.replicates)))
+    told = {trial: found for trial, each in ended_in_turn(rows) if (found := each.told(spec)) is not None}
     feasible = {trial: found for trial, found in told.items() if found.is_feasible}
     numbers = len(told), len(feasible) if spec.constraints else None, spec.constraints
     if len(spec.objectives) == 1:
-        return Preferred(_best(connection, spec, ended, feasible), None, {}, *numbers)
+        return Preferred(_best(connection, spec, rows, feasible), None, {}, *numbers)
     return Preferred(None, _front(connection, spec, feasible), told, *numbers)
 
 
@@ -124,7 +124,7 @@ def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _best(
-    connection: duckdb.DuckDBPyConnection, spec: Sweep, ended: Mapping[int, EndedTrainings], told: Mapping[int, Told]
+    connection: duckdb.DuckDBPyConnection, spec: Sweep, rows: pa.Table, told: Mapping[int, Told]
 ) -> BestTrial | None:
     """The trial with the best objective; of equals, the one with the lowest median loss."""
     if not told:
@@ -132,9 +132,12 @@ def _best(
     [objective] = spec.objectives
     values = {trial: each.values[0] for trial, each in told.items()}
     value = min(values.values()) if objective.direction == "minimize" else max(values.values())
-    losses = {trial: ended[trial].value(LossQuantile()) for trial in values if values[trial] == value}
+    equal = [trial for trial, each in values.items() if each == value]
+    chosen = ended_in_turn(rows.filter(pc.field("trial").isin(equal)))
+    losses = {trial: each.value(LossQuantile()) for trial, each in chosen}
     trial = min(losses, key=lambda each: (losses[each], each))
-    judged = ended[trial].judged
+    [(_, ended)] = ended_in_turn(rows.filter(pc.field("trial") == trial))
+    judged = ended.judged
     rate = trial_rate(spec.replicates, sum(each.stuck for each in judged), len(judged))
     return BestTrial(trial, value, _parameters(connection, [trial], spec)[trial], rate, objective.label)
 
