@@ -67,9 +67,10 @@ def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
     trainings = ledger.trainings(filter=mine)
     if missing := {*training_ids} - {*trainings["training_id"].to_pylist()}:
         raise _unknown(ledger, min(missing))
-    # Files are sorted by trial, so this condition skips all files without these trials.
-    mine &= pc.field("trial").isin(trainings["trial"].unique().to_pylist())
-    return Rows(trainings, ledger.curves(filter=mine), ledger.heads(filter=mine))
+    # Files are sorted by trial, so this condition skips those without these trials. Many ids are no condition for
+    # Arrow, which copies them for each part of each file.
+    near = pc.field("trial").isin(trainings["trial"].unique().to_pylist())
+    return Rows(trainings, ledger.curves(filter=near).filter(mine), ledger.heads(filter=near).filter(mine))
 
 
 def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:

@@ -3,6 +3,7 @@
 The sweep loop, the audit, the projection to MLflow and the analyses use them.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -115,10 +116,10 @@ def ended_in_turn(rows: pa.Table) -> Iterator[tuple[int, EndedTrainings]]:
     Some trials at a time: those of a million rows at once take a gigabyte.
     """
     rows = rows.sort_by("trial")
-    ends = np.append(np.flatnonzero(np.diff(rows["trial"].to_numpy())) + 1, rows.num_rows)
+    ends = [*(np.flatnonzero(np.diff(rows["trial"].to_numpy())) + 1).tolist(), rows.num_rows]
     start = 0
     while start < rows.num_rows:
-        end = int(ends[min(np.searchsorted(ends, start + _ROWS_AT_ONCE), len(ends) - 1)])
+        end = ends[min(bisect_left(ends, start + _ROWS_AT_ONCE), len(ends) - 1)]
         yield from ended_trainings(rows.slice(start, end - start)).items()
         start = end
 

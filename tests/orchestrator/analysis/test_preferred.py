@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import optuna
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from attnsweep import LossQuantile, Rate, StuckRate, open_sweep
 from attnsweep.orchestrator.analysis.preferred import Preferred, on_front, read_preferred
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS, ended_in_turn, ended_trainings
 from attnsweep.search_spaces.measured import Direction
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
@@ -75,3 +77,12 @@ def test_the_importance_is_of_one_objective_that_can_be_named(tmp_path: Path) ->
     assert opened.importance("loss_quantile").objective == "loss_quantile, to minimize"
     with pytest.raises(UserError, match="objective: got 'loss', expected one of stuck_rate, loss_quantile"):
         opened.importance("loss")
+
+
+def test_trials_in_turn_are_all_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnsweep.orchestrator.ledger.trial._ROWS_AT_ONCE", 3)
+    rows = [{**row, "onset_step": 0} for trial in (5, 0, 2, 9) for row in trial_rows(trial, ["solved"] * 2)]
+    table = pa.Table.from_pylist([{name: row[name] for name in JUDGING_COLUMNS} for row in rows])
+    assert dict(ended_in_turn(table)) == ended_trainings(table)
+    assert [trial for trial, _ in ended_in_turn(table)] == [0, 2, 5, 9]
+    assert list(ended_in_turn(table.slice(0, 0))) == []
