@@ -87,7 +87,8 @@ def test_of_ours_it_names_what_trains_and_what_makes_rows(workload: Workload[Any
     # A translator may read a corpus that the user names.
     reading = {"files", "prepared_files"} if workload.name == "translation" else set()
     own = {workload.name, "attention", "diagnostics", "engine", "forecast", "identities"}
-    assert rooms == own | reading | {"conditions", "declaration", "errors", "parameters", "update_rules", "vocabulary"}
+    said = {"conditions", "declaration", "errors", "interventions", "parameters", "update_rules", "vocabulary"}
+    assert rooms == own | reading | said
     assert found >= {
         "orchestrator.training.trainer",
         "orchestrator.training.rows",
