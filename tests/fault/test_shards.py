@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -41,6 +42,15 @@ from tests.orchestrator.storage.object_store import leave_lease, new_prefix
 from tests.orchestrator.trained_sweep import in_environment
 
 pytestmark = pytest.mark.usefixtures("no_mlflow")
+
+
+@pytest.fixture(autouse=True)
+def _handler() -> Iterator[None]:
+    """A command that ends on Ctrl-C leaves SIGINT to the system, which would end later tests' process."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
 
 HERE = Resources(local=True)
 GRID = {"init_sigma": Float(low=1e-3, high=1.0, log=True, points=3), "n_positions": Categorical(choices=(4, 5))}

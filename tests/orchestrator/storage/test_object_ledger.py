@@ -329,8 +329,6 @@ def test_a_reader_that_a_compaction_overtakes_opens_again(
         assert committed_keys(prefix) == keys(0, 1)
 
 
-# In `make test-all`, in a process of few tests: after some two thousand others of a worker, its signal ends the worker.
-@pytest.mark.scale
 def test_a_signal_during_an_upload_does_not_cut_it_off(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:
     answer, signals = S3Response.put_object, iter([signal.SIGINT])
 
