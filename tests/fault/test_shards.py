@@ -7,7 +7,6 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -43,15 +42,6 @@ from tests.orchestrator.trained_sweep import in_environment
 
 pytestmark = pytest.mark.usefixtures("no_mlflow")
 
-
-@pytest.fixture(autouse=True)
-def _handler() -> Iterator[None]:
-    """A command that ends on Ctrl-C leaves SIGINT to the system, which would end later tests' process."""
-    before = signal.getsignal(signal.SIGINT)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 HERE = Resources(local=True)
 GRID = {"init_sigma": Float(low=1e-3, high=1.0, log=True, points=3), "n_positions": Categorical(choices=(4, 5))}
 SPECS: dict[str, Sweep] = {
@@ -68,8 +58,11 @@ RANDOM = SPECS["random"]
 def _attnsweep(*words: object) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["attnsweep", *map(str, words)])
+        handler = signal.getsignal(signal.SIGINT)
         with pytest.raises(SystemExit) as ended:
             cli.main()
+        # A command that ends as on Ctrl-C leaves SIGINT to the system: in a later test it would end the process.
+        signal.signal(signal.SIGINT, handler)
     return int(ended.value.code or 0)
 
 
