@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Template
 
 from attnsweep.orchestrator.analysis.labels import clipped, plain_label, value_label
 from attnsweep.orchestrator.analysis.onset.hazards import ratio_label
@@ -21,9 +21,9 @@ from attnsweep.orchestrator.report.explorer.head_maps import TrainingMaps
 from attnsweep.orchestrator.report.explorer.samples import RULE as SAMPLING_RULE
 from attnsweep.orchestrator.report.facts import QUANTILES
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
-from attnsweep.orchestrator.report.portable import without_folders
 from attnsweep.orchestrator.report.script import page_script
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
+from attnsweep.orchestrator.report.templating import page_templates
 from attnsweep.orchestrator.report.why_page import RULE as STUCK_RULE
 from attnsweep.orchestrator.report.why_page import WhyPage
 from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link
@@ -177,14 +177,7 @@ def _drawn(
 @cache
 def _template() -> Template:
     """The page's template, which takes a tenth of a second to compile."""
-    environment = Environment(
-        loader=PackageLoader("attnsweep.orchestrator.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_portable,
-    )
+    environment = page_templates()
     environment.globals |= {
         "quantiles": QUANTILES,
         "stuck_rule": STUCK_RULE,
@@ -209,11 +202,6 @@ def _duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
-
-
-def _portable(value: object) -> object:
-    """A value as the page shows it: without folders of this machine. Our own drawings are unchanged."""
-    return without_folders(value) if type(value) is str else value
 
 
 def _own_file(place: LocalFolder) -> Path:

@@ -3,11 +3,11 @@
 from functools import cache
 from xml.sax.saxutils import escape
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Template
 
 from attnsweep.orchestrator.analysis.labels import value_label
 from attnsweep.orchestrator.analysis.verdicts.verdict import Decision, Verdict, e_value, said
-from attnsweep.orchestrator.report.portable import without_folders
+from attnsweep.orchestrator.report.templating import page_templates
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 VERDICT_PAGE, BADGE = "report/verdict.html", "report/verdict.svg"
@@ -55,12 +55,4 @@ def _versions(directory: SweepDirectory) -> str:
 
 @cache
 def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader("attnsweep.orchestrator.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda each: without_folders(each) if type(each) is str else each,
-    )
-    return environment.get_template("verdict.html.j2")
+    return page_templates().get_template("verdict.html.j2")
