@@ -94,6 +94,17 @@ def test_shares_are_off_by_what_chance_does_not_explain() -> None:
     assert many.is_off
 
 
+def test_of_a_surface_that_is_true_one_page_in_a_hundred_has_a_cell_beyond_chance() -> None:
+    rng, n_trials, n_pages = np.random.default_rng(0), 600, 200
+    n, share = np.full(n_trials, 16.0), np.full(n_trials, 0.4)
+    alarms = 0
+    for _ in range(n_pages):
+        counts = TrialCounts(rng.random(n_trials), rng.random(n_trials), n, rng.binomial(16, share).astype(float))
+        alarms += any(cell.off > 0 for cell in binned_residuals(counts, share, n))
+    # Without regard to the number of cells, one page in eight would.
+    assert alarms <= 10
+
+
 def test_separated_trials_have_a_band_that_holds_the_border() -> None:
     """No trial disagrees with some line: how steep the border is, nobody knows."""
     diagram = _diagram(lambda x, y, _: 8 * (np.log10(x) + 2 * y < 0), seed=1)
