@@ -112,6 +112,10 @@ def test_of_very_many_trials_some_by_lot_and_the_extremes_are_in_the_page(
     assert some.lot.startswith(f"The page has {len(some.points.trials)} of 60 trials")
     assert some.points.trainings.num_rows == 2 * len(some.points.trials)
     assert some.points.axis("init_sigma").values.tolist() == [0.5 + trial for trial in some.points.trials]
+    monkeypatch.setattr(explorer, "_MOST_TRIALS", 5)
+    few = _read(tmp_path / "few", small_sweep("few", trials=60), *trials)
+    assert 5 <= len(few.points.trials) <= 15
+    assert len(few.points.trials) < len(some.points.trials)
     for before, after in zip(whole.extremes, some.extremes, strict=True):
         assert whole.points.trials[[*before.trials]].tolist() == some.points.trials[[*after.trials]].tolist()
         assert before.values == after.values

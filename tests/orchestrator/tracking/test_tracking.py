@@ -124,7 +124,7 @@ def test_a_sweep_of_very_many_trials_is_one_run_with_a_table(client: MlflowClien
         ("0", "0.5", 0.0),
         ("3", "0.25", 1.0),
     ]
-    assert "n_categories" not in found[0]
+    assert "n_steps" not in found[0]
     projection = Projection(directory)
     projection.trial_told(3)
     assert projection.lag == ""
