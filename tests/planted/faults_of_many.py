@@ -155,4 +155,11 @@ FAULTS_OF_MANY = (
         "spec.sha256()",
         ("tests/fault/test_or_resume.py::test_a_sweep_in_other_words_is_the_same",),
     ),
+    Fault(
+        "a label by the levels of another training of the pack",
+        "workloads/diagnostics/outcomes.py",
+        "of_lanes_L = set_L == number",
+        "of_lanes_L = set_L >= number",
+        ("tests/workloads/diagnostics/test_outcomes.py",),
+    ),
 )

@@ -104,3 +104,25 @@ def test_a_loss_stands_at_the_nearest_level() -> None:
     assert _stands(0.905, zero=1.0, mean=0.9) == ["marginal/mean"]
     assert _stands(0.95, zero=1.0, mean=0.9) == []
     assert _stands(1.0, zero=1.0, mean=float("nan")) == ["degenerate_zero/zero"]
+
+
+def test_a_label_does_not_depend_on_the_levels_of_other_trainings() -> None:
+    outcomes = {"zero": "degenerate_zero", "mean": "marginal", "context": "marginal"}
+    levels = {
+        "zero": np.ones(4),
+        "mean": np.array([1.0, 0.995, 0.5, np.nan]),
+        "context": np.array([0.2, 0.99, 0.505, 1.0]),
+    }
+    loss_LP = np.array([[1.0, 0.2], [1.0, 0.99], [1.0, 0.5], [1.0, 0.6]])
+
+    def labels(lanes: slice) -> list[list[str]]:
+        stands = standing(loss_LP[lanes], {name: each[lanes] for name, each in levels.items()}, outcomes)
+        return [
+            ["/".join(label) for label, holds in stands.items() for at in (0, 1) if holds[lane, at]]
+            for lane in range(len(loss_LP[lanes]))
+        ]
+
+    together = labels(slice(0, 4))
+    assert together == [found for lane in range(4) for found in labels(slice(lane, lane + 1))]
+    assert together[1] == ["degenerate_zero/zero or mean or context", "marginal/zero or mean or context"]
+    assert together[3] == ["degenerate_zero/zero or context"]
