@@ -7,7 +7,7 @@ with a chance of at least 95%. Bisection finds one crossing of 0.9; a committor 
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias
@@ -154,20 +154,31 @@ def sealing(
     longest = source.seconds(0, n * n_visits)
     say(f"at most {n_visits} steps with {n} continuations each: at most about {longest:.1f} s ...")
     look = _Look(source, source.states(steps), about, n, ERROR_RATE / n_visits)
-    visits = {0: look.at(0)}
-    low, high = 0, len(steps)  # Places in `steps`; the training's end is sealed by definition.
-    while visits[0].verdict != "sealed" and high - low > 1:
-        middle = (low + high) // 2
-        visits[middle] = look.at(steps[middle])
-        low, high = (low, middle) if visits[middle].verdict == "sealed" else (middle, high)
+    visits = bisected(steps, look.at)
     return Sealing(
         origin=source.origin,
         outcome=about,
         redraw=redraw,
-        visits=tuple(visits[place] for place in sorted(visits)),
+        visits=visits,
         difference=look.difference,
         notes=source.notes,
     )
+
+
+def bisected(steps: Sequence[int], look: Callable[[int], Visit]) -> tuple[Visit, ...]:
+    """Looks at the first step, then halves the range between what is not sealed and what is; in order of steps.
+
+    Args:
+        steps: Of the probes before the training's end, which is sealed by definition.
+        look: Looks at a step.
+    """
+    visits = {0: look(steps[0])}
+    low, high = 0, len(steps)
+    while visits[0].verdict != "sealed" and high - low > 1:
+        middle = (low + high) // 2
+        visits[middle] = look(steps[middle])
+        low, high = (low, middle) if visits[middle].verdict == "sealed" else (middle, high)
+    return tuple(visits[place] for place in sorted(visits))
 
 
 def _check_outcome(outcome: str, known: list[str]) -> None:

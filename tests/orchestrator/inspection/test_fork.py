@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ import pytest
 from typer.testing import CliRunner
 
 from attnsweep import OpenedSweep, Sweep, open_sweep
+from attnsweep.orchestrator.analysis.rates.intervals import Rate
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.inspection.continuation import Source
 from attnsweep.orchestrator.inspection.fork import fork
-from attnsweep.orchestrator.inspection.sealing import decided, sealing
+from attnsweep.orchestrator.inspection.sealing import Visit, bisected, decided, sealing
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces.confidence_sequence import ERROR_RATE
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import small_sweep
@@ -135,6 +138,36 @@ def test_a_bisection_finds_the_step_of_the_coin(coins: SweepDirectory) -> None:
     other = "solved" if row["outcome"] == "tails" else "tails"
     (start,) = sealing(coins, _name(coins, "start"), outcome=other).visits
     assert (start.step, start.verdict) == (0, "sealed")
+
+
+@pytest.mark.parametrize("n_steps", [1, 2, 5, 16])
+@pytest.mark.parametrize("n_undecided", [0, 1, 3])
+def test_a_bisection_finds_the_first_sealed_step_and_takes_what_is_undecided_for_open(
+    n_steps: int, n_undecided: int
+) -> None:
+    committors = {"open": Rate(24, 0, 0.0, 0.1), "undecided": Rate(24, 22, 0.8, 1.0), "sealed": Rate(24, 24, 0.95, 1.0)}
+    steps = [10 * at for at in range(n_steps)]
+    for sealed in range(n_steps + 1):
+        kinds = ["open"] * max(sealed - n_undecided, 0) + ["undecided"] * min(sealed, n_undecided)
+        kinds += ["sealed"] * (n_steps - sealed)
+        visits = bisected(steps, lambda step, kinds=kinds: Visit(step, committors[kinds[step // 10]]))  # type: ignore[misc]
+        found = [each.step for each in visits if each.verdict == "sealed"]
+        assert min(found, default=10 * n_steps) == 10 * sealed
+        assert [each.step for each in visits] == sorted({each.step for each in visits})
+        assert len(visits) <= 1 + math.ceil(math.log2(n_steps))
+
+
+def test_the_visits_of_a_bisection_share_the_errors(coins: SweepDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+
+    def noted(step: int, count: Callable[[range], int], most: int, error_rate: float) -> Visit:
+        rates.append(error_rate)
+        return decided(step, count, most, error_rate)
+
+    monkeypatch.setattr("attnsweep.orchestrator.inspection.sealing.decided", noted)
+    sealing(coins, _name(coins, "coin"))
+    assert len(rates) > 1
+    assert sum(rates) <= ERROR_RATE
 
 
 def test_a_kick_of_nothing_leaves_the_training_and_a_kick_is_the_same_twice(pairs: SweepDirectory) -> None:
