@@ -1,4 +1,4 @@
-"""`attnsweep docs`: the pages of the documentation in the terminal. The package contains them, so it needs no network."""
+"""`attnsweep docs`: the pages of the documentation in the terminal. The package contains them."""
 
 import re
 import sys
@@ -50,8 +50,8 @@ def docs(
 
 def _pages() -> dict[str, str]:
     """Returns the text of each page by its name, for example `sweeps`."""
-    paths = [*_FOLDER.glob("*.md"), *_FOLDER.glob("problems/*.md")]
-    return {path.stem: path.read_text() for path in sorted(paths) if path.stem not in _SITE_ONLY}
+    paths = sorted([*_FOLDER.glob("*.md"), *_FOLDER.glob("problems/*.md")], key=lambda path: path.stem)
+    return {path.stem: path.read_text() for path in paths if path.stem not in _SITE_ONLY}
 
 
 def _list_titles(pages: Mapping[str, str]) -> None:
