@@ -10,7 +10,8 @@ import typer
 
 from attnsweep.workloads.errors import UserError, did_you_mean
 
-_FOLDER = Path(__file__).parents[2] / "docs"
+_DOCS = Path(__file__).parents[2] / "docs"
+_FOLDERS = (_DOCS, _DOCS / "problems", _DOCS / "notes")
 _SITE_ONLY = ("index", "changelog")
 """Pages that only arrange others for the site."""
 
@@ -50,7 +51,7 @@ def docs(
 
 def _pages() -> dict[str, str]:
     """Returns the text of each page by its name, for example `sweeps`."""
-    paths = sorted([*_FOLDER.glob("*.md"), *_FOLDER.glob("problems/*.md")], key=lambda path: path.stem)
+    paths = sorted((path for folder in _FOLDERS for path in folder.glob("*.md")), key=lambda path: path.stem)
     return {path.stem: path.read_text() for path in paths if path.stem not in _SITE_ONLY}
 
 

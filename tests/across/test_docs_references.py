@@ -43,9 +43,9 @@ def anchors(text: str) -> set[str]:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_the_links_of_a_document_lead_somewhere(name: str) -> None:
-    home = ROOT if name == "README.md" else ROOT / "docs"
+    at = ROOT / "README.md" if name == "README.md" else ROOT / "docs" / name
     for target, anchor in re.findall(r"\]\(([^)#:]*)#?([^):]*)\)", DOCUMENTS[name]):
-        page = home / target if target else home / name
+        page = at.parent / target if target else at
         assert page.exists(), target
         assert not anchor or anchor in anchors(page.read_text()), f"{target}#{anchor}"
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.across.documents import PAGES
+
 ROOT = Path(__file__).parents[2]
 SOURCE = (
     "LICENSE",
@@ -78,8 +80,7 @@ def test_a_wheel_holds_every_module_and_what_is_read_at_run_time(wheel: Path) ->
         files |= {f"{folder.name}/{path.relative_to(folder)}": path for path in folder.rglob("*") if path.is_file()}
     wanted = {f"attnsweep/{name}" for name in files if "__pycache__" not in name and not name.startswith("docs/")}
     # `attnsweep docs` prints these.
-    wanted |= {f"attnsweep/{path.relative_to(ROOT)}" for path in ROOT.glob("docs/*.md")}
-    wanted |= {f"attnsweep/{path.relative_to(ROOT)}" for path in ROOT.glob("docs/problems/*.md")}
+    wanted |= {f"attnsweep/{path.relative_to(ROOT)}" for path in PAGES}
     assert wanted <= names, sorted(wanted - names)
 
 
