@@ -1,5 +1,6 @@
 """`attnsweep docs`: the pages of the documentation in the terminal. The package contains them."""
 
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -91,7 +92,8 @@ def _show(text: str) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
+    # As Git sets it: colours pass, and what fits on the screen needs no pager.
+    os.environ.setdefault("LESS", "FRX")
     console = Console()
-    with console.capture() as formatted:
+    with console.pager(styles=True):
         console.print(Markdown(text))
-    typer.echo_via_pager(formatted.get(), color=True)
