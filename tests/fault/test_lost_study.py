@@ -48,7 +48,7 @@ def test_rows_of_another_sweep_are_not_taken_for_this_ones(tmp_path: Path) -> No
     names = [SweepDirectory.open(path).sweep for path in (theirs, ours)]
     with pytest.raises(
         UserError,
-        match="{}/trainings: got 'trainings of the sweep {}', expected only those of {}".format(ours, *names),
+        match="{}/trainings: got 'trainings of the sweep {}', expected only trainings of {}".format(ours, *names),
     ):
         sweeps.resume(ours)
     assert sweeps.outcomes(ours) == before

@@ -53,7 +53,7 @@ FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "a finished sweep that is trained by what only summarizes",
         "orchestrator/running/entry.py",
-        "    if not found.finished:\n",
+        "    if not directory.finished:\n",
         "    if False:\n",
         (_TWO_RESUMES,),
     ),

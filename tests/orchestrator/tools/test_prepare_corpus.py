@@ -265,7 +265,7 @@ ACCEPTED = "expected parallel sentences: a TSV with a header line (or its .gz), 
             "a.tsv",
             _tsv(_many()),
             ["--out", "no/c.parquet"],
-            "--out: got 'no/c.parquet', expected a file that can be written; choose another path (there is no folder no)",
+            "--out: got 'no/c.parquet', expected a file that can be written; choose another path (there is no folder",
         ),
         (
             "a.tsv",
