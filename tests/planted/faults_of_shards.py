@@ -144,7 +144,7 @@ FAULTS_OF_SHARDS = (
     Fault(
         "a sweep of shards that one driver goes on with",
         _SHARDING,
-        "    if found.shards:\n        raise",
+        "    if directory.shards:\n        raise",
         "    if False:\n        raise",
         (_ONE_WAY,),
     ),
