@@ -51,7 +51,7 @@ class OpenTrials:
     def restore(self, rows: pa.Table) -> list[int]:
         """Continues the trials of earlier runs: reports those whose rows are complete, queues trainings of all others.
 
-        A trial that has lost rows, because a damaged file was set aside, is trained again; its value in the study stays.
+        A trial that lost rows, because a damaged file was set aside, is trained again; its value in the study stays.
 
         Args:
             rows: All rows of the ledger's `trainings`.
