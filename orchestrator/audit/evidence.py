@@ -59,7 +59,6 @@ class Books:
         return ended_trainings(self.rows)
 
     def ended(self, trial: int) -> EndedTrainings:
-        """Returns the ended trainings of one trial."""
         return self.by_trial.get(trial, EndedTrainings())
 
     def names(self, is_chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> list[str]:

@@ -49,7 +49,6 @@ class Faults:
         self._cases: dict[str, list[str]] = defaultdict(list)
 
     def add(self, kind: str, *cases: str) -> None:
-        """Adds cases of one kind."""
         assert kind in self._fixes
         self._cases[kind] += cases
 
@@ -85,7 +84,6 @@ class Audit:
 
     @property
     def problems(self) -> list[Problem]:
-        """The problems of all checks."""
         return [problem for check in self.checks for problem in check.problems]
 
     def to_json(self) -> str:

@@ -81,7 +81,8 @@ def merge_alike(place: Place) -> None:
 
 
 def recover(place: Place) -> Recovery:
-    """Removes every file that does not count. Only the holder of the sweep's lock may call it.
+    """Removes every file that belongs to no committed fragment, or to one that a merged fragment replaces. Only the
+    holder of the sweep's lock may call it.
 
     Raises:
         UserError: If a file of `trainings` cannot be read.

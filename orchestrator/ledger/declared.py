@@ -14,7 +14,7 @@ from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimensi
 
 
 def declared_columns(place: Place) -> Mapping[str, pa.Schema]:
-    """Returns the columns by table.
+    """Returns the columns that each table has before there are rows.
 
     Raises:
         UserError: If `sweep.json` is damaged.

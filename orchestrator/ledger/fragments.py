@@ -102,7 +102,7 @@ class Snapshot:
     without_rows: Mapping[str, pa.Schema] = field(default_factory=lambda: BASE_COLUMNS)
 
     def dataset(self, table: str) -> ds.Dataset:
-        """Returns the rows of one table.
+        """Returns the rows of one table as a pyarrow dataset.
 
         A column that a newer version has added is null in the rows of files that lack it.
         """
@@ -160,8 +160,8 @@ def require_ledger(place: Place) -> None:
 
 
 def open_snapshot(place: Place) -> Snapshot:
-    """Opens the fragments that count, also while a writer is at work. The shards of a sweep are opened one by one, so
-    each is a snapshot of its own moment.
+    """Opens all committed fragments that are not replaced, also while a writer is at work. The shards of a sweep are
+    opened one by one, so each is a snapshot of its own moment.
 
     Raises:
         UserError: For a file that is missing or cannot be read.
@@ -295,7 +295,7 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
 
 
 def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
-    """Returns the names that count, given all files of `trainings`."""
+    """Returns the names of committed fragments that no merged fragment replaces, given all files of `trainings`."""
     replaced = {name for file in trainings.values() for name in file.stamp.replaces}
     return sorted(set(trainings) - replaced)
 

@@ -63,7 +63,7 @@ def collect(where: PlaceName, *, delete: bool, thin: int | None = None) -> list[
 
 
 def thin_curves(place: Place, every: int) -> None:
-    """Rewrites the ledger with every `every`-th probe of each curve, and the first and the last.
+    """Rewrites the ledger, keeping of each curve every `every`-th probe, the first and the last.
 
     As in a merge, the new files are published before the old ones are removed: a crash loses nothing, and another call
     continues. Only the holder of the sweep's lock may call it.

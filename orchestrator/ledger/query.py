@@ -125,7 +125,6 @@ def render(table: pa.Table, format: str, out: Path | None) -> None:
 
 
 def _twice(names: Sequence[str]) -> str:
-    """Returns a name that occurs twice; empty if none does."""
     return next((name for at, name in enumerate(names) if name in names[:at]), "")
 
 

@@ -58,8 +58,7 @@ class Ledger:
         return self._read("heads", columns, filter)
 
     def curves_every(self) -> int:
-        """Returns 1 if the curves hold every probe; else the largest k of fragments that hold only every k-th probe,
-        with the first and the last."""
+        """Returns the thinning of the curves: 1 if every probe is stored, k if some curves hold only every k-th."""
         return max(open_snapshot(self.place).by_thinning(), default=1)
 
     def connect(self) -> duckdb.DuckDBPyConnection:

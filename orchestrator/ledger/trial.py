@@ -31,7 +31,7 @@ class Ending(NamedTuple):
 
     @property
     def is_judged(self) -> bool:
-        """The same condition as `ledger.sql.IS_JUDGED`."""
+        """Whether the training neither failed nor was pruned: the condition of `ledger.sql.IS_JUDGED`."""
         return self.outcome not in UNJUDGED_OUTCOMES
 
 
@@ -78,7 +78,7 @@ class EndedTrainings:
         return EndedTrainings({number: ending for number, ending in self.by_replicate.items() if number < n})
 
     def without(self, replicates: Collection[int]) -> "EndedTrainings":
-        """Returns the trainings of all other replicates."""
+        """Returns all trainings except those of these replicates."""
         return EndedTrainings(
             {number: ending for number, ending in self.by_replicate.items() if number not in replicates}
         )

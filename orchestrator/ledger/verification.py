@@ -87,7 +87,7 @@ def verify(place: Place, spec_sha256: str) -> list[FileProblem]:
 
 
 def examine(place: Place) -> Examination:
-    """Reads every file of the fragments that count.
+    """Reads every file of the committed fragments that are not replaced.
 
     Raises:
         UserError: If a newer version has written a file, a file cannot be read now, or the place does not answer.
@@ -263,7 +263,7 @@ def _check(place: Place, table: str, name: str, attested: str | None) -> OpenFil
 
 
 def _attested(name: str) -> str | None:
-    """Returns the digest of the file in `trainings` from the fragment's name; `None` if the name has none."""
+    """Extracts the digest of the file in `trainings` from the fragment's name; returns `None` if the name has none."""
     match = _ATTESTED.fullmatch(name)
     return match["digest"] if match else None
 

@@ -133,8 +133,7 @@ class LedgerWriter:
 
 
 def _mergeable(snapshot: Snapshot, without: Collection[str] = ()) -> dict[int, dict[str, int]]:
-    """Returns the rows of the fragments that may be merged, by fragment and grouped by the thinning of their curves:
-    only fragments with the same thinning are merged."""
+    """Returns the number of rows of each fragment that may be merged, grouped by the thinning of its curves."""
     rows = snapshot.rows_of_all_tables()
     return {
         every: {name: rows[name] for name in names if name not in without}

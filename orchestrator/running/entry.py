@@ -35,7 +35,7 @@ _NOTHING_MORE = Extension()
 def going_on(
     workload: Workload[Any], environment: Environment, more: Extension = _NOTHING_MORE, *, accept_drift: bool = False
 ) -> Entry:
-    """Returns the entry of a run that trains.
+    """Returns the entry of a run that trains: the function that derives from a sweep's record the sweep to train.
 
     Args:
         workload: The sweep's workload.
@@ -55,7 +55,8 @@ def going_on(
 
 
 def as_it_ended(directory: SweepDirectory) -> SweepDirectory:
-    """Entry of a run that only summarizes a finished sweep, in whatever environment."""
+    """Returns the recorded sweep if it is finished: the entry of a run that only summarizes, in whatever
+    environment."""
     if not directory.finished:
         raise UserError(
             str(directory.place),

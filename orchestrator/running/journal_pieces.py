@@ -140,8 +140,8 @@ def read_pieces(prefix: ObjectPrefix, folder: str) -> Pieces:
 
 
 def orphans(prefix: ObjectPrefix, folder: str, journal: Pieces) -> list[str]:
-    """Returns the pieces of writers that had lost the sweep: pieces that do not count and whose lines are not in the
-    journal."""
+    """Returns pieces that processes without the sweep's lock have added: a joined piece covers their numbers, but their
+    lines are not in the journal."""
     texts = _texts(prefix, folder, journal.passed)
     held = set(journal.lines)
     return [name for name, text in texts.items() if not held.issuperset(_lines(text))]

@@ -73,7 +73,6 @@ def sizes_of_user(workload: str, engine: Engine) -> Path | None:
 
 
 def _processor() -> str:
-    """Returns the processor's model, if Linux names it."""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

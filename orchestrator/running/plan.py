@@ -69,7 +69,6 @@ class Backlog:
         return sum(len(tasks) for tasks in self._by_shape.values())
 
     def add(self, tasks: Sequence[Task]) -> None:
-        """Queues trainings."""
         for task in tasks:
             self._by_shape[task.shape].append(task)
 

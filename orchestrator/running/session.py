@@ -323,7 +323,6 @@ class _OpenSweep:
 
     @property
     def retries_failed(self) -> bool:
-        """Whether this run trains failed trainings again."""
         return self.directory.retried != self.found.retried
 
 
@@ -353,7 +352,6 @@ class _Session:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the run began."""
         return time.monotonic() - self.began
 
     @property

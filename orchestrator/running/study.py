@@ -195,7 +195,7 @@ class Study:
         self.tell(trial, None)
 
     def tell(self, trial: int, told: Told | float | None, n_judged: int | None = None) -> None:
-        """Ends a trial.
+        """Ends a trial and records its values.
 
         Args:
             trial: The trial's number.

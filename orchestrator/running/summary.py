@@ -50,7 +50,6 @@ class Promised:
     n_bytes: int
 
     def sentence(self) -> str:
-        """Describes both costs for people."""
         promise = self.promise
         most = "at most " if promise.is_bound else ""
         return (
@@ -60,7 +59,6 @@ class Promised:
         )
 
     def as_json(self) -> dict[str, object]:
-        """Returns both costs as plain JSON values."""
         return {
             "promised": self.promise.model_dump(),
             "took": {"seconds": self.seconds, "n_rows": self.n_rows, "n_bytes": self.n_bytes},
@@ -211,7 +209,6 @@ class Summary:
                 console.print(line, soft_wrap=True, highlight=False, markup=False)
 
     def _print_preferred(self, console: Console) -> None:
-        """Prints the best trial, or the Pareto front."""
         preferred, objectives = self.results.preferred, self.directory.spec.objectives
         for sentence in preferred.sentences():
             console.print(sentence, soft_wrap=True, markup=False)

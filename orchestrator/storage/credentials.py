@@ -67,7 +67,6 @@ def _opens_with_secret(storage: str) -> bool:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yields every string in a JSON value, keys included."""
     match value:
         case str():
             yield value

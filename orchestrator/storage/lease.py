@@ -96,7 +96,6 @@ class ObjectLock:
                 self._renew()
 
     def close(self) -> None:
-        """Gives the lease back. Idempotent."""
         if self._closed.is_set():
             return
         self._closed.set()

@@ -45,7 +45,6 @@ class FileLock:
         """Does nothing: no other process can take a held lock of the kernel."""
 
     def close(self) -> None:
-        """Releases the lock. Idempotent."""
         if not self.file.closed:
             # A file that still names the ended owner does no harm, so an error of the disk must not keep the lock from
             # being freed.
@@ -364,7 +363,6 @@ def _link(path: Path) -> UserError:
 
 
 def _without_following(path: str, flags: int) -> int:
-    """An opener for `open` that refuses links."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW, 0o666)
     except OSError as error:

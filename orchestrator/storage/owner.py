@@ -39,7 +39,6 @@ class Owner:
             return None
 
     def to_json(self) -> str:
-        """Returns the owner as one line of JSON."""
         return json.dumps(asdict(self))
 
     @property

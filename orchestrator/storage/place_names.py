@@ -65,7 +65,7 @@ def place_of(where: PlaceName, subject: str = "DIR") -> Place:
 
 
 def local_path(text: str, subject: str) -> Path:
-    """Returns the path of a directory of this machine.
+    """Returns the local directory that the user named.
 
     Raises:
         UserError: For an object store, or a file.

@@ -36,7 +36,6 @@ def current_provenance() -> dict[str, Any]:
 
 
 def _git_commit() -> str | None:
-    """Returns the commit of the working directory; `None` if it is no git checkout."""
     try:
         process = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, timeout=5)
     except (OSError, subprocess.TimeoutExpired):

@@ -25,7 +25,7 @@ _LONGEST_REASON = 200
 
 
 class Record(BaseModel):
-    """The content of a file: exactly these fields."""
+    """Base of the records that are stored as JSON files. Unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -52,7 +52,7 @@ class RecordFile(Generic[R]):
     fix: str
 
     def read(self, place: Place) -> R:
-        """Reads the record.
+        """Reads the record from a sweep directory and checks its digest.
 
         Raises:
             FileNotFoundError, NotADirectoryError: If there is no such file.
@@ -87,7 +87,7 @@ class RecordFile(Generic[R]):
             place.put_passing_text(self.name, self.text(record))
 
     def text(self, record: R) -> str:
-        """Returns the text of the record's file."""
+        """Returns the record as the text of its file."""
         content = record.model_dump(mode="json")
         return _written(content | {_CHECKSUM: sha256_of(content)})
 

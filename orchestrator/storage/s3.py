@@ -94,8 +94,7 @@ class ObjectPrefix:
         return stored.text
 
     def versioned(self, name: str) -> Versioned | None:
-        """Reads a text with its version (the ETag) and the store's time of its writing; returns `None` if there is
-        none."""
+        """The version is the ETag."""
         try:
             with self.answering(f"{self.uri}/{name}"):
                 answer = self._store.get(self._key(name))
@@ -116,14 +115,8 @@ class ObjectPrefix:
             raise FileExistsError(errno.EEXIST, "there is one already", f"{self.uri}/{name}")
 
     def swap_text(self, name: str, text: str, version: str | None) -> str | None:
-        """Writes a text if the object still has this version or, for `None`, if there is no object. Atomic.
-
-        If the answer to a write is lost, the client repeats the write, which is then refused although the first has
-        succeeded.
-
-        Returns:
-            The new version; `None` if nothing was written.
-        """
+        """If the answer to a write is lost, the client repeats the write, which the store then refuses although the
+        first has succeeded."""
         mode: PutMode = "create" if version is None else {"e_tag": version}
         with self._writing(name):
             try:

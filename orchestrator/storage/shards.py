@@ -122,8 +122,8 @@ def numbers_in_words(numbers: Iterable[int]) -> str:
 
 
 def at_once(call: Callable[[T], R], items: Iterable[T], n_at_once: int) -> list[R]:
-    """Calls a function, which waits for a place, on each item, up to `n_at_once` concurrently. Returns the results in
-    order."""
+    """Calls a function on each item, up to `n_at_once` concurrently, and returns the results in order. For functions
+    that wait for a disk or a network."""
     if n_at_once == 1:
         return [call(item) for item in items]
     with ThreadPoolExecutor(n_at_once) as threads:

@@ -198,7 +198,7 @@ class SweepDirectory(SweepRecord):
         shards: int = 0,
         shard: Shard | None = None,
     ) -> "SweepDirectory":
-        """Creates the directory and writes its record.
+        """Creates a sweep directory: writes `sweep.json`, and stores the user's code, weights and warm start.
 
         Args:
             where: The new directory.
@@ -267,7 +267,7 @@ class SweepDirectory(SweepRecord):
 
     @classmethod
     def open(cls, where: PlaceName) -> "SweepDirectory":
-        """Reads a sweep's record.
+        """Opens a sweep directory by reading its `sweep.json`.
 
         Raises:
             UserError: If there is no record, it is damaged, or a merge into the directory has not ended.
@@ -427,7 +427,7 @@ class SweepDirectory(SweepRecord):
         return sum(len(replicates) for by_trial in self.retried for replicates in by_trial.values())
 
     def retried_of(self, trial: int) -> list[frozenset[int]]:
-        """Returns, for each time that failed trainings were retried, the replicates of a trial retried then or later.
+        """Returns, for each retry of failed trainings, the replicates of this trial that were retried then or later.
 
         A trial that was reported to the study keeps its value there. The value was computed without the replicates that
         were retried since.

@@ -16,7 +16,7 @@ _trusted_here: set[str] = set()
 
 
 def trust(code: Mapping[str, str], say: Callable[[str], object]) -> None:
-    """Trusts some code from now on.
+    """Records that this user trusts these files of code.
 
     Args:
         code: The sha256 of each file, by the file's name.
@@ -51,5 +51,4 @@ def _digest(code: Mapping[str, str]) -> str:
 
 
 def _list() -> Path:
-    """Returns the path of the list. Raises RuntimeError if the user has no home."""
     return state_folder() / "trusted-code"

@@ -22,7 +22,7 @@ def name_unknown_user() -> None:
 
 
 def state_folder() -> Path:
-    """Returns the folder, which may not exist yet.
+    """Returns the folder of attnsweep's data for this user, which may not exist yet.
 
     Raises:
         RuntimeError: If the user has no home.

@@ -50,12 +50,10 @@ class LocalPool:
 
     @property
     def machines(self) -> frozenset[str]:
-        """The type of this machine."""
         return frozenset((self.machine,))
 
     @property
     def idle_machines(self) -> frozenset[str]:
-        """The type of this machine, if a pack can be handed out."""
         return self.machines if self.has_idle else frozenset()
 
     @property
@@ -72,7 +70,6 @@ class LocalPool:
         self._order, self._train_slice = order.without_state(), partial(self._trainer.start, order)
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
-        """Continues the pack without the trainings at these positions."""
         assert order is self._order
         self._train_slice = partial(self._trainer.proceed, pruned)
 
@@ -111,5 +108,4 @@ class LocalPool:
         return [(order, self._trainer.hand_back()) for order in orders]
 
     def close(self) -> None:
-        """Drops the pack."""
         self._order = None

@@ -94,32 +94,26 @@ class PoolPlan:
 
     @property
     def has_idle(self) -> bool:
-        """Whether any trainer has no pack."""
         return bool(self._idle)
 
     @property
     def accelerator(self) -> str:
-        """The type of accelerator of the trainer that gets the next pack."""
         return self.trainers[self._idle[0]].accelerator
 
     @property
     def machine(self) -> str:
-        """The type of machine of the trainer that gets the next pack."""
         return self.trainers[self._idle[0]].machine
 
     @property
     def machines(self) -> frozenset[str]:
-        """The types of machine of all trainers that are up."""
         return frozenset(trainer.machine for trainer in self.trainers.values() if trainer.is_up)
 
     @property
     def idle_machines(self) -> frozenset[str]:
-        """The types of machine of the trainers that are idle."""
         return frozenset(self.trainers[number].machine for number in self._idle)
 
     @property
     def running(self) -> list[PackOrder]:
-        """The packs that trainers have."""
         return [trainer.order for trainer in self.trainers.values() if trainer.order is not None]
 
     @property

@@ -124,7 +124,7 @@ class OtherSweeps:
         return sorted(alive, key=lambda note: (-note.priority, note.sweep))
 
     def tell(self, n_trainers: int, held: Amounts, claimed: Amounts) -> None:
-        """Writes this sweep's note, if anything has changed or its age is due.
+        """Writes this sweep's note, if anything has changed or the last note is older than `_TELL_SECONDS`.
 
         Args:
             n_trainers: Number of trainers that are up.

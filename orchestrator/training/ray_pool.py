@@ -98,17 +98,14 @@ class TrainerPool:
 
     @property
     def n_trainers(self) -> int:
-        """Number of packs that can train at the same time; before any node is up, the number of requested trainers."""
         return self._plan.n_trainers
 
     @property
     def n_placed(self) -> int:
-        """Number of trainers that are up."""
         return self._plan.n_placed
 
     @property
     def waiting_for(self) -> str:
-        """What must happen before any pack can train, in words; empty once one can."""
         if self._plan.n_awaited:
             return f"{self._plan.n_awaited} nodes; {len(self._plan.nodes)} are up"
         if self.n_placed:
@@ -126,7 +123,6 @@ class TrainerPool:
 
     @property
     def accelerator(self) -> str:
-        """The type of accelerator of the trainer that gets the next pack."""
         return self._plan.accelerator
 
     @property
@@ -139,7 +135,6 @@ class TrainerPool:
 
     @property
     def idle_machines(self) -> frozenset[str]:
-        """The types of machine of the trainers that are idle."""
         return self._plan.idle_machines
 
     @property
@@ -147,11 +142,9 @@ class TrainerPool:
         return self._plan.running
 
     def notices(self) -> list[str]:
-        """Returns what the user should know about the trainers since the last call, one line each."""
         return [*self._plan.record.notices(), *self._others.notices()]
 
     def train(self, order: PackOrder) -> None:
-        """Hands a pack to an idle trainer."""
         number = self._plan.hand_out(order.without_state())
         actor = self._actors[number]
         if self._programs is not None and self._run.engine == "blocks" and number not in self._have_programs:
@@ -162,18 +155,15 @@ class TrainerPool:
         self._calls[actor.start.remote(order, self.n_trainers)] = number
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
-        """Continues a pack that waits at a probe, without the trainings at these positions."""
         number = self._plan.answered(order.pack)
         self._calls[self._actors[number].proceed.remote(pruned)] = number
 
     def reports(self, timeout: float) -> Reports:
-        """Returns the reports received within `timeout` seconds. Packs that only made progress continue to train."""
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
             self._look()
         return self._collect_within(timeout)
 
     def hand_back(self, seconds: float) -> Reports:
-        """Asks all trainers for their packs, and returns the reports received in time; other packs are left."""
         self._plan.is_closing = True
         deadline = time.monotonic() + seconds
         reports = []
@@ -182,7 +172,6 @@ class TrainerPool:
         return reports
 
     def close(self) -> None:
-        """Ends all trainers at once and drops their packs."""
         while self._actors:
             ray.kill(self._actors.popitem()[1])
         self._forget()

@@ -21,7 +21,7 @@ Shape: TypeAlias = tuple[Value, ...]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A training to run.
+    """A training to run, with its place in the sweep.
 
     Attributes:
         trial, replicate: The trial's number, and the number of the training within it.

@@ -102,7 +102,6 @@ class Trainer:
 
     @property
     def has_pack(self) -> bool:
-        """Whether a pack is under way."""
         return self._order is not None
 
     def leave(self) -> None:

@@ -29,7 +29,7 @@ class Sample:
 
     @classmethod
     def of(cls, spec: Sweep, workload: Workload[Any]) -> Self:
-        """Draws a sample.
+        """Draws the trainings of a sample at random.
 
         Raises:
             SpecError: If the workload refuses every drawn training.
