@@ -40,7 +40,7 @@ def check_stored(directory: SweepDirectory) -> tuple[Problem, ...]:
 def _problems(directory: SweepDirectory) -> Iterator[Problem]:
     for folder in _NAMED_BY_DIGEST:
         yield from _named_by_digest(directory, folder)
-    # Most sweeps have no forecast.
+    # A missing file is no problem, because most sweeps have no forecast.
     with suppress(FileNotFoundError):
         yield from _record(directory, PROMISE)
     try:

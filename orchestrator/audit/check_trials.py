@@ -91,8 +91,8 @@ def _compare(trial: FrozenTrial, books: Books, faults: Faults) -> None:
     faults.add(
         _SURPLUS, *(f"{number}/{replicate}" for replicate in sorted(ended.by_replicate) if replicate not in wanted)
     )
-    # Replicates that were added, or are retried, and are not trained yet are not missing from a trial that has ended
-    # without them.
+    # Replicates that were added or are retried, and are not trained yet, do not count as missing from a trial that has
+    # ended without them.
     due = wanted if books.finished or not books.directory.more_replicates else range(books.directory.stages[0])
     again = frozenset().union(*books.directory.retried_of(number)) if not books.finished else frozenset()
     n_missing = sum(replicate not in ended.by_replicate and replicate not in again for replicate in due)

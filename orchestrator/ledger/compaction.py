@@ -102,7 +102,7 @@ def recover(place: Place) -> Recovery:
                 doomed.append(f"{name}.parquet")
             if name not in trainings and not name.startswith(MERGED):
                 uncommitted.add(name)
-        # The removal is durable before a later merge may remove the fragment that replaces these.
+        # The removal is durable before a later merge may remove the fragment that replaces the removed ones.
         place.remove(table, doomed)
         n_files += len(doomed)
     return Recovery(uncommitted=tuple(sorted(uncommitted)), n_files=n_files)

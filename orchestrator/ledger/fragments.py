@@ -277,7 +277,7 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
     except KeyError as lacking:
         raise damaged(place, path, f"no {lacking.args[0].decode()} in its metadata") from lacking
     except ValidationError as damage:
-        raise damaged(place, path, "replaces or digests in its metadata that are no names") from damage
+        raise damaged(place, path, "malformed entries replaces or digests in its metadata") from damage
     except (OSError, ValueError) as damage:
         raise damaged(place, path, reason(damage)) from damage
     if version > SCHEMA_VERSION:

@@ -109,7 +109,7 @@ def render(table: pa.Table, format: str, out: Path | None) -> None:
             "SQL",
             given=f"two columns named {twice}",
             expected="different names of the columns, for --format json",
-            fix="name one of them with AS, or take --format csv",
+            fix="rename one of them with AS, or use --format csv",
         )
     if format == "parquet" and out is None:
         raise UserError("--out", given=None, expected="a file, for --format parquet", fix="add --out FILE.parquet")

@@ -164,8 +164,13 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
     ends: dict[str, int] = {}
     for begins, name in chosen:
         if begins is not None and begins > len(lines):
-            raise _damaged(prefix, f"{folder}/{name}", f"line {begins}, but none from {len(lines)} to {begins - 1}")
-        # A piece that begins earlier has been joined to the first piece, and was not removed yet.
+            raise _damaged(
+                prefix,
+                f"{folder}/{name}",
+                f"a piece from line {begins} on, but none of lines {len(lines)} to {begins - 1}",
+            )
+        # A piece that begins before this line is skipped: it has been joined into the first piece, and was not removed
+        # yet.
         if begins is None or begins == len(lines):
             lines += _lines(texts[name])
             ends[name] = len(lines)

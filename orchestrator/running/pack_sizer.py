@@ -90,7 +90,7 @@ class PackSizer:
         """Limits the size of packs to the memory that is available."""
         self._peaks[memory.width] = memory.peak
         narrow, wide = min(self._peaks), max(self._peaks)
-        # After a single width, all of its memory is assumed to grow with the lanes.
+        # If only one width was measured, all of its memory is assumed to grow with the number of lanes.
         least = (narrow, self._peaks[narrow]) if narrow < wide else (0, 0)
         most = MemoryOfPacks.of(least, (wide, self._peaks[wide])).most_lanes(memory.free)
         # Memory depends on the next power of two of the size. A width that has fitted once fits again.

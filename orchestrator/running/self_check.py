@@ -78,7 +78,7 @@ def replay_some(
                     deviations |= {id_at[place]: deviation(recorded[place], again) for place, again in replayed.items()}
                     in_packs += [id_at[place] for place in replayed] if len(replayed) > 1 else []
                 case Raised() if len(order.tasks) == 1:
-                    # This training did not raise in its original pack, so an error is a fault.
+                    # This training did not raise in its original pack, so its error is a disagreement.
                     return _record(directory, deviations, in_packs, {order.pack: ["error"]}, left_out)
                 case _ if order not in pool.running:
                     n_losses += not isinstance(report, Raised)

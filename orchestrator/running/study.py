@@ -97,8 +97,8 @@ class Study:
             self._id = self._backend.get_study_id_from_name(directory.sweep)
         self._name_values()
         self._n_left_in_batch = 0
-        # If draws follow from trial numbers and no pruner compares trials, Optuna need not know them, and new trials
-        # are not kept in memory.
+        # If a trial's draws follow from its number and no pruner compares trials, Optuna need not keep new trials in
+        # memory.
         is_numbered = not self.learns and directory.spec.pruner is None
         self._entries = TrialEntries(self._log) if is_numbered and self._log is not None else None
         self._draws = draws_of(directory.spec) if self._entries else None

@@ -56,7 +56,7 @@ def writing_folder(out: Path, flag: str = "--out") -> Iterator[Path]:
     temporary = out.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-            raise unwritable(out, flag, "something is there", kind="new folder")
+            raise unwritable(out, flag, "this one is not empty, or is a file", kind="new folder")
         make_folder(temporary, flag)
         try:
             yield temporary

@@ -112,7 +112,7 @@ class ObjectPrefix:
 
     def put_new_text(self, name: str, text: str) -> None:
         if self.swap_text(name, text, None) is None and self.read_text(name) != text:
-            raise FileExistsError(errno.EEXIST, "there is one already", f"{self.uri}/{name}")
+            raise FileExistsError(errno.EEXIST, "an object of this name exists already", f"{self.uri}/{name}")
 
     def swap_text(self, name: str, text: str, version: str | None) -> str | None:
         """If the answer to a write is lost, the client repeats the write, which the store then refuses although the

@@ -45,7 +45,9 @@ class Shard:
 
     def __post_init__(self) -> None:
         if not 0 <= self.index < self.count <= MOST_SHARDS:
-            raise ValueError(f"shard {self.index} of {self.count}")
+            raise ValueError(
+                f"shard {self.index} of {self.count}: shards are numbered from 0, and at most {MOST_SHARDS}"
+            )
 
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"

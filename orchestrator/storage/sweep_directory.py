@@ -319,11 +319,12 @@ class SweepDirectory(SweepRecord):
             UserError: If no shard has begun.
         """
         if self.shards and not self.parts:
+            where = as_argument(self.place)
             raise UserError(
                 str(self.place),
                 given=f"a sweep of {self.shards} shards, none of which has begun",
                 expected="at least one shard that has begun",
-                fix=f"run attnsweep run SPEC --shard 0/{self.shards} --dir {as_argument(self.place)} --or-resume",
+                fix=f"begin one with: attnsweep run SPEC --shard 0/{self.shards} --dir {where} --or-resume",
             )
         return self.parts[0] if self.shards else self
 
@@ -465,8 +466,8 @@ class SweepDirectory(SweepRecord):
         except DamagedRecordError:
             course = None
         if course is None or changed.spec != self.spec or changed.retried != self.retried:
-            # The course is written first: if the record is not changed after it, the next `resume` finds nothing to do
-            # and marks the sweep as finished again.
+            # The course is written first: if a kill prevents the change of the record, the next `resume` finds nothing
+            # to do, and marks the sweep as finished again.
             seconds = course.seconds if course else 0.0
             COURSE.write(self.place, Course(finished=False, seconds=seconds))
         if changed != self:

@@ -218,7 +218,7 @@ def test_a_file_with_other_columns_is_named(case: str, sweep: Path, told: Told) 
 @pytest.mark.parametrize(
     ("key", "value", "wrong"),
     [
-        ("replaces", b"", "replaces or digests in its metadata that are no names"),
+        ("replaces", b"", "malformed entries replaces or digests in its metadata"),
         ("replaces", b'"abc"', "replaces or digests"),
         ("replaces", b'[{"a": 1}]', "replaces or digests"),
         ("replaces", b"[" * 100_000, "replaces or digests"),

@@ -280,5 +280,5 @@ def test_pieces_of_earlier_versions_are_read_and_continued(
 def test_a_gap_in_pieces_of_earlier_versions_is_refused_by_name() -> None:
     place = _place(Network(MemoryStore()))
     _put_earlier(place, {begins: values for begins, values in EARLIER.items() if begins != 2})
-    with pytest.raises(UserError, match=r"000000000003\.jsonl: got 'line 3, but none from 2 to 2'"):
+    with pytest.raises(UserError, match=r"000000000003\.jsonl: got 'a piece from line 3 on, but none of lines 2 to 2'"):
         read_pieces(place, STUDY_FILE)
