@@ -94,8 +94,8 @@ def _compare(trial: FrozenTrial, books: Books, faults: Faults) -> None:
     # Replicates that were added or are retried, and are not trained yet, do not count as missing from a trial that has
     # ended without them.
     due = wanted if books.finished or not books.directory.more_replicates else range(books.directory.stages[0])
-    again = frozenset().union(*books.directory.retried_of(number)) if not books.finished else frozenset()
-    n_missing = sum(replicate not in ended.by_replicate and replicate not in again for replicate in due)
+    retried = frozenset().union(*books.directory.retried_of(number)) if not books.finished else frozenset()
+    n_missing = sum(replicate not in ended.by_replicate and replicate not in retried for replicate in due)
     if trial.state == TrialState.RUNNING:
         faults.add(_NOT_TOLD, *([f"{number}"] if books.finished else []))
     elif trial.state not in _TOLD or (trial.state == TrialState.PRUNED and books.directory.spec.pruner is None):
@@ -125,9 +125,9 @@ def _may_be_told(directory: SweepDirectory, trial: int, ended: EndedTrainings) -
 
     Such values do not include trainings that had failed by then and were retried since.
     """
-    then = [*(ended.without(retried) for retried in directory.retried_of(trial)), ended]
-    earlier = [trainings.first(n) for trainings in then for n in directory.stages[:-1]]
-    return [trainings.told(directory.spec) for trainings in (*earlier, *then)]
+    results = [*(ended.without(retried) for retried in directory.retried_of(trial)), ended]
+    earlier = [trainings.first(n) for trainings in results for n in directory.stages[:-1]]
+    return [trainings.told(directory.spec) for trainings in (*earlier, *results)]
 
 
 def _compare_drawn(trial: FrozenTrial, books: Books, faults: Faults) -> None:

@@ -125,8 +125,8 @@ def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Exp
     """
     chosen = open_snapshot(place).only(names)
     refuse_doubles(place, chosen)
-    (held,) = chosen.by_thinning()
-    stamp = Stamp(spec_sha256=_one_spec(place, chosen), replaces=tuple(sorted(names)), curves_every=held * thin)
+    (kept_every,) = chosen.by_thinning()
+    stamp = Stamp(spec_sha256=_one_spec(place, chosen), replaces=tuple(sorted(names)), curves_every=kept_every * thin)
     contents = {
         table: (
             chosen.dataset(table).schema,

@@ -72,9 +72,9 @@ def thin_curves(place: Place, every: int) -> None:
         place: The sweep directory.
         every: A multiple of the distance between the probes that the curves hold now.
     """
-    for held, names in open_snapshot(place).by_thinning().items():
-        if held < every:
-            merge(place, names, every // held)
+    for kept_every, names in open_snapshot(place).by_thinning().items():
+        if kept_every < every:
+            merge(place, names, every // kept_every)
     merge_alike(place)
 
 
@@ -92,14 +92,17 @@ def _probes(directory: SweepDirectory, every: int) -> Iterator[Garbage]:
         fix = "thin the curves of these sweeps, and merge them again"
         raise UserError(_THIN, given=f"{place}, which was merged", expected="a sweep that was run", fix=fix)
     snapshot, sizes = open_snapshot(place), place.sizes()
-    for held, names in snapshot.by_thinning().items():
-        if every % held and held < every:
-            expected, fix = f"a multiple of {held}: one probe in {held} is left", f"give {held * (every // held)}"
+    for kept_every, names in snapshot.by_thinning().items():
+        if every % kept_every and kept_every < every:
+            expected, fix = (
+                f"a multiple of {kept_every}: one probe in {kept_every} is left",
+                f"give {kept_every * (every // kept_every)}",
+            )
             raise UserError(_THIN, given=every, expected=expected, fix=fix)
-        for name in names if held < every else ():
+        for name in names if kept_every < every else ():
             curves = snapshot.only([name]).dataset("curves").to_table(columns=["trial", "replicate", "metric"])
             lengths = curves.group_by(["trial", "replicate", "metric"]).aggregate([([], "count_all")])["count_all"]
-            share = 1 - n_staying(lengths.to_numpy(), every // held) / max(curves.num_rows, 1)
+            share = 1 - n_staying(lengths.to_numpy(), every // kept_every) / max(curves.num_rows, 1)
             file = f"curves/{name}.parquet"
             if share > 0:
                 yield Garbage(file, round(share * sizes[file]), f"curves but one probe in {every} (estimate)")

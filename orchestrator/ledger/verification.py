@@ -200,17 +200,17 @@ def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
     messages: dict[str, str] = {}
     if not _n_doubled(place, snapshot):
         return messages
-    held: set[tuple[str, int, int]] = set()
+    kept_keys: set[tuple[str, int, int]] = set()
     rows = snapshot.rows()
     for name in sorted(rows, key=lambda name: (-rows[name], name)):
         keys = set(zip(*_trainings(place, snapshot.only([name])).to_pydict().values(), strict=True))
-        if n := len(keys & held):
+        if n := len(keys & kept_keys):
             set_aside(place, name)
             file = place.file_name("trainings", name)
             others = f", its {len(keys) - n} others run again" if len(keys) > n else ""
             messages[name] = f"{file}: {n} trainings that other files hold too; set aside in {place}/{ASIDE}{others}"
         else:
-            held |= keys
+            kept_keys |= keys
     return messages
 
 

@@ -274,15 +274,15 @@ def locked(journal: Path) -> Iterator[None]:
 
 
 def _take(link: Path, journal: Path) -> None:
-    seen, since = None, time.monotonic()
+    last_seen, since = None, time.monotonic()
     while True:
         with suppress(FileExistsError):
             link.symlink_to(journal)
             return
         with suppress(FileNotFoundError):
             status = link.lstat()
-            if (status.st_ino, status.st_mtime_ns) != seen:
-                seen, since = (status.st_ino, status.st_mtime_ns), time.monotonic()
+            if (status.st_ino, status.st_mtime_ns) != last_seen:
+                last_seen, since = (status.st_ino, status.st_mtime_ns), time.monotonic()
             elif time.monotonic() - since > _STALE_SECONDS:
                 link.unlink()
         time.sleep(_LOOK_SECONDS)

@@ -143,8 +143,8 @@ def orphans(prefix: ObjectPrefix, folder: str, journal: Pieces) -> list[str]:
     """Returns pieces that processes without the sweep's lock have added: a joined piece covers their numbers, but their
     lines are not in the journal."""
     texts = _texts(prefix, folder, journal.passed)
-    held = set(journal.lines)
-    return [name for name, text in texts.items() if not held.issuperset(_lines(text))]
+    journal_lines = set(journal.lines)
+    return [name for name, text in texts.items() if not journal_lines.issuperset(_lines(text))]
 
 
 def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:

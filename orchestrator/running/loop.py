@@ -164,8 +164,8 @@ class SweepLoop:
         self._pruning.begin(rows)
         self._inform(self._trials.restore(rows))
         n_queued = len(self._plan.backlog)
-        now = self._directory.alike or {None}
-        n_from_checkpoint, dropped = self._plan.restore(self._checkpoints.load(), now)
+        environments = self._directory.alike or {None}
+        n_from_checkpoint, dropped = self._plan.restore(self._checkpoints.load(), environments)
         self._do(dropped)
         return Found(rows.num_rows, self._trials.n_told, n_queued, n_from_checkpoint)
 
@@ -401,9 +401,9 @@ class SweepLoop:
             self._plan.got_further(pack)
         self._inform(self._trials.count(rows.trainings), rows.trainings)
 
-    def _inform(self, told: list[int], trainings: pa.Table | None = None) -> None:
+    def _inform(self, trials: list[int], trainings: pa.Table | None = None) -> None:
         for follower in self._followers:
-            for trial in told:
+            for trial in trials:
                 follower.trial_told(trial)
             if trainings is not None:
                 follower.rows_committed(trainings)

@@ -43,12 +43,12 @@ class _Cell:
     """An output of a notebook's cell that is redrawn in place. Rich would need ipywidgets for that, whose output is
     lost when the notebook is saved."""
 
-    def __init__(self, shown: Progress) -> None:
+    def __init__(self, bar: Progress) -> None:
         from IPython.display import display  # Imported only here: attnsweep does not depend on IPython.
 
-        self._shown = shown
+        self._shown = bar
         self._last = time.monotonic()
-        self._handle: Any = display(shown, display_id=True)
+        self._handle: Any = display(bar, display_id=True)
 
     def draw(self, *, at_once: bool = False) -> None:
         if at_once or time.monotonic() - self._last >= _CELL_SECONDS:

@@ -75,7 +75,9 @@ def replay_some(
                 case Trained():
                     n_losses = 0
                     replayed = by_training(report.rows)
-                    deviations |= {id_at[place]: deviation(recorded[place], again) for place, again in replayed.items()}
+                    deviations |= {
+                        id_at[place]: deviation(recorded[place], replay) for place, replay in replayed.items()
+                    }
                     in_packs += [id_at[place] for place in replayed] if len(replayed) > 1 else []
                 case Raised() if len(order.tasks) == 1:
                     # This training did not raise in its original pack, so its error is a disagreement.
@@ -94,8 +96,8 @@ def replay_some(
 def _without_machine(waiting: Sequence[PackOrder], pool: Pool) -> list[PackOrder]:
     """Returns the packs whose type of machine the pool does not have. Before any trainer has started, none are
     returned."""
-    there = pool.machines
-    return [order for order in waiting if there and order.machine not in (None, *there)]
+    machines = pool.machines
+    return [order for order in waiting if machines and order.machine not in (None, *machines)]
 
 
 def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:

@@ -296,12 +296,12 @@ class _OpenSweep:
     """A sweep whose ledger and study only this process writes.
 
     Attributes:
-        found: The sweep as recorded.
+        recorded: The sweep as recorded.
         directory: The sweep as this run continues it; `record` makes the record agree with it.
         rows: The rows of earlier runs in `trainings`, with the columns that the loop and the display need.
     """
 
-    found: SweepDirectory
+    recorded: SweepDirectory
     directory: SweepDirectory
     workload: Workload[Any]
     study: Study
@@ -312,18 +312,18 @@ class _OpenSweep:
         """Records the changes of this run. Called when nothing can refuse the run any more, so a refusal changes
         nothing."""
         self.writer.confirm()
-        self.found.record_as(self.directory)
+        self.recorded.record_as(self.directory)
         if self.retries_failed:
             self.writer.take_out_failed()
 
     @property
     def is_more(self) -> bool:
         """Whether this run adds trials or replicates to the sweep, or retries failed trainings."""
-        return self.directory.spec != self.found.spec or self.retries_failed
+        return self.directory.spec != self.recorded.spec or self.retries_failed
 
     @property
     def retries_failed(self) -> bool:
-        return self.directory.retried != self.found.retried
+        return self.directory.retried != self.recorded.retried
 
 
 @dataclass
@@ -424,7 +424,7 @@ class _Session:
             time.sleep(_LOOK_SECONDS)
 
     def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
-        self.replays = None if sweep.is_more else earlier_replays(sweep.found)
+        self.replays = None if sweep.is_more else earlier_replays(sweep.recorded)
         with ExitStack() as at_last:
             # MLflow's process finishes while Ray shuts down and the ledger is read.
             projection = self._train_to_end(sweep, start_pool, at_last)
@@ -498,12 +498,12 @@ class _Session:
         beacon.end()
 
 
-def _print_found(console: Console, found: Found) -> None:
-    if found.n_kept or found.n_told or found.n_queued:
-        again = f"{found.n_queued} trainings to train"
-        if found.n_from_checkpoint:
-            again += f", {found.n_from_checkpoint} of them from a checkpoint"
-        console.print(f"found {found.n_kept} trainings, told Optuna {found.n_told} trials, {again}", markup=False)
+def _print_found(console: Console, state: Found) -> None:
+    if state.n_kept or state.n_told or state.n_queued:
+        queued = f"{state.n_queued} trainings to train"
+        if state.n_from_checkpoint:
+            queued += f", {state.n_from_checkpoint} of them from a checkpoint"
+        console.print(f"found {state.n_kept} trainings, told Optuna {state.n_told} trials, {queued}", markup=False)
 
 
 def _show_progress(display: ProgressDisplay, beacon: Beacon, pool: Pool, loop: SweepLoop, lag: str) -> None:

@@ -255,13 +255,13 @@ class Study:
 
         New values are written to the study, unless the trial has ended, because Optuna does not change ended trials.
         """
-        again = self._drawn_again(trial.number)
+        redrawn = self._drawn_again(trial.number)
         drawn: dict[str, Scalar] = trial.params
         while missing := undrawn(self._spec, drawn):
-            drawn = drawn | {name: draw(again, name, dimension) for name, dimension in missing.items()}
+            drawn = drawn | {name: draw(redrawn, name, dimension) for name, dimension in missing.items()}
         added = [] if trial.state.is_finished() else [name for name in drawn if name not in trial.params]
         for name in added:
-            distribution = again.distributions[name]
+            distribution = redrawn.distributions[name]
             value = distribution.to_internal_repr(drawn[name])
             self._backend.set_trial_param(self._id_in_storage(trial.number), name, value, distribution)
         return drawn

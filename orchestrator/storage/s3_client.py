@@ -100,17 +100,17 @@ def refusal(uri: str, said: str, file: str | None = None) -> StoreError:
     return StoreMistakeError(uri, given=answer, expected=expected, fix=fix)
 
 
-def _answers(said: str) -> Iterator[str]:
+def _answers(error_text: str) -> Iterator[str]:
     """Yields the possible descriptions of an answer, best first: the store's own words, the HTTP status, why there was
     none."""
-    if "169.254." in said:
+    if "169.254." in error_text:
         yield "no credentials: neither in the environment, nor from the role of this machine"
-    if code := re.search(r"<Code>(.*?)</Code>", said, re.DOTALL):
-        message = re.search(r"<Message>(.*?)</Message>", said, re.DOTALL)
+    if code := re.search(r"<Code>(.*?)</Code>", error_text, re.DOTALL):
+        message = re.search(r"<Message>(.*?)</Message>", error_text, re.DOTALL)
         yield " ".join(unescape(": ".join(part[1] for part in (code, message) if part)).split())
-    if status := re.search(r"status code: (\d{3}[^:\n]*)", said):
+    if status := re.search(r"status code: (\d{3}[^:\n]*)", error_text):
         yield status[1]
-    if kind := re.search(r"HttpError \{\s*kind: (\w+)", said):
+    if kind := re.search(r"HttpError \{\s*kind: (\w+)", error_text):
         yield f"no answer ({kind[1]})"
 
 

@@ -75,12 +75,12 @@ def refuse_cut_short(place: object, sources: Sequence[Source]) -> None:
     Raises:
         CutShortError: Always.
     """
-    again = " ".join(map(as_argument, (place, *(source.place for source in sources))))
+    arguments = " ".join(map(as_argument, (place, *(source.place for source in sources))))
     raise CutShortError(
         str(place),
         given="a merge that is under way or was cut short",
         expected="a sweep, or a complete merge",
-        fix=f"repeat the merge: attnsweep merge {again}; or remove the directory",
+        fix=f"repeat the merge: attnsweep merge {arguments}; or remove the directory",
     )
 
 

@@ -71,14 +71,14 @@ def _sha256(text: bytes) -> str:
 
 def _followed(scope: "_Scope") -> dict[str, str]:
     digests: dict[str, str] = {}
-    # Most imported names are not modules but objects in one, and several modules import the same: `asked` skips
+    # Most imported names are not modules but objects in one, and several modules import the same: `visited` skips
     # repetitions.
-    queue, asked = [scope.own, _TRAINER], set[str]()
+    queue, visited = [scope.own, _TRAINER], set[str]()
     while queue:
         name = queue.pop()
-        if name in asked:
+        if name in visited:
             continue
-        asked.add(name)
+        visited.add(name)
         if (module := scope.find(name)) is None:
             continue
         digests[name], imports = _read(module.source)

@@ -167,10 +167,10 @@ class PoolPlan:
         """Returns the trainers that each node shall have; the key `None` has those without a node yet."""
         usable = [node for node in self.nodes.values() if node.id not in self.record.refused]
         staying = [trainer for trainer in self.trainers.values() if not trainer.is_leaving]
-        there = Counter(trainer.node for trainer in staying if trainer.node is not None)
+        n_up_by_node = Counter(trainer.node for trainer in staying if trainer.node is not None)
         # While sweeps of higher priority want resources, requesting more nodes is left to them.
         wanted = replace(self._wanted, least=0) if claims else self._wanted
-        allotment = allot(left_by(usable, claims, wanted.device), wanted, there)
+        allotment = allot(left_by(usable, claims, wanted.device), wanted, n_up_by_node)
         limits = self.record.limits
         shares: dict[str | None, Counter[TrainerShare]] = {
             node_id: Counter(lot[: limits.get(node_id, len(lot))]) for node_id, lot in allotment.by_node.items()

@@ -188,10 +188,10 @@ def _parsed(text: str) -> Note | None:
         return None
 
 
-def _missing(notes: Sequence[Note], there: Sequence[Note]) -> list[Note]:
-    """Returns the notes of drivers that have no note in `there`."""
-    known = {(note.driver, note.sweep) for note in there}
-    return [note for note in notes if (note.driver, note.sweep) not in known]
+def _missing(notes: Sequence[Note], earlier: Sequence[Note]) -> list[Note]:
+    """Returns the notes of drivers that have no note in `earlier`."""
+    drivers = {(note.driver, note.sweep) for note in earlier}
+    return [note for note in notes if (note.driver, note.sweep) not in drivers]
 
 
 def _total(amounts: Iterable[Amounts]) -> dict[str, Amount]:
@@ -215,5 +215,5 @@ def _in_words(notes: Sequence[Note]) -> str:
     return "; ".join(words)
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

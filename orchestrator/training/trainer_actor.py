@@ -79,8 +79,8 @@ class Settled:
     def changes_from(self, driver: Environment) -> list[str]:
         """Returns the differences from the driver's environment, in words."""
         code = {name: digest for name, digest in driver.code.items() if name in self.code}
-        here = Environment(versions=self.versions, code=self.code)
-        return driver.model_copy(update={"code": code}).changes(here)
+        installed = Environment(versions=self.versions, code=self.code)
+        return driver.model_copy(update={"code": code}).changes(installed)
 
 
 class TrainerActor(Trainer):
@@ -118,8 +118,8 @@ class TrainerActor(Trainer):
         signal.signal(signal.SIGTERM, leave)
         node = str(ray.get_runtime_context().get_node_id())
         code = digests_here(modules, digests)
-        found = _versions_here(self._run.engine)
-        return Settled(node, platform.node(), self.accelerator, found, code, self.machine)
+        library_versions = _versions_here(self._run.engine)
+        return Settled(node, platform.node(), self.accelerator, library_versions, code, self.machine)
 
 
 def _versions_here(engine: Engine) -> Mapping[str, str]:

@@ -50,8 +50,8 @@ class Amount(NamedTuple):
     @classmethod
     def of(cls, shares: Iterable[TrainerShare]) -> "Amount":
         """Returns the sum of some trainers' resources."""
-        taken = [*shares]
-        return cls(sum(share.num_cpus for share in taken), sum(share.num_gpus for share in taken))
+        all_shares = [*shares]
+        return cls(sum(share.num_cpus for share in all_shares), sum(share.num_gpus for share in all_shares))
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _minus(available: float, taken: float) -> float:
     return max(round(available - taken, _RAYS_DIGITS), 0.0)
 
 
-def allot(nodes: Sequence[Node], wanted: Wanted, there: Mapping[str, int]) -> Allotment:
+def allot(nodes: Sequence[Node], wanted: Wanted, n_up_by_node: Mapping[str, int]) -> Allotment:
     """Distributes trainers over the nodes. Trainers that are up stay on their node, as far as it has a place for them.
 
     If an exact number of trainers is wanted and there are too few GPUs, trainers share them: 10 trainers on 8 GPUs as
@@ -115,12 +115,12 @@ def allot(nodes: Sequence[Node], wanted: Wanted, there: Mapping[str, int]) -> Al
     Args:
         nodes: The nodes that may be used.
         wanted: The trainers that the sweep wants.
-        there: Number of trainers that are up, by the node's id.
+        n_up_by_node: Number of trainers that are up, by the node's id.
     """
     places = {node.id: _n_places(node, wanted.device) for node in nodes}
     n_places = sum(places.values())
     n_wanted = max(wanted.least, n_places if wanted.most is None else min(wanted.most, n_places))
-    counts = _spread(places, min(n_wanted, n_places), there)
+    counts = _spread(places, min(n_wanted, n_places), n_up_by_node)
     n_left = n_wanted - n_places
     with_gpus = [node for node in nodes if _uses_gpus(node, wanted.device)]
     if n_left > 0 and with_gpus and wanted.least == wanted.most:
@@ -143,12 +143,12 @@ def _n_places(node: Node, device: Device) -> int:
     return 0 if device == "cuda" else int(node.n_cpus)
 
 
-def _spread(places: Mapping[str, int], n_wanted: int, there: Mapping[str, int]) -> dict[str, int]:
+def _spread(places: Mapping[str, int], n_wanted: int, n_up_by_node: Mapping[str, int]) -> dict[str, int]:
     """Returns how many of the wanted trainers each node gets: first those that are up there, then where most places are
     free."""
     if n_wanted == sum(places.values()):
         return dict(places)
-    counts = {node_id: min(there.get(node_id, 0), n_places) for node_id, n_places in places.items()}
+    counts = {node_id: min(n_up_by_node.get(node_id, 0), n_places) for node_id, n_places in places.items()}
     surplus = sum(counts.values()) - n_wanted
     step = -1 if surplus > 0 else 1
     # The next trainer goes to the node with most free places; a surplus one leaves the node with fewest.

@@ -55,8 +55,8 @@ def check_starts(sample: Sample, seconds: float = _SECONDS) -> None:
                         workload, [*trainings, Training(trainings[0].parameters, training_seed(sample.spec.seed, 0, 1))]
                     )
                 for first in range(0, len(others), _SIDE_BY_SIDE):
-                    some = [trainings[0], *others[first : first + _SIDE_BY_SIDE]]
-                    check_alike(workload, Lanes(some, torch.device("cpu")))
+                    group = [trainings[0], *others[first : first + _SIDE_BY_SIDE]]
+                    check_alike(workload, Lanes(group, torch.device("cpu")))
                     if time.monotonic() > until:
                         return
             except (UserError, *STOPS):
