@@ -167,7 +167,7 @@ class SweepPlan:
         max_failures: Number of trainings that may fail in this run; `None` for any number.
 
     Attributes:
-        backlog: The same.
+        backlog: The trainings that wait.
         n_under_way: Number of trainings in packs that trainers have.
     """
 

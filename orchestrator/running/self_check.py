@@ -40,7 +40,7 @@ def replay_some(
 
     Args:
         directory: The sweep.
-        workload: Its workload.
+        workload: The sweep's workload.
         pool: Trainers of the sweep, all idle.
         should_stop: Called about twice a second. A self-check that is stopped records nothing.
 

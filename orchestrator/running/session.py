@@ -370,7 +370,7 @@ class _Session:
 
         Args:
             directory: The sweep.
-            workload: Its workload.
+            workload: The sweep's workload.
             start_pool: Starts the trainers.
             enter: The entry that checks the sweep's record and derives from it the sweep to train.
         """
@@ -503,7 +503,7 @@ def _print_found(console: Console, state: Found) -> None:
         queued = f"{state.n_queued} trainings to train"
         if state.n_from_checkpoint:
             queued += f", {state.n_from_checkpoint} of them from a checkpoint"
-        console.print(f"found {state.n_kept} trainings, told Optuna {state.n_told} trials, {queued}", markup=False)
+        console.print(f"found {state.n_kept} trainings, reported {state.n_told} trials to Optuna, {queued}", markup=False)
 
 
 def _show_progress(display: ProgressDisplay, beacon: Beacon, pool: Pool, loop: SweepLoop, lag: str) -> None:

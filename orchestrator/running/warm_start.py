@@ -122,7 +122,7 @@ def _told(
     if not told:
         raise _refusal(earlier, misfits)
     left_out = f"; {len(misfits)} others do not fit: trial {misfits[0][0]} has {misfits[0][1]}" if misfits else ""
-    say(f"told the sampler {len(told)} trials of {earlier.place}{left_out}")
+    say(f"gave the sampler {len(told)} trials of {earlier.place}{left_out}")
     return EarlierSweep(
         place=earlier.place.full_name, sweep=earlier.sweep, spec_sha256=earlier.spec_sha256, told=tuple(told)
     )

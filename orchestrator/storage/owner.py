@@ -15,7 +15,7 @@ class Owner:
     """The process that holds a lock.
 
     Attributes:
-        work: Its command: run, resume, compact, merge, gc, mlflow-sync.
+        work: The process's command: run, resume, compact, merge, gc, mlflow-sync.
         processes: The table of processes to which the pid belongs: boot id and namespace of the machine.
     """
 

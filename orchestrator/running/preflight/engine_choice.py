@@ -69,7 +69,7 @@ def engine_for(
 
     Args:
         spec: The sweep.
-        workload: Its workload.
+        workload: The sweep's workload.
         wanted: The engine that the user asks for; `auto` chooses the faster one.
         console: Prints a line if compiled blocks were asked for, or would be faster, but are not possible.
     """
@@ -147,7 +147,7 @@ class Ahead:
 
         Args:
             spec: The sweep.
-            workload: Its workload.
+            workload: The sweep's workload.
             resources: What the sweep runs on. Trainers in this process compile their own programs, because PyTorch can
                 trace in only one thread at a time.
             choose: Chooses the engine.

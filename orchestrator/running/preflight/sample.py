@@ -19,7 +19,7 @@ class Sample:
 
     Attributes:
         spec: A sweep that fits its workload.
-        workload: Its workload.
+        workload: The sweep's workload.
         shapes: The trainings, grouped by equal static parameters.
     """
 

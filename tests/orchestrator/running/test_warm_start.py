@@ -103,7 +103,7 @@ def test_trials_that_the_new_sweep_could_not_draw_are_left_out_and_counted(earli
         space={"n_steps": 8, "init_sigma": Float(1e-3, 0.05), "learning_rate": Float(1e-3, 1.0)}
     )
     assert told(narrow, earlier) == [
-        f"told the sampler 5 trials of {earlier}; 7 others do not fit: trial 5 has init_sigma=0.06, where this sweep "
+        f"gave the sampler 5 trials of {earlier}; 7 others do not fit: trial 5 has init_sigma=0.06, where this sweep "
         "has 0.001 to 0.05"
     ]
 
