@@ -503,7 +503,8 @@ def _print_found(console: Console, state: Found) -> None:
         queued = f"{state.n_queued} trainings to train"
         if state.n_from_checkpoint:
             queued += f", {state.n_from_checkpoint} of them from a checkpoint"
-        console.print(f"found {state.n_kept} trainings, reported {state.n_told} trials to Optuna, {queued}", markup=False)
+        words = f"found {state.n_kept} trainings, reported {state.n_told} trials to Optuna, {queued}"
+        console.print(words, markup=False)
 
 
 def _show_progress(display: ProgressDisplay, beacon: Beacon, pool: Pool, loop: SweepLoop, lag: str) -> None:
