@@ -215,7 +215,7 @@ class Study:
         self._backend.set_trial_state_values(self._id_in_storage(trial), state, values)
 
     def report(self, trial: int, step: int, value: float) -> bool:
-        """Records the value of an unfinished trial at a step. Returns whether the study did not have a value there."""
+        """Records the value of an unfinished trial at a step. Returns whether the study had no value for this step."""
         trial_id = self._id_in_storage(trial)
         if step in self._backend.get_trial(trial_id).intermediate_values:
             return False

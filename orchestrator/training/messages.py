@@ -124,7 +124,7 @@ class HandedBack:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of some trainings, by table; `heads` is `None` for a workload without attention heads."""
+    """The rows of some trainings, by table; `heads` is `None` if they have none."""
 
     trainings: "pa.Table"
     curves: "pa.Table"

@@ -87,8 +87,8 @@ class TrainerActor(Trainer):
     """A trainer in its own process, as a Ray actor."""
 
     def __init__(self, shipment: Shipment, run: RunContext, device: str, checkpoint_seconds: float) -> None:
-        # Arrow looks for pandas only once, and would import it if the user's workload has: so Arrow looks now, without
-        # pandas.
+        # Arrow imports pandas at its first conversion, which takes time. This first conversion hides pandas, unless the
+        # user's workload has imported it already.
         with importing(without=("pandas",)):
             pa.scalar(0)
         super().__init__(shipment.workload, run, device, checkpoint_seconds)
