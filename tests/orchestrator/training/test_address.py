@@ -86,6 +86,6 @@ def test_without_its_token_a_cluster_says_what_to_set(
     assert done.stdout == ""
     assert done.stderr.splitlines()[-1].endswith(
         f"--address: got '{local_ray}', expected a Ray cluster that accepts the token of this process; set"
-        " RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file with the cluster's token, unless that is in"
-        " ~/.ray/auth_token"
+        " RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file with the cluster's token, unless the token"
+        " is in ~/.ray/auth_token"
     )
