@@ -124,7 +124,7 @@ class PackSizes:
         """Writes the measurements of this run, if any size is new. A failure to write is ignored."""
         if self._fixed:
             return
-        sizes = self._with_found(self._kept)
+        sizes = self._with_measured(self._kept)
         if _sizes_in(sizes) != _sizes_in(self._kept):
             self._kept = sizes
             _KEPT.write_passing(self._place, _Kept(sizes=sizes))
@@ -139,7 +139,7 @@ class PackSizes:
         with suppress(OSError, StoreError):
             self._of_user.mkdir(mode=0o700, parents=True, exist_ok=True)
             place = LocalFolder(self._of_user)
-            sizes = self._with_found(_read(place))
+            sizes = self._with_measured(_read(place))
             for by_shape in sizes.values():
                 by_shape.update(
                     {shape: measured.without_limit() for shape, measured in by_shape.items() if measured.rates}
