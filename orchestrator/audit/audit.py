@@ -119,8 +119,7 @@ def _check_trust(directory: SweepDirectory) -> None:
 
 
 def _is_finished(directory: SweepDirectory) -> tuple[bool | None, list[Check]]:
-    """Returns whether the sweep is finished; if its `course.json` cannot be read, `None` and a check with that
-    problem."""
+    """Returns whether the sweep is finished; if `course.json` cannot be read, `None` and a check saying so."""
     try:
         return directory.finished, []
     except DamagedRecordError as damage:

@@ -72,8 +72,7 @@ def _is_behind(child: Child, books: Books) -> bool:
 
 
 def _deviation(logged: TrialValues, recorded: TrialValues) -> str | None:
-    """Describes the first value that differs from the ledger's. Values that a user has logged in addition are
-    ignored."""
+    """Describes the first value that differs from the ledger's, except values that only MLflow has."""
     for name, param in recorded.params.items():
         if logged.params.get(name) != param:
             return f"{name} {logged.params.get(name)}, not {param}"

@@ -32,8 +32,7 @@ class _AnyRecord(Record):
 
 
 def check_stored(directory: SweepDirectory) -> tuple[Problem, ...]:
-    """Finds checkpoints, weights, forecasts, warm starts and records of merged sweeps that are not as they were
-    written."""
+    """Finds checkpoints, weights, forecasts, warm starts and merged sweeps' records that have changed."""
     return tuple(_problems(directory))
 
 

@@ -36,12 +36,10 @@ from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.workloads.errors import UserError
 
 MAX_FRAGMENTS = 12
-"""Limit on the number of fragments that are not full. With three tables, one commit and one merge in progress, these
-are 42 files."""
+"""Limit on fragments that are not full. With three tables, one commit and one merge under way: 42 files."""
 
 FULL_ROWS = 10_000_000
-"""A fragment with this many rows, over all tables, is full and is not merged again: a merge of so many rows stops the
-driver for seconds."""
+"""Rows, over all tables, from which a fragment is not merged again: merging so many stops the driver for seconds."""
 
 _CELLS_AT_ONCE = 1_500_000
 """Cells that a merge holds in memory at a time: 250,000 rows of `curves`, or a tenth as many of `trainings`."""
@@ -187,8 +185,7 @@ def sorted_batches(
 def _batches(
     place: Place, dataset: ds.Dataset, keys: tuple[str, ...], parts: list[NDArray[np.int32]], thin: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the rows in order, one range of trials at a time. The files' statistics let Arrow skip the other
-    ranges."""
+    """Yields the rows in order, a range of trials at a time. The files' statistics let Arrow skip other ranges."""
     n_rows = 0
     for trials in parts:
         inside = (pc.field("trial") >= int(trials[0])) & (pc.field("trial") <= int(trials[-1]))

@@ -30,8 +30,7 @@ def declared_columns(place: Place) -> Mapping[str, pa.Schema]:
 
 
 def _type(dimension: Dimension) -> pa.DataType:
-    """Returns the column type of a parameter's first value that is not null. Most nullable parameters are real
-    numbers."""
+    """Returns the column type of a parameter's first non-null value. Most nullable parameters are real numbers."""
     kinds = (type(value) for value in _values(dimension) if value is not None)
     return PARAMETER_TYPES[next(kinds, float)]
 

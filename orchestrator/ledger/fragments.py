@@ -193,8 +193,7 @@ def _open_snapshot(place: Place) -> Snapshot:
 
 
 def _united(place: Place, shards: Iterable[Snapshot]) -> Snapshot:
-    """Returns the rows of all shards. Fragments of different shards have different names, because a name ends with a
-    digest."""
+    """Returns the rows of all shards. Their fragments' names differ, because a name ends with a digest."""
     files_by_table: dict[str, dict[str, OpenFile]] = {"trainings": {}}
     for shard in shards:
         for table, files in shard.files.items():

@@ -7,8 +7,7 @@ _M_ARENA_MAX = -8
 
 
 def share_freed_memory() -> None:
-    """Makes all threads of this process that start later share one pool of memory. Only glibc supports it; with other C
-    libraries nothing changes.
+    """Makes threads of this process that start later share one memory pool. Has an effect only with glibc.
 
     By default each thread has its own pool, which keeps memory that was freed: Arrow's threads keep tens of MiB after
     the first merge of fragments.

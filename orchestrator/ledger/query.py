@@ -78,8 +78,7 @@ def _kinds(kind: DuckDBPyType) -> Iterator[str]:
 
 
 def _columns(names: Sequence[str], stays: Sequence[bool]) -> str:
-    """Returns the SQL of all columns, as they are or as text. Columns are named by position, because names may
-    repeat."""
+    """Returns the SQL of all columns, as they are or as text, by position, because names may repeat."""
     columns = enumerate(zip(names, stays, strict=True), 1)
     return ", ".join(f"#{at}{'' if stay else '::VARCHAR'} AS {identifier(name)}" for at, (name, stay) in columns)
 
@@ -169,8 +168,7 @@ def _records(table: pa.Table) -> Iterator[list[Any]]:
 
 
 def _readable(table: pa.Table) -> pa.Table:
-    """Returns the table with times as text in columns that exceed the range of Python's own: `infinity`, `0044-03-15
-    (BC)`."""
+    """Returns the table, with times beyond the range of Python's own as text: `infinity`, `0044-03-15 (BC)`."""
     readable = [_is_readable(column) for column in table.columns]
     if all(readable):
         return table

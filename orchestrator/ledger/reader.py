@@ -75,8 +75,7 @@ class Ledger:
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A context with a connection as from `connect`. An error that a damaged file causes becomes a UserError that
-        names the file."""
+        """A context with a connection as from `connect`, in which errors of a damaged file name the file."""
         with naming_damage([self.place]), connect_to_shared([self.tables()]) as connection:
             yield connection
 

@@ -153,8 +153,7 @@ def complete_trials(connection: duckdb.DuckDBPyConnection, rule: int | Sequentia
 
 
 def complete_among(rows: pa.Table, rule: int | Sequential) -> list[int]:
-    """Returns the trials among these rows of `trainings` that have all the trainings that the rule requires, in
-    order."""
+    """Returns the trials among these rows of `trainings` that have all required trainings, in order."""
     if isinstance(rule, int):
         # Outcomes do not matter here, and Arrow counts half a million rows faster than Python reads them.
         counts = rows.group_by("trial").aggregate([("replicate", "count_distinct")])

@@ -124,8 +124,7 @@ def examine(place: Place) -> Examination:
 
 @contextmanager
 def naming_damage(places: Sequence[Place]) -> Iterator[None]:
-    """A context for reading: replaces an error that a damaged file causes in Arrow, DuckDB or our own code by an error
-    that names the file.
+    """A context for reading, in which an error that a damaged file causes is replaced by one that names the file.
 
     Raises:
         UserError: Instead of any other error, if the ledgers hold a damaged file or one that cannot be read now, or if
@@ -161,8 +160,7 @@ def _quoted(text: str) -> OSError | None:
 
 
 def set_aside(place: Place, name: str) -> None:
-    """Moves the files of a fragment to the sweep's folder `set_aside`. The fragment's trainings no longer count.
-    Idempotent."""
+    """Moves a fragment's files to the sweep's folder `set_aside`, so its trainings no longer count. Idempotent."""
     # `trainings` comes last: until it is moved, the fragment is listed, so another call completes an interrupted one.
     for table in TABLES:
         if name in place.names(table):

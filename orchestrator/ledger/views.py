@@ -91,8 +91,7 @@ def _shared_database() -> duckdb.DuckDBPyConnection:
 
 
 def _database() -> duckdb.DuckDBPyConnection:
-    """Returns an empty database that cannot access anything outside. It is locked before any SQL with column names from
-    files."""
+    """Returns an empty database without access to anything outside, before any SQL with names from files."""
     database = duckdb.connect(config=_LIMITS)
     database.execute("SET enable_external_access = false")
     database.execute("SET GLOBAL TimeZone = 'UTC'")

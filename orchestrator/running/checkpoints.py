@@ -78,8 +78,7 @@ class Checkpoints:
         self._files[order.pack], self._environments[order.pack] = name, order.environment
 
     def environment_of(self, pack: str) -> str | None:
-        """Returns the id of the environment that trained a pack's last state; `None` if there is no state, or it is
-        unknown."""
+        """Returns the id of the environment that trained a pack's last state; `None` if there is none known."""
         return self._environments.get(pack)
 
     def latest(self, pack: str, environment: str | None) -> bytes | None:

@@ -55,8 +55,7 @@ def going_on(
 
 
 def as_it_ended(directory: SweepDirectory) -> SweepDirectory:
-    """Returns the recorded sweep if it is finished: the entry of a run that only summarizes, in whatever
-    environment."""
+    """Returns the recorded sweep if it is finished: the entry of a run that only summarizes."""
     if not directory.finished:
         raise UserError(
             str(directory.place),
@@ -91,8 +90,7 @@ def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
 def resolved(
     spec: Sweep, workload: Workload[Any], known_bases: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Sweep, NamedBase | None]:
-    """Returns the spec as a sweep stores it, after checking that it fits its workload, and the weights that it starts
-    from.
+    """Returns the spec as a sweep stores it, checked against its workload, and the weights that it starts from.
 
     Args:
         spec: The spec that the user gave.

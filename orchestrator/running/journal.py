@@ -35,8 +35,7 @@ class Operation(IntEnum):
 _CONTINUES = "continues"
 """Key that marks a journal entry whose ask continues in the next entry. Optuna ignores it."""
 _WRITER = "attnsweep"
-"""Optuna requires each entry to name its writer. It compares the name with its own only to report a writer's
-mistakes."""
+"""The name of the writer, which Optuna requires in each entry and uses only to report a writer's mistakes."""
 _STALE_SECONDS = 3.0
 """A lock that is held for longer than this belonged to a killed process and is taken over. Appends take less time."""
 _LOOK_SECONDS = 0.01
@@ -255,8 +254,7 @@ def _now() -> str:
 
 @contextmanager
 def locked(journal: Path) -> Iterator[None]:
-    """Holds the lock of a journal's file, which `optuna-dashboard` takes too: a symbolic link beside it,
-    `study.journal.lock`.
+    """Holds the lock of a journal's file, which `optuna-dashboard` takes too: a link beside it, `study.journal.lock`.
 
     Optuna's own class is not used, because it takes the lock's age from the file behind the link. So it waits forever
     for a link that leads nowhere: the link of a killed process that named the file relative to another folder, or had

@@ -69,8 +69,7 @@ class JournalPieces:
         self._chain = Chain()
 
     def load(self) -> list[str]:
-        """Adds a first line of this writer, and returns all lines. Until that line is there, a predecessor may still
-        add pieces."""
+        """Adds a first line of this writer and returns all lines. Until then, a predecessor may still add pieces."""
         opening = json.dumps(_opening(), separators=(",", ":"))
         while True:
             journal = read_pieces(self._prefix, self._folder)

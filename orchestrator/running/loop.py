@@ -62,8 +62,7 @@ class Follower(Protocol):
     """An observer of the loop, such as the progress display or the MLflow projection."""
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Called after rows have reached the ledger, and after the study has got the values of the trials that they
-        complete."""
+        """Called after rows have reached the ledger and the study has the values of trials that they complete."""
 
     def trial_told(self, trial: int) -> None:
         """Called when all trainings of a trial are in the ledger and the study has got its value."""
@@ -232,8 +231,7 @@ class SweepLoop:
 
     @property
     def _fair_share(self) -> int:
-        """Trainings per trainer that are queued, under way or still to come; a new trial counts with its first
-        replicates."""
+        """Trainings per trainer that are queued, under way or to come; a new trial counts with its first replicates."""
         n_to_come = self._n_to_ask * n_wanted(self._directory.spec.replicates, {})
         return self._plan.fair_share(n_to_come, self._pool.n_trainers)
 
@@ -278,8 +276,8 @@ class SweepLoop:
         return self._environments[machine]
 
     def _fill_pack(self, sizer: SizerOf, until: float) -> bool:
-        """Asks for trials until the backlog holds a full pack or none is left to ask for. Returns `False` if time ran
-        out first."""
+        """Asks for trials until the backlog holds a full pack or none is left. Returns `False` if time ran out
+        first."""
         while self._n_to_ask and not self._plan.backlog.has_full_pack(sizer, self._fair_share):
             self._trials.ask(self._trials_per_pack)
             if time.monotonic() >= until:

@@ -20,8 +20,7 @@ MAX_LOSSES = 2
 MAX_LOSSES_ALONE = 5
 """Like `MAX_LOSSES`, for a pack of one training, which is then recorded as failed."""
 MAX_LOSSES_IN_A_ROW = 16
-"""Number of trainers, plus four per trainer of the pool, that may be lost without progress of any pack before the sweep
-stops."""
+"""Trainers that may be lost without progress of any pack, plus four per trainer, before the sweep stops."""
 MAX_FAILURES_AT_FIRST = 16
 """Number of trainings that may raise before any training succeeds. If all raise, the sweep stops, because more trials
 would only cost time."""
@@ -83,8 +82,7 @@ class Backlog:
         return shape is not None and len(self._by_shape[shape]) >= sizer(shape).size(fair_share)
 
     def take_pack(self, sizer: SizerOf, fair_share: int) -> list[Task]:
-        """Removes and returns the trainings of the next pack, oldest first, of the shape with the most waiting
-        trainings.
+        """Removes and returns the trainings of the next pack, oldest first, of the shape with the most waiting.
 
         Args:
             sizer: Returns the sizer of packs of a shape.
@@ -101,8 +99,7 @@ class Backlog:
         return waiting[:n_lanes]
 
     def take_lanes(self, lanes: Sequence[tuple[int, int]]) -> list[Task] | None:
-        """Removes and returns the trainings with these (trial, replicate), in this order; `None` unless all of them are
-        waiting."""
+        """Removes and returns the trainings with these (trial, replicate), in order; `None` if any is not waiting."""
         waiting = {(task.trial, task.replicate): task for tasks in self._by_shape.values() for task in tasks}
         if not lanes or any(lane not in waiting for lane in lanes):
             return None
@@ -159,8 +156,7 @@ Action: TypeAlias = Fail | Forget | Shrink | Stop
 
 
 class SweepPlan:
-    """Decides which pack is trained next, and whether a pack that comes back is continued, split, or recorded as
-    failed.
+    """Decides which pack is trained next, and whether a returning pack is continued, split, or recorded as failed.
 
     Args:
         backlog: The trainings that wait.
@@ -222,8 +218,7 @@ class SweepPlan:
         return PackOrder(f"{tasks[0].trial:06d}-{tasks[0].replicate:04d}-{len(tasks)}", tasks)
 
     def got_further(self, pack: str) -> None:
-        """Records that a pack has made durable progress: this resets the counts of lost trainers, the pack's and the
-        run's."""
+        """Records durable progress of a pack, which resets the counts of lost trainers of the pack and the run."""
         self._losses.pop(pack, None)
         self._n_losses_in_a_row = 0
 

@@ -126,8 +126,7 @@ class ProgressDisplay:
             self._print_line(self._line())
 
     def _count(self, trainings: pa.Table) -> None:
-        """Counts outcomes and, every few seconds and at the end, the stuck rate, whose interval depends on all trials
-        so far."""
+        """Counts outcomes and, every few seconds and at the end, computes the stuck rate with its interval."""
         outcomes = trainings["outcome"].to_pylist()
         self._outcomes.update(outcomes)
         for trial, outcome, stuck in zip(
@@ -147,8 +146,7 @@ class ProgressDisplay:
             self._stuck = f"stuck {share:.2f} [{low:.2f}, {high:.2f}]"
 
     def trial_told(self, trial: int) -> None:
-        """Counts a completed trial, unless it was complete before this run. Its last rows are committed next, or
-        already were."""
+        """Counts a completed trial, unless it was complete before this run."""
         if trial not in self._complete_before:
             self._n_told += 1
             self._to_close.append(trial)
@@ -196,8 +194,7 @@ class ProgressDisplay:
 
 
 def logging_progress(console: Console, store: str = "MLflow") -> Callable[[int, int], None]:
-    """Returns a callback that takes the numbers of logged trials and of trials to log, and prints a line at
-    intervals."""
+    """Returns a callback that takes the numbers of trials logged and to log, and prints a line at intervals."""
     last_line = time.monotonic()
 
     def tell(n_logged: int, n_missing: int) -> None:

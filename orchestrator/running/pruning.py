@@ -47,8 +47,7 @@ class Pruning:
             self.close(rows["trial"].unique().to_pylist())
 
     def prepared(self, order: PackOrder) -> PackOrder:
-        """Returns the order as a trainer gets it: it waits at probes, and trains nothing beyond steps at which trials
-        were pruned."""
+        """Returns the order for a trainer: it waits at probes, and does not train pruned trials beyond their step."""
         if not self._is_on:
             return order
         decided = self._study.pruned
@@ -72,8 +71,7 @@ class Pruning:
         return pruned
 
     def lane_steps(self, order: PackOrder, trained: Trained) -> int:
-        """Returns the work of a pack in training steps, for the choice of pack sizes; pruned trainings count as trained
-        to the end."""
+        """Returns the work of a pack in training steps, for choosing pack sizes; pruned trainings count in full."""
         if not self._is_on:
             return trained.lane_steps
         return sum(task.training.parameters.n_steps for task in order.tasks)

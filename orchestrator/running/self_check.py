@@ -94,8 +94,7 @@ def replay_some(
 
 
 def _without_machine(waiting: Sequence[PackOrder], pool: Pool) -> list[PackOrder]:
-    """Returns the packs whose type of machine the pool does not have. Before any trainer has started, none are
-    returned."""
+    """Returns the packs whose type of machine the pool lacks; none before any trainer has started."""
     machines = pool.machines
     return [order for order in waiting if machines and order.machine not in (None, *machines)]
 

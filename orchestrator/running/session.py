@@ -309,8 +309,7 @@ class _OpenSweep:
     rows: pa.Table
 
     def record(self) -> None:
-        """Records the changes of this run. Called when nothing can refuse the run any more, so a refusal changes
-        nothing."""
+        """Records this run's changes, once nothing can refuse the run any more, so a refusal changes nothing."""
         self.writer.confirm()
         self.recorded.record_as(self.directory)
         if self.retries_failed:
@@ -408,7 +407,7 @@ class _Session:
         return directory.retrying(names), rows.filter(~IS_FAILED)
 
     def _writer(self, open_writer: Callable[[], LedgerWriter]) -> LedgerWriter:
-        """Opens the ledger; if another process holds it, waits until that process releases it or is found to be
+        """Opens the ledger. If another process holds it, waits until it is released or its holder is found to be
         dead."""
         until = self.began + self.patience
         is_said = False

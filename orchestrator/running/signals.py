@@ -16,8 +16,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """Turns SIGTERM into KeyboardInterrupt, also while Ray starts: `training.cluster` restores the handler of this
-    context.
+    """Turns SIGTERM into KeyboardInterrupt, also while Ray starts: `training.cluster` restores this handler.
 
     After a Ctrl-C or SIGTERM, any exception that leaves the context becomes a KeyboardInterrupt, because DuckDB, Arrow
     and interrupted imports raise errors of their own instead.
@@ -38,8 +37,7 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 def refuse_if_interrupted() -> None:
-    """Raises KeyboardInterrupt after a Ctrl-C. For code that catches any error: an error after a Ctrl-C says nothing
-    about what was read.
+    """Raises KeyboardInterrupt after a Ctrl-C, for code that catches any error: such errors mean nothing then.
 
     Raises:
         KeyboardInterrupt: If Ctrl-C or SIGTERM has arrived.
@@ -58,8 +56,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 class StopOnSignal:
-    """A context in which SIGINT and SIGTERM set `requested` instead of raising; a second signal raises
-    KeyboardInterrupt.
+    """A context in which SIGINT and SIGTERM set `requested` instead of raising; a second signal raises.
 
     Python delivers signals to the main thread. In any other thread, as in a web server, `requested` stays false.
     """

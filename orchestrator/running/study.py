@@ -223,8 +223,7 @@ class Study:
         return True
 
     def decide(self, trial: int, step: int) -> None:
-        """Asks the pruner about a trial whose value at this step was reported last, and stores the answer in
-        `pruned`."""
+        """Asks the pruner about a trial after its last report, at this step, and stores the answer in `pruned`."""
         assert self._pruner is not None
         if self._pruner.prune(self._study, self._backend.get_trial(self._id_in_storage(trial))):
             self._note(trial, _PRUNED, step)
@@ -242,8 +241,7 @@ class Study:
             self._log.save()
 
     def _name_values(self) -> None:
-        """Names the objectives for `optuna-dashboard`, which would show `Objective 0`, and adds a note on what they
-        measure."""
+        """Names the objectives for `optuna-dashboard`, and adds a note on what they measure."""
         if self._study.metric_names is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)
@@ -267,8 +265,7 @@ class Study:
         return drawn
 
     def _drawn_again(self, number: int) -> optuna.Trial:
-        """Returns the trial drawn again from its first parameter, because each draw of a sampler depends on the earlier
-        ones.
+        """Returns the trial drawn again from its first parameter, because each draw depends on the earlier ones.
 
         The returned trial belongs to a copy of the study that has only the trials before it.
         """

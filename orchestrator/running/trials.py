@@ -1,4 +1,4 @@
-"""The open trials of a sweep: drawn, queued as trainings, and reported to the study once all their rows are in the
+"""The open trials of a sweep: drawn, queued as trainings, and reported to the study when their rows are in the
 ledger."""
 
 from dataclasses import dataclass, field
@@ -100,8 +100,7 @@ class OpenTrials:
             return False
 
     def _queue_or_tell(self, tally: _Tally) -> bool:
-        """Queues the trainings that a trial still needs; if it needs none, reports its value. Returns whether it has
-        ended."""
+        """Queues the trainings that a trial still needs; reports its value and returns `True` if it needs none."""
         wanted = n_wanted(self._directory.spec.replicates, tally.ended.stuck)
         missing = [
             replicate for replicate in range(tally.n_queued, wanted) if replicate not in tally.ended.by_replicate

@@ -1,4 +1,4 @@
-"""Removes passwords and tokens from texts that are shown or stored. Specs, which are stored unchanged, must not hold
+"""Removes passwords and tokens from texts that are shown or stored. Specs are stored unchanged, so must not hold
 any."""
 
 import re
@@ -53,8 +53,7 @@ def _shown_option(option: re.Match[str]) -> str:
 
 
 def _opens_with_secret(storage: str) -> bool:
-    """Returns whether a storage URL holds a secret. SQLAlchemy's parser is used too: it allows blanks in the user's
-    name."""
+    """Returns whether a storage URL holds a secret, also as SQLAlchemy reads it, which allows blanks in names."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 

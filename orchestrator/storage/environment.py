@@ -61,8 +61,7 @@ class Environment(Record):
 
     @property
     def type_in_words(self) -> str:
-        """The type of machine and the version of PyTorch. Besides code and engine, a training's last bits depend on
-        these."""
+        """The type of machine and version of PyTorch. Besides code and engine, last bits depend on these."""
         return f"{self.machine or 'a machine whose type was not recorded'}, PyTorch {self.torch}"
 
     @property

@@ -1,5 +1,4 @@
-"""The files outside a sweep that it refers to by path, such as corpora: the sweep records their sha256, not their
-content."""
+"""The files outside a sweep that it refers to by path, such as corpora. The sweep records only their sha256."""
 
 import hashlib
 from collections.abc import Mapping

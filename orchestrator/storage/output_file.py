@@ -1,5 +1,4 @@
-"""Writes files that a user names, as with `--out`, under temporary names and renames them: a failure leaves the old
-file."""
+"""Writes files that a user names, as with `--out`, under temporary names first: a failure leaves the old file."""
 
 import os
 import secrets

@@ -57,8 +57,7 @@ class Place(Protocol):
     def full_name(self) -> str: ...
 
     def answering(self, file: str | None = None) -> AbstractContextManager[None]:
-        """A context for reading an opened file: turns an error of the disk or store into a UserError that names the
-        file.
+        """A context for reading an opened file: errors of the disk or store become UserErrors that name the file.
 
         An OSError that still leaves the context means that the file is damaged: see `storage.reading`.
         """
@@ -129,8 +128,7 @@ class Place(Protocol):
         """
 
     def remove(self, folder: str, files: Collection[str]) -> None:
-        """Removes files, named with their suffix, from a folder ("" for the place itself). Durable once this
-        returns."""
+        """Removes files, named with their suffix, from a folder ("" for the place). Durable once this returns."""
 
     def set_aside(self, folder: str, name: str) -> None:
         """Moves a Parquet file to `set_aside/<folder>`, where no reader looks."""

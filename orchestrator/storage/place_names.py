@@ -82,8 +82,7 @@ def local_path(text: str, subject: str) -> Path:
 
 
 def nearest(place: Place, file: str, otherwise: str) -> str:
-    """Suggests a neighbouring directory that holds this file and has a similar name; returns `otherwise` if there is
-    none."""
+    """Suggests a neighbouring directory with a similar name that holds this file; else returns `otherwise`."""
     if not isinstance(place, LocalFolder):
         return otherwise
     beside = [path.parent.name for path in place.path.absolute().parent.glob(f"*/{file}")]
@@ -97,8 +96,7 @@ def as_argument(place: object) -> str:
 
 
 def _reachable(path: Path, subject: str) -> Path:
-    """Returns the path. Raises UserError if no directory can exist there: circular links, a file on the way, a long
-    name."""
+    """Returns the path, or raises UserError if no directory can exist there, as below a file or a circular link."""
     try:
         path.stat()
     except FileNotFoundError:

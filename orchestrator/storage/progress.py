@@ -77,8 +77,7 @@ PROGRESS = RecordFile("progress.json", Progress, "remove it: no result depends o
 
 
 def progress_of(places: Sequence[Place]) -> Progress | None:
-    """Returns the progress of a sweep's driver, or of the drivers of its shards together; `None` if none has written
-    any.
+    """Returns the progress of a sweep's driver, or of its shards' drivers together; `None` if none has written any.
 
     Args:
         places: The directories that the drivers write to.

@@ -1,5 +1,5 @@
-"""The JSON records of a sweep directory, such as `sweep.json`: each has one strict model, and all are read and written
-alike.
+"""The JSON records of a sweep directory, such as `sweep.json`: all are written and read alike, by one strict model
+each.
 
 A file holds the `sha256` of its record, and a record is written in exactly one way, so any changed byte is detected.
 Files of earlier versions have no `sha256`, so only their form is checked. A field that a later version has added has a

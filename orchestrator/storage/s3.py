@@ -115,8 +115,7 @@ class ObjectPrefix:
             raise FileExistsError(errno.EEXIST, "an object of this name exists already", f"{self.uri}/{name}")
 
     def swap_text(self, name: str, text: str, version: str | None) -> str | None:
-        """If the answer to a write is lost, the client repeats the write, which the store then refuses although the
-        first has succeeded."""
+        """If an answer is lost, the client repeats the write, which is then refused although it has succeeded."""
         mode: PutMode = "create" if version is None else {"e_tag": version}
         with self._writing(name):
             try:
@@ -237,14 +236,12 @@ class ObjectPrefix:
         return bool(listed["objects"] or listed["common_prefixes"])
 
     def _require_bucket(self) -> None:
-        """Lists the prefix, which fails if the bucket is missing. Other requests report a missing bucket as a missing
-        object."""
+        """Lists the prefix, because to any other request a missing bucket looks like a missing object."""
         self._has_objects("")
 
 
 class _Ranges(io.RawIOBase):
-    """An object of a store as a file, of which each part is read with one request. pyarrow takes no
-    `obstore.ReadableFile`.
+    """An object as a file, each part read by one request, because pyarrow takes no `obstore.ReadableFile`.
 
     Args:
         read: Returns a part of the object, from its start and length in bytes.

@@ -49,8 +49,7 @@ _IS_LATE = re.compile(r"no answer \((?!Connect)")
 
 
 def open_store(bucket: str, prefix: str, seconds: float = READ_SECONDS) -> S3Store:
-    """Returns the objects under a prefix of a bucket. No request is sent yet, except for the bucket's region if none is
-    set.
+    """Returns the objects under a prefix of a bucket. Sends no request yet, except for an unknown region.
 
     Args:
         bucket, prefix: Where the objects are.
@@ -101,8 +100,7 @@ def refusal(uri: str, said: str, file: str | None = None) -> StoreError:
 
 
 def _answers(error_text: str) -> Iterator[str]:
-    """Yields the possible descriptions of an answer, best first: the store's own words, the HTTP status, why there was
-    none."""
+    """Yields descriptions of an answer, best first: the store's own words, the HTTP status, why there was none."""
     if "169.254." in error_text:
         yield "no credentials: neither in the environment, nor from the role of this machine"
     if code := re.search(r"<Code>(.*?)</Code>", error_text, re.DOTALL):

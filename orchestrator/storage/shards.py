@@ -1,5 +1,4 @@
-"""Sweeps of several drivers: each driver owns a shard of the trials, in a sweep directory `DIR/shard-0`, `DIR/shard-1`,
-...
+"""Sweeps of several drivers: each owns a shard of the trials, in a sweep directory `DIR/shard-0`, `DIR/shard-1`, ...
 
 `DIR/sweep.json` is the record of the whole sweep; its field `shards` is their number. Everything else is in the shards:
 no rows are written to DIR itself, so no two drivers write the same file. The module imports nothing heavy: a query

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 
 def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
-    """Returns the workload of a sweep, from its stored code or an installed package, and makes the sweep's bases
-    available to it.
+    """Returns a sweep's workload, from its stored code or an installed package, with the sweep's bases in reach.
 
     Raises:
         UserError: If it is not installed any more, its code is not trusted, or a stored file differs from the record.

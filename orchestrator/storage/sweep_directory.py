@@ -49,8 +49,7 @@ BaseName = Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
 
 
 class SweepRecord(Record):
-    """The content of `sweep.json`. A field that earlier versions did not have is left out of the file where it is
-    empty.
+    """The content of `sweep.json`. A field that earlier versions lacked is left out of the file while it is empty.
 
     Attributes:
         sweep: The sweep's identity, also in the ledger's column `sweep` and as the name of MLflow's parent run.
@@ -382,8 +381,7 @@ class SweepDirectory(SweepRecord):
         return f"{self.engine}: {self.engine_reason}" if self.engine_reason else self.engine
 
     def engine_of(self, environment: str | None) -> Engine:
-        """Returns the engine that took the steps of trainings in one of the sweep's environments, by the environment's
-        id."""
+        """Returns the engine of one of the sweep's environments, by the environment's id."""
         known = self.environments.get(environment or "")
         return known.engine if known else "vmapped"
 
@@ -406,8 +404,7 @@ class SweepDirectory(SweepRecord):
         return frozenset(name for name, other in self.environments.items() if not self.changes(other))
 
     def machine_of(self, environment: str | None) -> str | None:
-        """Returns the type of machine of one of the sweep's environments, by the environment's id; `None` if not
-        recorded."""
+        """Returns the machine type of one of the sweep's environments, by its id; `None` if not recorded."""
         known = self.environments.get(environment or "")
         return known.machine if known else None
 

@@ -1,5 +1,4 @@
-"""The code that a workload's trainings run: the modules of the workload and the trainer, and all modules that they
-import.
+"""The code that a workload's trainings run: the modules of the workload and the trainer, and all their imports.
 
 Imports of our package, of the workload's own package and of the user's modules are followed. They are read from the
 modules' source texts, so the result does not depend on what this process has imported.
@@ -130,8 +129,7 @@ class _Scope:
         return self._is_followed(name) and not is_users and not name.startswith("__main__")
 
     def shown(self, name: str) -> str:
-        """Returns the module's name, independent of the location of the user's file and of the package that holds
-        ours."""
+        """Returns the module's name, without the location of the user's file and the package that holds ours."""
         if self.code is not None and name == self.own:
             return self.code.main
         return name.removeprefix(f"{_DISTRIBUTION}.")

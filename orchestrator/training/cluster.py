@@ -113,8 +113,7 @@ def start_here(preloaded: Sequence[str]) -> bool:
 
 
 def _keep_token_elsewhere() -> None:
-    """Stores Ray's token in the environment of this process and its children, if Ray cannot store it in the user's
-    home.
+    """Stores Ray's token in the environment of this process if Ray cannot store it in the user's home.
 
     By default Ray writes a token to the user's home. A service or a container may have no home, or one that cannot be
     written.
@@ -144,8 +143,7 @@ def _initialize(address: str, **further: Any) -> None:
 
 @contextmanager
 def _keeping_sigterm() -> Iterator[None]:
-    """Keeps the program's own SIGTERM handler: Ray, when it starts, replaces it in the main thread with one that
-    exits."""
+    """Keeps the program's own SIGTERM handler: a starting Ray replaces it, in the main thread, with one that exits."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield

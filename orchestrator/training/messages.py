@@ -133,8 +133,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Trained:
-    """A report on a finished pack: its rows, its training steps over all lanes, its seconds, and its use of GPU
-    memory."""
+    """A report on a finished pack: its rows, its training steps over all lanes, its seconds and its GPU memory."""
 
     rows: Rows
     lane_steps: int

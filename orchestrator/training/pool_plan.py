@@ -1,5 +1,4 @@
-"""Decides what a pool of trainers does next, given the reports so far. Plain state in, actions out: no Ray, no
-clock."""
+"""Decides what a pool of trainers does next, from the reports so far. Plain state in, actions out: no Ray, no clock."""
 
 import re
 from collections import Counter
@@ -183,8 +182,7 @@ class PoolPlan:
     def settled(
         self, number: int, node_id: str, host: str, accelerator: str, changes: Sequence[str], machine: str = ""
     ) -> list[Action]:
-        """Records that a trainer is up. If its environment differs from the driver's, it ends and its node is given
-        up."""
+        """Records that a trainer is up. In another environment than the driver's, it ends and its node is given up."""
         if changes:
             self.record.differs(node_id, host, changes)
             return [self._end(number)]
@@ -208,8 +206,7 @@ class PoolPlan:
         return next(named, None)
 
     def hand_out(self, order: PackOrder) -> int:
-        """Gives a pack to the trainer that has been idle longest, if possible on the machine that it names. Returns the
-        trainer's number."""
+        """Gives a pack to the longest idle trainer, if possible on the machine that it names. Returns its number."""
         fitting = (number for number in self._idle if order.machine in (None, self.trainers[number].machine))
         number = next(fitting, self._idle[0])
         self._idle.remove(number)

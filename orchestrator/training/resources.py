@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 _TRAINER_MODULE = "attnsweep.orchestrator.training.trainer_actor"
 _FILES_OF_GPUS = "/dev/nvidiactl", "/dev/dxg", "/dev/kfd"
-"""Device files, of which one exists on a machine with a GPU. PyTorch would know exactly, but takes seconds to
-import."""
+"""One of these exists on a machine with a GPU. PyTorch would know exactly, but takes seconds to import."""
 
 StartPool: TypeAlias = "Callable[[Workload[Any], RunContext], Pool]"
 """Starts the trainers of a workload for one run."""
@@ -92,8 +91,7 @@ class Resources:
 
     @property
     def preloaded(self) -> list[str]:
-        """Modules that a Ray started on this machine imports in one process per core; none if not every core gets a
-        trainer."""
+        """Modules that a Ray started here imports in one process per core; none if not every core gets a trainer."""
         is_on_cpus = self.device == "cpu" or (self.device == "auto" and not any(map(exists, _FILES_OF_GPUS)))
         return [_TRAINER_MODULE] if self.starts_ray and self.n_trainers is None and is_on_cpus else []
 

@@ -96,8 +96,7 @@ def trained_rows(
     context: PackContext,
     escapes: NDArray[np.float64] | None = None,
 ) -> pa.Table:
-    """Returns the `trainings` rows of a trained pack; `escapes` are predicted escape steps (L,), NaN where there is no
-    prediction."""
+    """Returns the `trainings` rows of a trained pack; `escapes` (L,) are predicted escape steps, NaN for none."""
     overflowed, is_pruned = result.diverged_step >= 0, result.pruned_step >= 0
     final, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
     onset = result.evidence.steps[onset_probe(verdicts.outcome, result.last_probe)]

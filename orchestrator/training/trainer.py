@@ -39,8 +39,7 @@ WORTH_KEEPING_SECONDS = 2.0
 SLICE_SECONDS = 1.0
 """How long a call trains before it reports, with up to `_MANY_TRAINERS` trainers. Ray cannot cancel a running call."""
 _MANY_TRAINERS = 1000
-"""With more trainers than this, slices grow with their number, because each report costs the driver a fraction of a
-millisecond."""
+"""With more trainers, slices grow with their number: a report costs the driver a fraction of a millisecond."""
 _SHARE_OF_SAVING = 0.05
 """The largest share of a pack's time that saving its state may take, at the default interval."""
 _LOOKS_PER_SLICE = 8
@@ -198,8 +197,7 @@ class Trainer:
         return to_bytes(pack.checkpoint())
 
     def _note_saving(self) -> None:
-        """Sets the time of the next checkpoint. A call after a checkpoint means that the driver has taken or written
-        the state."""
+        """Sets the time of the next checkpoint, once the driver has taken or written the last state."""
         if self._saving_since is None:
             return
         now = time.perf_counter()
@@ -242,8 +240,7 @@ class Trainer:
         return Trained(rows, result.lane_steps, time.perf_counter() - self._started, self._memory_of(order))
 
     def _train_slice(self, pack: Pack[Any]) -> bool:
-        """Trains a slice, up to a probe at which the pack waits, or until the trainer leaves. Returns whether all
-        trainings have ended."""
+        """Trains a slice, up to a probe or until the trainer leaves. Returns whether all trainings have ended."""
         started = looked = time.perf_counter()
         n_probes = 1 if self._waits else None
         while not pack.advance(self._evaluations_per_look, n_probes):

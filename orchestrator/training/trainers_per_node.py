@@ -144,8 +144,7 @@ def _n_places(node: Node, device: Device) -> int:
 
 
 def _spread(places: Mapping[str, int], n_wanted: int, n_up_by_node: Mapping[str, int]) -> dict[str, int]:
-    """Returns how many of the wanted trainers each node gets: first those that are up there, then where most places are
-    free."""
+    """Returns how many trainers each node gets: first those that are up there, then where most places are free."""
     if n_wanted == sum(places.values()):
         return dict(places)
     counts = {node_id: min(n_up_by_node.get(node_id, 0), n_places) for node_id, n_places in places.items()}
@@ -163,8 +162,7 @@ def _spread(places: Mapping[str, int], n_wanted: int, n_up_by_node: Mapping[str,
 
 
 def _in_turns(nodes: Sequence[Node], number: int) -> Iterable[str]:
-    """Yields the nodes of `number` more trainers: a GPU of each node in turn, so that every GPU is used equally
-    often."""
+    """Yields the nodes of `number` more trainers: a GPU of each node in turn, every GPU equally often."""
     rounds = max(int(node.n_gpus) for node in nodes)
     gpus = [node.id for turn in range(rounds) for node in nodes if turn < int(node.n_gpus)]
     return (gpus[n % len(gpus)] for n in range(number))

@@ -1,2 +1,1 @@
-"""Checks before the first training: a sample of the space shows mistakes, calls for warnings, and chooses the
-engine."""
+"""Checks before the first training: a sample of the space shows mistakes, leads to warnings, and chooses the engine."""

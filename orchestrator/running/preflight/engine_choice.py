@@ -115,8 +115,7 @@ def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str
 
 
 def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
-    """Returns the number of steps that all trainings of one shape take, if shapes are equally frequent; an upper
-    bound."""
+    """Returns an upper bound of the steps that all trainings of one shape take, if shapes are equally frequent."""
     declared = workload.parameters.declared()
     n_shapes = prod(
         len(dimension.grid()) if isinstance(dimension, Categorical) else dimension.high - dimension.low + 1
@@ -206,8 +205,7 @@ def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
 
 
 def _no_blocks(spec: Sweep, workload: Workload[Any]) -> str | None:
-    """Returns why the steps of a sweep's first shape cannot be compiled; `None` if they can be, or if that is
-    unknown."""
+    """Returns why the steps of a sweep's first shape cannot be compiled; `None` if they can be, or if unknown."""
     try:
         Pack(workload, [Training(_a_training(spec, workload), 0)]).compiled_graph()
     except STOPS:
@@ -227,7 +225,6 @@ def _seconds_saved(graph: StepGraph | GradientGraph) -> float:
 
 
 def _a_training(spec: Sweep, workload: Workload[Any]) -> Any:
-    """Returns the parameters of the training in the corner of a sweep's space where every parameter has its first
-    value."""
+    """Returns the parameters of the training with the first value of every parameter of a sweep's space."""
     corner = {name: dimension.grid()[0] for name, dimension in spec.drawn().items()}
     return workload.parameters.resolve({**spec.fixed(), **spec.unzipped(corner)})

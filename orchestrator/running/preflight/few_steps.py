@@ -19,8 +19,7 @@ _SHARE = 0.05
 
 
 def few_steps_warning(sample: Sample, seconds: float = _SECONDS) -> str | None:
-    """Returns a line if the number of steps decides the outcome of over 5% of the trainings whose escape time can be
-    predicted.
+    """Returns a line if over 5% of the trainings with a predictable escape time end before it.
 
     Looks at the trainings shape by shape until the time is up. Nothing is trained. A shape for which the workload's
     code raises is passed over: its rows will contain the error.
