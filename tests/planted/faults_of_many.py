@@ -151,7 +151,7 @@ FAULTS_OF_MANY = (
     Fault(
         "a shipped sweep that is another one since its description has changed",
         "orchestrator/running/entry.py",
-        "spec.but(description=found.spec.description).sha256()",
+        "spec.but(description=directory.spec.description).sha256()",
         "spec.sha256()",
         ("tests/fault/test_or_resume.py::test_a_sweep_in_other_words_is_the_same",),
     ),

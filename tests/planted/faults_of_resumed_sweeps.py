@@ -32,15 +32,15 @@ FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "a record that is not read again under the lock",
         "orchestrator/running/session.py",
-        "found = SweepDirectory.open(directory.place)\n            directory",
-        "found = directory\n            directory",
+        "recorded = SweepDirectory.open(directory.place)\n            directory",
+        "recorded = directory\n            directory",
         (_TWO_RESUMES,),
     ),
     Fault(
         "a run that records what it adds before it is refused",
         "orchestrator/running/session.py",
-        "directory = enter(found)\n",
-        "directory = enter(found)\n            found.record_as(directory)\n",
+        "directory = enter(recorded)\n",
+        "directory = enter(recorded)\n            recorded.record_as(directory)\n",
         (f"{_TWO_RESUMES}::test_a_run_that_is_refused_records_nothing",),
     ),
     Fault(
@@ -53,7 +53,7 @@ FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "a finished sweep that is trained by what only summarizes",
         "orchestrator/running/entry.py",
-        "    if not found.finished:\n",
+        "    if not directory.finished:\n",
         "    if False:\n",
         (_TWO_RESUMES,),
     ),

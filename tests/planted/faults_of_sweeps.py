@@ -52,15 +52,15 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a study that is not told the constraints",
         "orchestrator/running/study.py",
-        "            self._constrain(trial, name, each)\n",
+        "            self._constrain(trial, name, violation)\n",
         "            pass\n",
         (f"{_RUNNING}/test_several_objectives.py::test_audit_summary_mlflow_and_report_have_each_objective",),
     ),
     Fault(
         "a sampler that is told the first objective of an earlier sweep alone",
         "orchestrator/running/warm_start.py",
-        "            values=[each.value, *each.more],\n",
-        "            values=[each.value],\n",
+        "            values=[trial.value, *trial.more],\n",
+        "            values=[trial.value],\n",
         (f"{_RUNNING}/test_several_objectives.py::test_a_later_sweep_is_told_all_objectives_of_an_earlier_one",),
     ),
     Fault(
@@ -227,8 +227,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a training is trained again on any machine",
         "orchestrator/running/self_check.py",
-        "return next((each for each in waiting if each.machine in (None, *idle)), None)",
-        "return next((each for each in waiting if idle), None)",
+        "return next((order for order in waiting if order.machine in (None, *idle)), None)",
+        "return next((order for order in waiting if idle), None)",
         (f"{_RUNNING}/test_machines.py",),
     ),
     Fault(

@@ -19,14 +19,14 @@ from tests.security.hostile_files import DEEP, DIGITS, HUGE, write_hostile_files
 Case = tuple[list[str], str]
 LONG = "d" * 300
 PATHS = {
-    "loop": "DIR: got 'loop', expected a path to a directory; choose another (Too many levels of symbolic links)",
-    "loop/x": "DIR: got 'loop/x', expected a path to a directory; choose another (Too many levels",
-    "file/x": "DIR: got 'file/x', expected a path to a directory; choose another (Not a directory)",
-    LONG: f"DIR: got '{LONG[:200]}...', expected a path to a directory; choose another (File name too long)",
+    "loop": "DIR: got 'loop', expected a path to a directory; choose another path (Too many levels of symbolic links)",
+    "loop/x": "DIR: got 'loop/x', expected a path to a directory; choose another path (Too many levels",
+    "file/x": "DIR: got 'file/x', expected a path to a directory; choose another path (Not a directory)",
+    LONG: f"DIR: got '{LONG[:200]}...', expected a path to a directory; choose another path (File name too long)",
     "x/" * 3000: "DIR: got 'x/x/x/",
     "file": "DIR: got 'file', expected a sweep directory",
     "nowhere": "DIR: got 'nowhere', expected a sweep directory",
-    "": "DIR: got '', expected a directory, or s3://BUCKET/PREFIX; name one: . is the present folder",
+    "": "DIR: got '', expected a directory, or s3://BUCKET/PREFIX; give a directory: . is the current folder",
     "pipe.py": "DIR: got 'pipe.py', expected a sweep directory",
     "/dev/null": "DIR: got '/dev/null', expected a sweep directory",
     "s3://[..": "DIR: got 's3://[..', expected a directory, or s3://BUCKET/PREFIX",
