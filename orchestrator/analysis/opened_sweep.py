@@ -313,7 +313,7 @@ class SweepData:
         if not ratios.ratios:
             raise UserError(
                 INTERVENTION,
-                given="no two trainings that differ in the intervention alone, where one has none and one is solved",
+                given="no pair of trainings, with an intervention and without, that is solved or has an event or role",
                 expected="pairs of trainings with equal seeds, with and without an intervention",
                 fix="sweep intervention with null among its choices and sampler=grid (docs/interventions.md)",
             )
