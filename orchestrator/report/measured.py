@@ -111,9 +111,7 @@ def read_event_hazards(
         return ()
     crossing, once = read_crossing(connection, [spec], names), trials_count_once(spec)
     events, delays = _event_times(connection)
-    onsets = (
-        onset_by(label, onset_times, crossing, once_per_trial=once) for label, onset_times in (events | delays).items()
-    )
+    onsets = (onset_by(label, times, crossing, once_per_trial=once) for label, times in (events | delays).items())
     return tuple(onset.hazard_ratios() for onset in onsets if any(curve.n_came for curve in onset.curves))
 
 
