@@ -64,7 +64,7 @@ class RoleHazards:
     """The hazard ratios of one role in one layer."""
 
     layer: int | None
-    found: HazardRatios
+    hazards: HazardRatios
 
 
 def read_role_hazards(

@@ -131,16 +131,16 @@ def fit_smooth(x: Floats, y: Floats, n: Floats, k: Floats, weight: Floats) -> Sm
         weight: (T,) the weight of each trial, in trainings.
     """
     trials = _Trials(*_places(x, y), n, k / n * weight, weight)
-    fit = _Regression.of(trials, Splines.for_trials(len(x)))
+    regression = _Regression.of(trials, Splines.for_trials(len(x)))
     best, since_best = None, 0
-    for candidate in fit.found():
+    for candidate in regression.fits():
         since_best += 1
         if best is None or candidate.score > best.score:
             best, since_best = candidate, 0
         if since_best == _PATIENCE:
             break
     assert best is not None
-    return fit.concluded(best)
+    return regression.with_covariance(best)
 
 
 def _places(x: Floats, y: Floats) -> tuple[Ints, Floats, Floats]:
@@ -171,7 +171,7 @@ class _Trials:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Found:
+class _Fit:
     """The fit with one value of the smoothing.
 
     Attributes:
@@ -227,7 +227,7 @@ class _Regression:
         weight, k = (_summed(trials.place, values) for values in (trials.weight, trials.k))
         return cls(trials, splines, rows(number, value, n_terms), squares, weight, k)
 
-    def found(self) -> Iterator[_Found]:
+    def fits(self) -> Iterator[_Fit]:
         """Yields a fit for each value of the smoothing, the smoothest first."""
         mean = (self.k.sum() + 0.5) / (self.weight.sum() + 1)
         n_terms = self.splines.n**2
@@ -268,7 +268,7 @@ class _Regression:
         n_terms = self.splines.n**2
         return np.asarray(self.squares.T @ factor).reshape(n_terms, n_terms)
 
-    def _judged(self, smoothing: float, coefficients: Floats, penalty: Floats) -> _Found:
+    def _judged(self, smoothing: float, coefficients: Floats, penalty: Floats) -> _Fit:
         from scipy import linalg
 
         logit = self.terms @ coefficients
@@ -279,28 +279,28 @@ class _Regression:
         left = np.maximum(1 - information * spread, 1e-3)
         without = logit - spread * (self.k - self.weight * probability) / left
         score = _likelihood(without, self.k, self.weight)
-        return _Found(smoothing, coefficients, penalty, inverse, spread, logit, without, score)
+        return _Fit(smoothing, coefficients, penalty, inverse, spread, logit, without, score)
 
-    def concluded(self, found: _Found) -> SmoothLogit:
+    def with_covariance(self, fit: _Fit) -> SmoothLogit:
         """Computes the covariance of the chosen fit."""
         place, weight = self.trials.place, self.trials.weight
-        probability = expit(found.logit)
-        leverage = self.weight * probability * (1 - probability) * found.spread
+        probability = expit(fit.logit)
+        leverage = self.weight * probability * (1 - probability) * fit.spread
         of_trial = probability[place]
         unexplained = np.square(self.trials.k - weight * of_trial)
         independent = np.square(weight) / self.trials.n * of_trial * (1 - of_trial)
-        own_leverage = weight * of_trial * (1 - of_trial) * found.spread[place]
+        own_leverage = weight * of_trial * (1 - of_trial) * fit.spread[place]
         dispersion = float(unexplained.sum() / (independent * (1 - own_leverage)).sum())
         corrected = unexplained / np.square(1 - np.minimum(leverage[place], _MOST_LEVERAGE))
         scores = self.summed(_summed(place, np.maximum(corrected, independent)))
         return SmoothLogit(
             self.splines,
-            found.coefficients,
-            found.inverse @ (scores + max(dispersion, 1.0) * found.penalty) @ found.inverse,
-            found.smoothing,
+            fit.coefficients,
+            fit.inverse @ (scores + max(dispersion, 1.0) * fit.penalty) @ fit.inverse,
+            fit.smoothing,
             float(leverage.sum()),
             dispersion,
-            expit(found.without)[place],
+            expit(fit.without)[place],
         )
 
 

@@ -95,7 +95,7 @@ def medians_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
 
 
 def medians_not_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
-    """Computes the evidence that the median of `lower` is not below that of `upper`; `last` is for the group `lower`."""
+    """Computes the evidence that the median of `lower` is not below that of `upper`; `last` is for group `lower`."""
     lower_R, upper_R = np.sort(np.minimum(lower_R, np.nextafter(last, np.inf))), np.sort(upper_R)
     steps_C = np.concatenate([[0.0], lower_R])
     n_lower_C, n_upper_C = (np.searchsorted(group_R, steps_C, side="right") for group_R in (lower_R, upper_R))

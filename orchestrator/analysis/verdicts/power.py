@@ -106,7 +106,7 @@ def _rates(statement: Statement, margin: float) -> Iterator[tuple[Quantity, floa
 
 
 def _middles(statement: Statement, margin: float) -> Iterator[tuple[Quantity, float]]:
-    """Yields each side of the statement with the logarithm of its median, such that the statement holds by the margin."""
+    """Yields each side of the statement with the logarithm of its median, so that the statement holds by the margin."""
     from scipy import special
 
     apart = float(special.ndtri(0.5 + margin))
