@@ -71,16 +71,16 @@ class SweepData:
     def open(cls, *where: PlaceName) -> Self:
         """Opens the sweeps at these places, at least one: see `attnsweep.open_sweep`."""
         directories = tuple(SweepDirectory.open(place) for place in where)
-        for index, each in enumerate(directories):
-            if any(each.all_sweeps & other.all_sweeps for other in directories[:index]):
+        for index, sweep in enumerate(directories):
+            if any(sweep.all_sweeps & other.all_sweeps for other in directories[:index]):
                 raise UserError(
-                    "DIR", given=str(each.place), expected="every sweep named once", fix="leave out the second mention"
+                    "DIR", given=str(sweep.place), expected="every sweep named once", fix="leave out the second mention"
                 )
-            if each.spec.workload != directories[0].spec.workload:
+            if sweep.spec.workload != directories[0].spec.workload:
                 raise UserError(
                     "DIR",
-                    given=f"{each.place} (workload {each.spec.workload})",
-                    expected=f"a sweep of {directories[0].spec.workload}, as {directories[0].place} is",
+                    given=f"{sweep.place} (workload {sweep.spec.workload})",
+                    expected=f"a sweep of {directories[0].spec.workload}, like {directories[0].place}",
                     fix="open sweeps of one workload together",
                 )
         for sweep in directories:

@@ -179,7 +179,7 @@ def test_unfinished_and_merged_sweeps_are_refused(
         open_sweep(second, merged.place)
     with pytest.raises(UserError, match="expected at least two"):
         merge_sweeps(tmp_path / "more", [first])
-    with pytest.raises(UserError, match="named before"):
+    with pytest.raises(UserError, match="named once"):
         merge_sweeps(tmp_path / "more", [first, first])
     with pytest.raises(UserError, match="a directory without a sweep"):
         merge_sweeps(tmp_path / "all", [first, second])
