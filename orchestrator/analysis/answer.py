@@ -153,7 +153,7 @@ def as_format(table: pa.Table, format: TableFormat) -> Any:
         raise UserError("format", given=format, expected="arrow, pandas or polars", fix=advice)
     try:
         if format == "pandas":
-            # Imported here because PyArrow's error for a missing pandas does not say how to fix it.
+            # pandas is imported here because PyArrow's error for a missing pandas does not say how to fix it.
             import pandas  # noqa: F401
 
             return table.to_pandas()

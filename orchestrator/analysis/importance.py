@@ -150,7 +150,7 @@ def _evaluate(
     values: Sequence[float],
     share: float,
 ) -> dict[str, float]:
-    # Imports scikit-learn, which takes seconds.
+    # These imports are in the function because they load scikit-learn, which takes seconds.
     import optuna
     from optuna.importance import PedAnovaImportanceEvaluator
 

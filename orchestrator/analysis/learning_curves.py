@@ -50,7 +50,7 @@ select {group}, step, count(*) filter (isfinite({value})) as n, quantile_cont({v
 from followed join chosen using (trial, replicate) join whole using ({group})
 group by {group}, step, n_whole having 2 * n >= n_whole order by {group}, step
 """
-"""A solved training may end early: at later steps it counts with its last loss. A diverged one has an infinite loss."""
+"""A solved training may end early: at later steps it counts with its last loss. A diverged loss counts as infinite."""
 MOVING, STILL = "moving", "still"
 _ENDINGS = f"""
 create temp table if not exists endings as
@@ -149,8 +149,7 @@ def read_learning_curves(connection: duckdb.DuckDBPyConnection) -> tuple[Learnin
 
 @dataclass(frozen=True, slots=True)
 class MotionCurve:
-    """The quartiles of the loss of the trainings with one outcome whose loss was still falling, or no longer, at their
-    end.
+    """The loss quartiles of trainings with one outcome: of those whose loss still fell at their end, or of the others.
 
     Attributes:
         outcome: The outcome.

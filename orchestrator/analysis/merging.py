@@ -56,7 +56,9 @@ def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
             too large, if they differ in `_MUST_AGREE` or in the type of a column, or if `out` cannot be created.
     """
     if len(where) < 2:
-        raise UserError("DIR...", given=f"{len(where)} sweep", expected="at least two", fix="name the sweeps to merge")
+        raise UserError(
+            "DIR...", given=f"{len(where)} sweep", expected="at least two sweeps", fix="name all sweeps to merge"
+        )
     begun = _begun(out)
     data = SweepData.open(*where)
     _check(data.directories)

@@ -27,7 +27,7 @@ MOST_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class BestTrial(Record):
-    """The trial that the sweep's objective prefers.
+    """The trial with the best value of the sweep's objective.
 
     Attributes:
         trial: The trial's number.

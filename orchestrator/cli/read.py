@@ -61,7 +61,10 @@ def query(
     *directories, sql = words
     if not directories:
         raise UserError(
-            "SQL", given=None, expected="a query after the directory", fix=f'attnsweep query {sql} "FROM trials"'
+            "SQL",
+            given=None,
+            expected="a query after the directory",
+            fix=f'for example: attnsweep query {sql} "FROM trials"',
         )
     if out is not None:
         check_output(out)

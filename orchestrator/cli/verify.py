@@ -62,19 +62,21 @@ def verify(
     """Decide a claim: draw seeds until it is supported (exit code 0), refuted (5) or undecided at its budget (6)."""
     from attnsweep.search_spaces.claim import load_claim
 
-    given = None
+    file_claim = None
     if Path(claim).suffix in (".yaml", ".yml"):
-        given = load_claim(Path(claim))
-        given = given.but(**{name: value for name, value in (("budget", budget), ("seed", seed)) if value is not None})
+        file_claim = load_claim(Path(claim))
+        file_claim = file_claim.but(
+            **{name: value for name, value in (("budget", budget), ("seed", seed)) if value is not None}
+        )
     elif directory is not None or seed is not None:
         flag = "--dir" if directory is not None else "--seed"
         fix = f"leave {flag} out, or name the claim's file instead of {claim}"
         raise UserError(flag, given=f"with {claim}", expected=f"{flag} only together with a claim's file", fix=fix)
     if forecast:
-        _forecast(given or _stored(claim), as_json=as_json)
+        _forecast(file_claim or _stored(claim), as_json=as_json)
         return
     processes.start_ahead()
-    where = claim if given is None else new_directory(given.name, directory)
+    where = claim if file_claim is None else new_directory(file_claim.name, directory)
     resources = Resources(
         address=address,
         local=local,
@@ -84,24 +86,24 @@ def verify(
         pack_size=pack_size,
         max_failures=max_failures,
     )
-    verified = _decided(given, where, resources, budget, trusted=trust)
+    verified = _decided(file_claim, where, resources, budget, trusted=trust)
     _conclude(verified, as_json=as_json)
 
 
 def _decided(
-    given: "Claim | None", where: str, resources: Resources, budget: int | None, *, trusted: bool
+    file_claim: "Claim | None", where: str, resources: Resources, budget: int | None, *, trusted: bool
 ) -> "Verified":
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
-    is_new = given is not None and not SweepDirectory.is_there(where)
+    is_new = file_claim is not None and not SweepDirectory.is_there(where)
     if not is_new:
         opened(where, trusted=trusted)
     # Ray is not started ahead, because a claim that is already decided does not need it.
     with importing(without=("pandas",)):
         from attnsweep.orchestrator.running.verifying import begin, decide
 
-    latest = begin(given, where, resources, console(stderr=True)) if given is not None and is_new else None
-    return decide(where, resources, console(stderr=True), claim=given, budget=budget, latest=latest)
+    latest = begin(file_claim, where, resources, console(stderr=True)) if file_claim is not None and is_new else None
+    return decide(where, resources, console(stderr=True), claim=file_claim, budget=budget, latest=latest)
 
 
 def _conclude(verified: "Verified", *, as_json: bool) -> None:

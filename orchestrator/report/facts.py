@@ -99,7 +99,7 @@ class ReferenceLevel:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The totals of a sweep's ledger.
+    """The numbers of trials and trainings of a sweep, its core-seconds and its machines.
 
     Attributes:
         first, last: When the first and the last training finished; `None` without trainings.

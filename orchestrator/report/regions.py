@@ -20,7 +20,7 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
 _FEWEST_TRIALS = 2
-"""A cell with fewer trials is the best region only if no cell with more trials can be."""
+"""Cells with fewer trials than this become the best region only if no other cell is a candidate."""
 
 
 @dataclass(frozen=True, slots=True)

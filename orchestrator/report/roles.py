@@ -1,4 +1,4 @@
-"""What attention heads do: the share of heads in each role, and how much sooner roles emerge by parameter."""
+"""Roles of attention heads for the report: the share of heads in each role, and how much sooner roles emerge."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

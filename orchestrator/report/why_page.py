@@ -53,7 +53,7 @@ def _representative(kind: Sequence[tuple[str, str, str, int, int]]) -> StuckRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownMap:
-    """The attention of one head.
+    """The attention map of one head, scaled to 0..1.
 
     Attributes:
         title: The head's name, and what is measured about it.

@@ -38,7 +38,7 @@ class GroupDifference(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SweepComparison(DrawnAnswer, Record):
-    """Sweep B against sweep A.
+    """The differences in rates between sweep A and sweep B, with intervals.
 
     Attributes:
         a, b: The sweeps.

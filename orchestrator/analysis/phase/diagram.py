@@ -150,7 +150,7 @@ def read_phase_diagram(
         raise UserError(
             f"{x}, {y}",
             given="null in every trial",
-            expected="numbers",
+            expected="parameters with numbers",
             fix="name parameters that have values in this sweep",
         )
     n_T, k_T, x_T, y_T = kept.T

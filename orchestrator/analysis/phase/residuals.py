@@ -1,4 +1,4 @@
-"""What a surface leaves unexplained: observed against expected in cells, and the test that decides about the border.
+"""Residuals of a surface: observed and expected shares in cells, and the test that decides whether a border is drawn.
 
 The expected share of a trial is predicted from the trials at other places of the plane (each place is held out once).
 The plane is divided into cells of about equally many trials: 4 x 4 cells up to 300 trials, and 1.2 T^(1/4) along each

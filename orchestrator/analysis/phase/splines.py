@@ -34,7 +34,7 @@ Ints: TypeAlias = NDArray[np.int64]
 
 _FEWEST_SPLINES, _MOST_SPLINES = 6, 32
 _N_PLACES = 96
-"""The number of places along each axis."""
+"""Trials in one cell of a grid with this many cells along each axis are merged into one place."""
 _PRIOR = 10.0
 """The standard deviation of the logit before any training is seen."""
 _SMOOTHINGS = 10.0 ** np.arange(2, -7, -1)
@@ -92,7 +92,7 @@ class Splines:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SmoothLogit:
-    """The fitted surface.
+    """A fitted smooth surface of logits over the square -1..1, with the covariance of its coefficients.
 
     Attributes:
         splines: The terms.

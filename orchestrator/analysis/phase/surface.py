@@ -29,7 +29,7 @@ _FEWEST_TRIALS = 4
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """The fitted model.
+    """A fitted surface of the probability over the plane of two parameters.
 
     Attributes:
         x, y: The parameters.

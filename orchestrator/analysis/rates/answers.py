@@ -71,7 +71,7 @@ class StuckRates(DrawnAnswer):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OutcomeRates(DrawnAnswer):
-    """The rate of each outcome.
+    """The rate of each outcome in each group of trials, with intervals.
 
     Attributes:
         by: The parameter whose bins are the groups, or two with a comma between them; empty for one group of all

@@ -49,7 +49,7 @@ _MOST_CELLS = 150
 
 @dataclass(frozen=True, slots=True)
 class InteractionTest:
-    """The result of a test for interaction.
+    """A score test for interaction: statistic, degrees of freedom and p-value.
 
     Attributes:
         statistic: The score statistic.

@@ -115,7 +115,7 @@ def trial_rate(replicates: int | Sequential, k: int, n: int) -> Rate:
 
 
 def pooled_rate(counts: Counts) -> Rate:
-    """Pools the trainings of several trials, `(n, k)` each, into one rate with the module's interval."""
+    """Pools the trainings of several trials, `(n, k)` each, into one rate with the interval of `rate_interval`."""
     trials = _counted(counts)
     n, k = (int(total) for total in trials.sum(axis=0))
     if len(trials) <= 1:
@@ -125,7 +125,7 @@ def pooled_rate(counts: Counts) -> Rate:
 
 
 def mean_rate(counts: Counts) -> Rate:
-    """Averages the shares of several trials under `Sequential`, `(n, k)` each; the interval is the module's."""
+    """Averages the shares of several trials under `Sequential`, `(n, k)` each; the interval is of `rate_interval`."""
     trials = _counted(counts)
     n, k = (int(total) for total in trials.sum(axis=0))
     n_trials = len(trials)

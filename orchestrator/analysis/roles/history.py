@@ -171,7 +171,7 @@ def layer_names_of(workload: str) -> tuple[str, ...]:
     of
     its code.
     """
-    # Imported only if there are heads, because it imports torch.
+    # The registry is imported only if there are heads, because it imports torch.
     from attnsweep.workloads.registry import load_workload, registered_names
 
     return load_workload(workload).head_layer_names if workload in registered_names() else ()

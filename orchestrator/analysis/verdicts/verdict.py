@@ -32,7 +32,7 @@ Sample: TypeAlias = NDArray[Any]
 step at which each reached the goal, infinite if it did not (float)."""
 
 _MOST = 1e12
-"""E-values are reported up to this."""
+"""E-values above this are reported as this value."""
 
 
 @dataclass(frozen=True, slots=True)

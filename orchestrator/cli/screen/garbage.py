@@ -23,7 +23,7 @@ def collect_garbage(directories: Sequence[str], *, delete: bool, thin: int | Non
     files_of = {str(part): collect(part, delete=delete, thin=thin) for part in parts}
     if as_json:
         content = {place: [asdict(file) for file in files] for place, files in files_of.items()}
-        print(json.dumps({"deleted": delete, "sweeps": content}))  # noqa: T201  # The command's answer.
+        print(json.dumps({"deleted": delete, "sweeps": content}))  # noqa: T201  # JSON is the command's result.
         return
     table = Table(
         Column("sweep", overflow="fold"),

@@ -73,7 +73,7 @@ def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
         more = f", nor {len(passed_over) - 1} more" if len(passed_over) > 1 else ""
         stderr.print(f"not looked into: {first.filename} ({first.strerror}){more}")
     if as_json:
-        print(json.dumps([_plain(sweep) for sweep in sweeps], allow_nan=False))  # noqa: T201  # The command's answer.
+        print(json.dumps([_plain(sweep) for sweep in sweeps], allow_nan=False))  # noqa: T201  # JSON is the command's result.
         return
     table = Table(
         Column("sweep", overflow="fold"),

@@ -71,7 +71,6 @@ class Points:
     outcomes: Mapping[str, Outcome]
 
     def axis(self, name: str) -> Axis:
-        """Returns the axis of this name."""
         return next(axis for axis in self.axes if axis.name == name)
 
     def only(self, places: NDArray[np.int64]) -> "Points":
