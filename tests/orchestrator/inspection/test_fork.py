@@ -241,7 +241,7 @@ def test_it_answers_in_words_in_json_and_in_python(coins: SweepDirectory) -> Non
         (["0/0", "--at", "3", "--n", "0"], "--n: got 0, expected 1 continuation or more"),
         (["0/0"], "--at, --bisect: got 'neither', expected one of the two options"),
         (["0/0", "--at", "3", "--bisect"], "--at, --bisect: got 'both', expected one of the two options"),
-        (["0/0", "--at", "3", "--outcome", "solved"], "--outcome: got 'solved', expected --outcome together with --bisect"),
+        (["0/0", "--at", "3", "--outcome", "solved"], "got 'solved', expected --outcome together with --bisect"),
         (["0/0", "--bisect", "--redraw", "kick", "--outcome", "solvd"], "did you mean solved?"),
         (["9/9", "--at", "3"], "TRAINING_ID: got '9/9', expected a training of"),
     ],
