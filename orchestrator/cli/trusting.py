@@ -33,7 +33,7 @@ def opened(directory: str, *, trusted: bool) -> "SweepDirectory":
 
 
 def code_for(reference: str, sweep: "Sweep", *, trusted: bool) -> "UserCode | None":
-    """Returns the user code of a sweep in a JSON file; `None` for a sweep in another file, which is code itself.
+    """Returns the user code stored with a sweep in a JSON file; `None` for other sweeps, whose code runs on loading.
 
     Weights of other sweeps that a stored sweep starts from are loaded from its directory.
 
