@@ -233,7 +233,7 @@ class SweepData:
     def emergence(self, role: str, by: str | Sequence[str] | None = None, layer: int | None = None) -> Onset:
         """The share of trainings in which a role has emerged, by step; failed and diverged trainings are left out.
 
-        A role emerges at the first probe at which some head of the layer has it, if some head has it at the next probe too.
+        A role emerges at the first probe at which some head of the layer has it, if one has it at the next probe too.
 
         Args:
             role: The role's label: `positional`, `syntactic`, `rare_token`, or a workload's own.
