@@ -185,8 +185,7 @@ def html_table(table: pa.Table) -> str:
 
 
 def html_text(text: object, most: int = _MOST_IN_A_CELL) -> str:
-    """Makes an untrusted text safe for HTML: escaped, no control characters or marks of writing direction, cut if
-    long."""
+    """Makes an untrusted text safe for HTML: escaped, without control characters or direction marks, cut if long."""
     return html.escape(plain(clipped(text, most)))
 
 

@@ -94,13 +94,9 @@ def read_interventions(connection: duckdb.DuckDBPyConnection, workload: str) -> 
     """
     pairs = _read_pairs(connection)
     ratios = [
-        paired_ratio(
-            what,
-            intervention,
-            *(_at(halves, trainings, step, is_reached) for halves in zip(*pairs_of_one, strict=True)),
-        )
-        for what, trainings, step, is_reached in (_reached(connection, workload) if pairs else ())
-        for intervention, pairs_of_one in pairs.items()
+        paired_ratio(what, intervention, *(_at(side, trainings, step, came) for side in zip(*places, strict=True)))
+        for what, trainings, step, came in (_reached(connection, workload) if pairs else ())
+        for intervention, places in pairs.items()
     ]
     reached = {ratio.what for ratio in ratios if ratio.n_with + ratio.n_without}
     return InterventionRatios(tuple(ratio for ratio in ratios if ratio.what in reached))
@@ -171,7 +167,6 @@ def _at(
     step: NDArray[np.int64],
     came: NDArray[np.bool_],
 ) -> NDArray[np.int64]:
-    """Looks up the trainings at `places`; returns (N, 3): whether it is known, the step, and whether the goal was
-    reached."""
+    """Looks up the trainings at `places`: (N, 3) whether it is known, the step, whether the goal was reached."""
     row = {place: (1, onset, has) for place, onset, has in zip(trainings, step.tolist(), came.tolist(), strict=True)}
     return np.array([row.get(place, (0, 0, 0)) for place in places], np.int64)

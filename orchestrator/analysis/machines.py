@@ -36,7 +36,5 @@ def are_several(trainings: Iterable[str | None], directories: Iterable[SweepDire
 
 
 def _named(trainings: Iterable[str | None], directories: Iterable[SweepDirectory]) -> dict[str, Environment]:
-    environments = {
-        name: environment for directory in directories for name, environment in directory.environments.items()
-    }
+    environments = {name: env for directory in directories for name, env in directory.environments.items()}
     return {name: environments[name] for name in trainings if name is not None and name in environments}

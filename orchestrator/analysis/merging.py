@@ -56,9 +56,7 @@ def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
             too large, if they differ in `_MUST_AGREE` or in the type of a column, or if `out` cannot be created.
     """
     if len(where) < 2:
-        raise UserError(
-            "DIR...", given=f"{len(where)} sweep", expected="at least two sweeps", fix="name all sweeps to merge"
-        )
+        raise UserError("DIR...", given=f"{len(where)} sweep", expected="at least two sweeps", fix="name all of them")
     begun = _begun(out)
     data = SweepData.open(*where)
     _check(data.directories)
@@ -90,9 +88,7 @@ def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
         if directory.finished:
             SweepDirectory.check_new(out, "OUT")
         _remove_rows(directory.place)
-        environments = {
-            name: environment for sweep in data.directories for name, environment in sweep.environments.items()
-        }
+        environments = {name: env for sweep in data.directories for name, env in sweep.environments.items()}
         directory.record_as(directory.but(environments=environments))
         for sweep in data.directories:
             directory.place.put_text(source_file(sweep.sweep), sweep.record())
@@ -237,8 +233,7 @@ def _rows(parts: Sequence[_Part], table: str, schema: pa.Schema) -> Iterator[pa.
 
 
 def _fitted(rows: pa.RecordBatch, schema: pa.Schema, first_trial: int) -> pa.RecordBatch:
-    """Returns the rows under their new trial numbers, with the columns of all sweeps; columns that they lack are
-    null."""
+    """Returns the rows under their new trial numbers, with the columns of all sweeps; missing columns are null."""
     columns = {name: rows[name] for name in rows.schema.names}
     columns["trial"] = pc.add_checked(columns["trial"], pa.scalar(first_trial, pa.int32()))
     arrays = [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in schema]

@@ -105,14 +105,12 @@ class SweepData:
         return f"<p>{html_text(repr(self), MOST_CHARACTERS)}</p>{html_table(counts)}"
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """Opens a DuckDB connection to the views `trainings`, `curves`, `heads` and `trials` of the rows committed so
-        far."""
+        """Opens a DuckDB connection to the views `trainings`, `curves`, `heads` and `trials` as they are now."""
         return connect(self._tables(), TRIALS_APART)
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Opens `connect()` for one `with` block; an error caused by a damaged file becomes a `UserError` that names
-        the file."""
+        """Opens `connect()` for one `with` block; a damaged file causes a `UserError` that names the file."""
         with (
             naming_damage([sweep.place for sweep in self.directories]),
             connect_to_shared(self._tables(), TRIALS_APART) as connection,
@@ -261,15 +259,13 @@ class SweepData:
             return self._onset(connection, outcome, outcome_onsets(connection, outcome), by)
 
     def event(self, event: str, by: str | Sequence[str] | None = None, *, after: str | None = None) -> Onset:
-        """The share of trainings in which an event of the workload has held, by step; failed and pruned ones are left
-        out.
+        """The share of trainings in which an event has held, by step; failed and pruned ones are left out.
 
         Args:
             event: The event's name.
             by: A parameter whose bins are the groups, or two; default one group of all trials.
             after: Another event, from which the steps count: the delay between the two, over the trainings in which
-                this
-                other event held. If `event` held before it, or at the same probe, the delay is 0.
+                this other event held. If `event` held before it, or at the same probe, the delay is 0.
 
         Raises:
             UserError: For an unknown event or parameter, or more than two parameters.

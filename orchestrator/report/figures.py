@@ -172,12 +172,10 @@ def curve_figures(
     samples: Sequence[Sample],
     colours: Mapping[str, str],
 ) -> list[tuple[str, Figure]]:
-    """Draws the loss by step, a figure for each outcome: the median, the middle half, and the reference levels as
-    lines.
+    """Draws the loss by step, one figure per outcome: median, middle half, and reference levels as lines.
 
     Behind these are single curves of randomly drawn trainings: solid if the loss was still falling at the end, else
-    dotted.
-    All figures have the same axes, except that of diverged trainings.
+    dotted. All figures have the same axes, except that of diverged trainings.
     """
     by_lot = [sample for sample in samples if sample.is_by_lot]
     common = [curve for curve in curves if curve.outcome != "diverged"]

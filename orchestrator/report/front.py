@@ -16,12 +16,10 @@ _MOST_POINTS = 2000
 
 @house_style()
 def front_figure(preferred: Preferred, objectives: Sequence[Measured]) -> Figure:
-    """Draws all complete trials by their first two objectives: on the front, behind it, and those that a constraint
-    excludes.
+    """Draws all complete trials by their first two objectives: on the front, behind it, or beyond a constraint.
 
     Of more than 2,000 trials of one kind it draws every second, third, ... one. A trial with the worst value, such as
-    that
-    of an onset that never came, is left out.
+    that of an onset that never came, is left out.
     """
     on_front = {trial.trial for trial in preferred.front or ()}
     points = {

@@ -48,12 +48,10 @@ def read_metric_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MetricCur
     ).fetchall()
     drawn = []
     for (metric,) in rows:
-        points_by_outcome = quartile_curves(connection, "outcome", where="outcome <> 'diverged'", metric=metric)
-        outcomes = sorted((outcome for outcome, points in points_by_outcome.items() if points), key=outcome_order)
-        drawn.append(
-            MetricCurves(metric, tuple(LearningCurve(outcome, points_by_outcome[outcome]) for outcome in outcomes))
-        )
-    return tuple(metric_curves for metric_curves in drawn if metric_curves.curves)
+        quartiles = quartile_curves(connection, "outcome", where="outcome <> 'diverged'", metric=metric)
+        outcomes = sorted((outcome for outcome, points in quartiles.items() if points), key=outcome_order)
+        drawn.append(MetricCurves(metric, tuple(LearningCurve(outcome, quartiles[outcome]) for outcome in outcomes)))
+    return tuple(entry for entry in drawn if entry.curves)
 
 
 @house_style()

@@ -188,9 +188,7 @@ def _file_name(text: str) -> str:
 
 def _unused(name: str, taken: set[str]) -> str:
     free = next(
-        candidate
-        for candidate in (name, *(f"{name}_{number}" for number in range(2, len(taken) + 3)))
-        if candidate not in taken
+        file for file in (name, *(f"{name}_{number}" for number in range(2, len(taken) + 3))) if file not in taken
     )
     taken.add(free)
     return free

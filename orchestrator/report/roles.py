@@ -46,10 +46,8 @@ def role_composition(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tu
         counts.setdefault((layer, role), {})[trial] = n
     roles = sorted({role for _, role in counts}, key=_role_order)
     return tuple(
-        RoleShare(
-            layer, role, pool([(n, counts.get((layer, role), {}).get(trial, 0)) for trial, n in n_by_trial.items()])
-        )
-        for layer, n_by_trial in sizes.items()
+        RoleShare(layer, role, pool([(n, counts.get((layer, role), {}).get(trial, 0)) for trial, n in trials.items()]))
+        for layer, trials in sizes.items()
         for role in roles
     )
 

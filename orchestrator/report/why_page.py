@@ -65,7 +65,6 @@ class ShownMap:
 
     @property
     def size(self) -> tuple[int, int]:
-        """The numbers of columns and rows."""
         return len(self.cells[0]) if self.cells else 0, len(self.cells)
 
     def shade(self, value: float) -> int:

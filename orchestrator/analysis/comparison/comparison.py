@@ -89,8 +89,7 @@ class SweepComparison(DrawnAnswer, Record):
         return self.by or None
 
     def sentence(self) -> str:
-        """Says by how much the rate changed: `stuck rate changed by +0.12 [0.08, 0.16]`, and whether the interval
-        excludes 0."""
+        """Says by how much the rate changed: `stuck rate changed by +0.12 [0.08, 0.16]`, and if the change is shown."""
         if self.rate.value is None:
             return f"{self.ending.share_label}: nothing to compare, every training failed in one of the sweeps"
         shown = "" if self.rate.is_shown else ": no difference is shown"
@@ -118,17 +117,8 @@ class SweepComparison(DrawnAnswer, Record):
         return table(
             columns,
             (
-                (
-                    what,
-                    label,
-                    difference.before.share,
-                    difference.after.share,
-                    difference.value,
-                    difference.low,
-                    difference.high,
-                    difference.p,
-                )
-                for what, label, difference in rows
+                (what, label, diff.before.share, diff.after.share, diff.value, diff.low, diff.high, diff.p)
+                for what, label, diff in rows
             ),
         )
 
@@ -153,10 +143,10 @@ class SweepComparison(DrawnAnswer, Record):
         with house_style():
             figure, panel = new_figure(1.5 * WIDTH, 1.2 + 0.3 * len(rows), grid="x")
             panel.axvline(0, color=GREY, linewidth=0.8)
-            for row, (_, difference) in enumerate(rows):
-                if difference.interval is not None:
-                    colour, marker = (VERMILION, "s") if difference.is_shown else (BLUE, "o")
-                    draw_interval(panel, row, difference.interval, "x", fmt=marker, color=colour)
+            for row, (_, diff) in enumerate(rows):
+                if diff.interval is not None:
+                    colour, marker = (VERMILION, "s") if diff.is_shown else (BLUE, "o")
+                    draw_interval(panel, row, diff.interval, "x", fmt=marker, color=colour)
             panel.set_yticks(range(len(rows)), [label for label, _ in rows])
             panel.invert_yaxis()
             panel.set_xlabel("change of the share, B less A (95% interval)")

@@ -48,7 +48,6 @@ class _Ends:
     ended: NDArray[np.bool_]
 
     def at(self, rows: NDArray[Any]) -> "_Ends":
-        """Selects rows, given by their numbers or by a mask."""
         return _Ends(self.trial[rows], self.outcome[rows], self.stuck[rows], self.ended[rows])
 
     def inside(self, trials: Collection[int]) -> NDArray[np.bool_]:
@@ -86,8 +85,7 @@ class _Compared:
     configuration: NDArray[np.int64] | None
 
     def differences(self, has: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]]) -> tuple[RateDifference, ...]:
-        """Computes the difference in each of several rates, given by the trainings of A and of B that have the
-        property."""
+        """Computes the difference in each of several rates, given by masks of the trainings of A and of B."""
         pool = pooling(*self.specs)
         if self.configuration is None:
             return tuple(unpaired_difference(self.a.counts(in_a), self.b.counts(in_b), pool) for in_a, in_b in has)

@@ -32,8 +32,7 @@ def scale_shares(panel: Axes, label: str = "") -> None:
 
 
 def scale_steps(panel: Axes, steps: Sequence[int]) -> None:
-    """Makes the horizontal axis one of steps; logarithmic from the first probe on if early probes are close
-    together."""
+    """Makes the horizontal axis one of steps; logarithmic from the first probe on if early probes are close."""
     first = next((step for step in steps if step > 0), 0)
     if first and steps[-1] >= _MANYFOLD * first and len(steps) < steps[-1] / first / 2:
         panel.set_xscale("symlog", linthresh=first, linscale=0.5)

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -106,19 +106,10 @@ class Onset(DrawnAnswer):
         return HazardRatios(self.what, *ratios_and_note)
 
     def medians(self) -> pa.Table:
-        """Returns one row per group: its trials and trainings, and the step by which half have reached it with its
-        interval."""
+        """Returns one row per group: trials, trainings, and the step by which half reached the goal, with interval."""
         numbers = ("n_trials", "n_trainings", "n_came", "half_step", "low", "high")
         rows = [
-            (
-                curve.label,
-                curve.n_trials,
-                curve.n_trainings,
-                curve.n_came,
-                curve.half.step,
-                curve.half.low,
-                curve.half.high,
-            )
+            (curve.label, curve.n_trials, curve.n_trainings, curve.n_came, *astuple(curve.half))
             for curve in self.curves
         ]
         return table({"group": str} | dict.fromkeys(numbers, int), rows)
@@ -198,8 +189,7 @@ def factors_of(times: OnsetTimes, crossing: Crossing) -> tuple[Factor, ...]:
 
 
 def onset_curves(times: OnsetTimes, factors: Sequence[Factor], once_per_trial: bool) -> tuple[OnsetCurve, ...]:
-    """Estimates a curve for each combination of bins that has trainings, the last factor fastest; without factors
-    one."""
+    """Estimates a curve for each combination of bins that has trainings, the last factor fastest."""
     curves = []
     for place in itertools.product(*(range(len(factor.labels)) for factor in factors)):
         inside = np.ones(len(times.step), np.bool_)

@@ -139,8 +139,7 @@ class OnsetTimes:
         """The step by which half of the trainings that reach the goal have reached it; `None` if none does.
 
         Only the steps of the sweep count. Like the curve, it takes into account that censored trainings might have
-        reached
-        the goal later.
+        reached the goal later.
         """
         times_T, came_T = np.unique(self.step[self.came], return_counts=True)
         if len(times_T) == 0:

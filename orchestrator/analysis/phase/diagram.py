@@ -58,12 +58,10 @@ class PhaseDiagram(DrawnAnswer):
         return self.surface.at(x, y)
 
     def contour(self) -> list[Floats]:
-        """Returns the lines on which half of the trainings have the ending, each (n, 2) with x and y, within the range
-        tried.
+        """Returns the lines on which half of the trainings have the ending, each (n, 2) with columns x and y.
 
         Their 95% band is where the band of the probability contains 1/2. There are no lines if the surface fails the
-        test of
-        its residuals; `note` then begins with this failure.
+        test of its residuals; `note` then begins with this failure.
         """
         return [] if self.surface is None else self.surface.contour()
 
@@ -74,8 +72,7 @@ class PhaseDiagram(DrawnAnswer):
         return pearson_residuals(self.trials, self.surface.at(self.trials.x, self.trials.y)[0])
 
     def residuals(self) -> tuple[ResidualBin, ...]:
-        """Returns observed shares and the shares that other trials predict, in cells of the plane; empty without a
-        model."""
+        """Returns observed and expected shares in cells of the plane; empty without a model."""
         return () if self.surface is None else self.surface.residuals
 
     def to_arrow(self) -> pa.Table:

@@ -45,8 +45,7 @@ class StuckRates(DrawnAnswer):
         """Returns one row per bin and per cell; the first row is over all trials.
 
         `n` is the number of trainings, `k` of those with the ending, `rate` has a 95% interval. A cell has both
-        parameters
-        and both labels.
+        parameters and both labels.
         """
         rows: list[tuple[str, str, int | None, Rate]] = [("", "", None, self.overall)]
         rows += [
@@ -171,12 +170,7 @@ def outcome_rates(connection: duckdb.DuckDBPyConnection, crossing: Crossing, poo
     rates, cells = [], crossing.cells()
     for group in cells.values():
         inside = [counts[trial] for trial in sorted(group.trials & counts.keys())]
-        rates.append(
-            tuple(
-                pool([(sum(n_by_outcome.values()), n_by_outcome.get(name, 0)) for n_by_outcome in inside])
-                for name in totals
-            )
-        )
+        rates.append(tuple(pool([(sum(tally.values()), tally.get(name, 0)) for tally in inside]) for name in totals))
     labels = tuple(group.label for group in cells.values())
     colours = {label: outcome.colour for label, outcome in outcomes_of(connection).items()}
     return OutcomeRates(

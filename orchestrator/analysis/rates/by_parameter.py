@@ -105,8 +105,7 @@ def rates_by(
 def counts_by_trial(
     connection: duckdb.DuckDBPyConnection, names: Sequence[str] = (), ending: Ending = STUCK
 ) -> list[tuple[Any, ...]]:
-    """Returns one row per trial: its number, its judged trainings, those with this ending, then the parameters
-    `names`."""
+    """Returns one row per trial: number, judged trainings, those with this ending, then the parameters `names`."""
     counted = (
         f"select trial, count(*) filter ({IS_JUDGED}) as n, count(*) filter ({IS_JUDGED} and {ending.condition}) as k"
         " from trainings group by trial"
@@ -146,8 +145,8 @@ def binned_rates(
             if condition is None:
                 rates.append(rates_in_bins(name, spec.varied()[name], counted, pool, binning))
             else:
-                condition_values = values.get(condition.on, [spec.fixed().get(condition.on)] * len(rows))
-                rates += _rates_by_branch(name, condition, condition_values, counted, pool, binning)
+                on_values = values.get(condition.on, [spec.fixed().get(condition.on)] * len(rows))
+                rates += _rates_by_branch(name, condition, on_values, counted, pool, binning)
     return tuple(rates)
 
 
@@ -177,7 +176,7 @@ def rates_in_bins(
 def _rates_by_branch(
     name: str,
     condition: Conditional,
-    condition_values: Sequence[object],
+    on_values: Sequence[object],
     counted: Sequence[CountedValue],
     pool: Pooling,
     binning: Binning,
@@ -189,9 +188,7 @@ def _rates_by_branch(
     for where, dimension, wanted in branches:
         if isinstance(dimension, Categorical | Float | Int):
             inside = [
-                counted_value
-                for counted_value, value in zip(counted, condition_values, strict=True)
-                if (value in condition.among) == wanted
+                pair for pair, value in zip(counted, on_values, strict=True) if (value in condition.among) == wanted
             ]
             rates.append(rates_in_bins(name, dimension, inside, pool, binning, where))
     return rates

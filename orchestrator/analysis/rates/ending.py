@@ -72,8 +72,7 @@ class Question:
 
 
 def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: str | None) -> Question:
-    """Chooses the rate that a report is about: that of `outcome`, else of the first objective that is a rate, else
-    stuck.
+    """Chooses the rate that a report is about: of `outcome`, else of the first objective that is a rate, else stuck.
 
     The rate of a given outcome is sought if it is `solved`, or the workload's own outcome and not counted as stuck.
 

@@ -49,8 +49,7 @@ _MOST_NAMES = 8
 
 @house_style()
 def stuck_rate_figure(rates: Sequence[ParameterRates], title: str = "", label: str = "stuck rate") -> Figure:
-    """Draws a rate against each swept parameter: a panel each, with 95% intervals and the number of trials above each
-    bin.
+    """Draws a rate against each swept parameter, with 95% intervals and the number of trials above each bin.
 
     Args:
         rates: From `rates_by`; at least one.

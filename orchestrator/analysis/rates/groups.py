@@ -37,11 +37,7 @@ def parameters_of(connection: duckdb.DuckDBPyConnection) -> list[str]:
 def check_parameter(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     """Raises a `UserError` for a parameter that the ledger has no column for."""
     check_known(
-        "parameter",
-        name,
-        parameters_of(connection),
-        "a ledger with parameters",
-        "give the parameter's name in the search space",
+        "parameter", name, parameters_of(connection), "a ledger with parameters", "use its name in the search space"
     )
 
 
@@ -83,8 +79,7 @@ def dimension_of(
 
 
 def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) -> bool:
-    """Whether a parameter's axis is logarithmic: for a range the spec decides, for a list of numbers how far they
-    span."""
+    """Whether a parameter's axis is logarithmic: for a range the spec decides, for a list of numbers their span."""
     if not numbers or min(numbers) <= 0:
         return False
     ranges = [range_ for spec in specs for range_ in _ranges(spec, name)]
@@ -151,7 +146,6 @@ class Crossing:
         return cells
 
     def groups(self) -> list[Group]:
-        """Returns the groups that hold trials."""
         return list(self.cells().values())
 
 

@@ -176,8 +176,7 @@ class Interaction(DrawnAnswer):
         return f"{self.by[0]} x {self.by[1]} on the {self.ending.share_label}: {self.test}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per cell: the label of its bin as `param_<name>`, then trials, trainings, rate and
-        interval."""
+        """Returns one row per cell: the labels of its bins (`param_<name>`), trials, trainings, rate and interval."""
         columns = {**{f"param_{name}": str for name in self.by}, "n_trials": int, **RATE_COLUMNS}
         return table(columns, ((*cell.labels, cell.n_trials, *cell.rate.row) for cell in self.cells))
 

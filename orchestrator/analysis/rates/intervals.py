@@ -28,8 +28,8 @@ from 0.1 to 0.9 it covers in at least 93%; without the rule for a few unlike tri
 tests repeat some of these simulations.
 
 Source: Kish 1965 (design effect); Korn & Graubard 1998, Survey Methodology 24 (effective sample size, its degrees of
-freedom); Franco et al. 2019, J. Survey Stat. Methodol. 7 (Wilson's interval for it); Clopper & Pearson
-1934, Biometrika 26.
+freedom); Franco et al. 2019, J. Survey Stat. Methodol. 7 (Wilson's interval for it); Clopper & Pearson 1934, Biometrika
+26.
 """
 
 import math
@@ -185,8 +185,7 @@ def rate_label(rate: Rate) -> str:
 
 
 def share_label(rate: Rate) -> str:
-    """Formats a share: `0.25 [0.19, 0.32]`, with a third decimal if the interval is narrow, or `-` if nothing was
-    counted."""
+    """Formats a share: `0.25 [0.19, 0.32]`, with a third decimal if the interval is narrow; `-` without trainings."""
     if rate.interval is None:
         return "-"
     share, low, high = rate.interval

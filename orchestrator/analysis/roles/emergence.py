@@ -52,8 +52,7 @@ def role_emergence(
     """Estimates when each role emerges, layer by layer, for all roles that occur in the sweep or could occur.
 
     Failed and diverged trainings, and those without heads, are left out. Under `Sequential` all trials have equal
-    weight in
-    the curve.
+    weight in the curve.
 
     Args:
         any_layer: Whether to take the heads of all layers together.

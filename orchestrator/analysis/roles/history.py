@@ -168,8 +168,7 @@ def layer_names_of(workload: str) -> tuple[str, ...]:
     """Names the layers of a workload's heads; empty if the workload has none, or is not installed.
 
     A workload that a sweep directory names by its file is not loaded, so that reading another person's sweep runs none
-    of
-    its code.
+    of its code.
     """
     # The registry is imported only if there are heads, because it imports torch.
     from attnsweep.workloads.registry import load_workload, registered_names

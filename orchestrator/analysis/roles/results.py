@@ -96,8 +96,7 @@ class RoleRates(_ByLayerAndRole[RoleRate]):
 
 
 class RoleRatesByParameter(_ByLayerAndRole[RoleRatesBy]):
-    """How often each role occurs by each swept parameter: a sequence with one `RoleRatesBy` per layer and role, and a
-    table."""
+    """How often each role occurs by each swept parameter: a sequence, one element per layer and role, and a table."""
 
     def _in_words(self) -> str:
         parameters = dict.fromkeys(by.parameter for role_rates in self for by in role_rates.by_parameter)
@@ -269,8 +268,7 @@ def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Rol
 
 
 def step_label(when: RoleEmergence) -> str:
-    """Formats the median step of emergence and its share of all steps: `2,000 (25% through)`, or `-` if no role
-    emerged."""
+    """Formats the median step of emergence and its share of all steps: `2,000 (25% through)`; `-` if there is none."""
     if when.median_step is None:
         return "-"
     through = "" if when.median_share is None else f" ({when.median_share:.0%} through)"

@@ -42,7 +42,6 @@ class Power:
         return f" margin {self.margin:g}: {self.share:.0%} supported within the budget; half by {half}, 90% by {most}"
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the fields as plain values for JSON."""
         return asdict(self)
 
 

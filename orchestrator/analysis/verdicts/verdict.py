@@ -48,7 +48,6 @@ class Evidence:
         return "supported" if self.pro >= least else "refuted" if self.contra >= least else "undecided"
 
     def as_json(self) -> dict[str, float]:
-        """Returns both e-values for JSON."""
         return {"for": e_value(self.pro), "against": e_value(self.contra)}
 
 
@@ -108,7 +107,6 @@ class Verdict:
         return self.looks[-1].n * len(self.claim.groups) if self.looks else 0
 
     def to_json(self) -> str:
-        """Formats the verdict as one line of JSON."""
         content = {
             "claim": self.claim.model_dump(mode="json"),
             "verdict": self.decision,
@@ -170,14 +168,12 @@ def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
         evidence = together([_weighed(statement, rows, n) for statement in claim.statements])
         looks.append(Look(n, evidence))
         decision = evidence.decision(claim.confidence)
-    n = looks[-1].n if looks else 0
+    n, stated = (looks[-1].n, claim.statements) if looks else (0, ())
     return Verdict(
         claim=claim,
         decision=decision,
         looks=tuple(looks),
-        statements=tuple(_stated(statement, rows, n, claim.confidence) for statement in claim.statements)
-        if looks
-        else (),
+        statements=tuple(_stated(statement, rows, n, claim.confidence) for statement in stated),
         n_failed=sum(not _is_judged(row) for group in rows.values() for row in group[:n]),
     )
 
@@ -197,9 +193,7 @@ def weigh(statement: Statement, sample_of: Callable[[Quantity], Sample], end_of:
         sample_of: Returns the sample of a side of the statement.
         end_of: Returns the step at which the trainings of a group end.
     """
-    lower, upper = (
-        None if quantity is None else sample_of(quantity) for quantity in (statement.lower, statement.upper)
-    )
+    lower, upper = (None if side is None else sample_of(side) for side in (statement.lower, statement.upper))
     if lower is None or upper is None:
         return _weigh_one(statement, statement.quantities[0], sample_of)
     if statement.kind == "rate":

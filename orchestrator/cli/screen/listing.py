@@ -63,8 +63,8 @@ def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
     below, stderr = ", ".join(map(str, places)), PlainConsole(stderr=True, soft_wrap=True)
     passed_over: list[OSError] = []
     with stderr.status(f"looking for sweeps below {below}; Ctrl-C stops it"):
-        sweeps = sorted(
-            (sweep for place in places for sweep in _sweeps_below(place_of(place), passed_over.append)),
+        rows = sorted(
+            (row for place in places for row in _sweeps_below(place_of(place), passed_over.append)),
             key=_newest_first,
             reverse=True,
         )
@@ -73,7 +73,7 @@ def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
         more = f", nor {len(passed_over) - 1} more" if len(passed_over) > 1 else ""
         stderr.print(f"not looked into: {first.filename} ({first.strerror}){more}")
     if as_json:
-        print(json.dumps([_plain(sweep) for sweep in sweeps], allow_nan=False))  # noqa: T201  # JSON is the command's result.
+        print(json.dumps([_plain(row) for row in rows], allow_nan=False))  # noqa: T201  # JSON is the command's result.
         return
     table = Table(
         Column("sweep", overflow="fold"),
@@ -86,17 +86,15 @@ def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
         box=None,
         header_style="bold",
     )
-    for sweep in sweeps:
-        remembered = [f"{name}={value}" for name, value in (sweep.tags or {}).items()] + [sweep.note] * bool(sweep.note)
-        rates = (share_label(sweep.stuck), share_label(sweep.solved))
-        size = decimal(sweep.n_bytes)
-        table.add_row(
-            as_argument(sweep.place), sweep.state, f"{sweep.n_trainings:,}", *rates, size, "; ".join(remembered)
-        )
+    for row in rows:
+        remembered = [f"{name}={value}" for name, value in (row.tags or {}).items()] + [row.note] * bool(row.note)
+        rates = (share_label(row.stuck), share_label(row.solved))
+        size = decimal(row.n_bytes)
+        table.add_row(as_argument(row.place), row.state, f"{row.n_trainings:,}", *rates, size, "; ".join(remembered))
     console = PlainConsole()
     # The table may be wider than the terminal, because a path that is cut into pieces cannot be copied.
     width = max(console.width, console.measure(table, options=console.options.update_width(_WIDEST)).maximum)
-    PlainConsole(width=width).print(table if sweeps else "no sweep there")
+    PlainConsole(width=width).print(table if rows else "no sweep there")
 
 
 def _sweeps_below(place: Place, pass_over: Callable[[OSError], object]) -> Iterator[Listed]:
@@ -145,13 +143,9 @@ def _rates(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> 
     return n_trainings, stuck_rate(connection, directory.spec), solved_rate(connection, directory.spec)
 
 
-def _newest_first(sweep: Listed) -> tuple[str, str]:
-    return sweep.created_at, sweep.place
+def _newest_first(row: Listed) -> tuple[str, str]:
+    return row.created_at, row.place
 
 
-def _plain(sweep: Listed) -> dict[str, Any]:
-    return asdict(sweep) | {
-        "stuck": sweep.stuck.as_json(),
-        "solved": sweep.solved.as_json(),
-        "tags": dict(sweep.tags or {}),
-    }
+def _plain(row: Listed) -> dict[str, Any]:
+    return asdict(row) | {"stuck": row.stuck.as_json(), "solved": row.solved.as_json(), "tags": dict(row.tags or {})}

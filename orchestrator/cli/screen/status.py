@@ -111,12 +111,9 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
         yield from _shards(directory, now)
     if directory.sources:
         yield f"merged from {', '.join(source.sweep for source in directory.sources)}"
-    drawn = (
-        f"{progress.n_asked} of {spec.trials} drawn, {counts.n_trials}"
-        if progress
-        else f"{counts.n_trials} of {spec.trials}"
-    )
-    yield f"trials      {drawn} with trainings in the ledger"
+    drawn = f"{progress.n_asked} of {spec.trials} drawn, " if progress else ""
+    of_trials = "" if progress else f" of {spec.trials}"
+    yield f"trials      {drawn}{counts.n_trials}{of_trials} with trainings in the ledger"
     most, n_trainings = spec.trials * most_wanted(spec.replicates), sum(counts.outcomes.values())
     planned = f"of {most}" if isinstance(spec.replicates, int) else f"of at most {most}"
     yield f"trainings   {n_trainings} {planned} in the ledger, the last at {_utc(counts.last)}"

@@ -36,15 +36,10 @@ def print_workload(name: str, values: Mapping[str, Value]) -> None:
     console.print(f"engine: {engine_of_shape(workload, values)}\n")
     rows = [
         (
-            *(
-                parameter.name,
-                parameter.kind.__name__,
-                _shown(values.get(parameter.name, parameter.default)),
-                _range(parameter),
-            ),
-            *("static" if parameter.static else "", parameter.doc),
+            *(param.name, param.kind.__name__, _shown(values.get(param.name, param.default)), _range(param)),
+            *("static" if param.static else "", param.doc),
         )
-        for parameter in workload.parameters.declared().values()
+        for param in workload.parameters.declared().values()
     ]
     heads = ("parameter", "type", "default", "range", "static", "meaning")
     # On a narrow screen the meanings would be one word wide, so they get a table of their own.

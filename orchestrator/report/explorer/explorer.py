@@ -99,9 +99,7 @@ class Explorer:
 def _curve_json(curve: MotionCurve) -> dict[str, Any]:
     points = [(point.step, point.low, point.median, point.high) for point in curve.points]
     # JSON has no infinity, so an infinite quartile, from diverged trainings, becomes null.
-    quartiles = [
-        [float(f"{quartile:.5g}") if math.isfinite(quartile) else None for quartile in point] for point in points
-    ]
+    quartiles = [[float(f"{number:.5g}") if math.isfinite(number) else None for number in point] for point in points]
     return {"outcome": text(curve.outcome), "motion": curve.motion, "n": curve.n_trainings, "quartiles": quartiles}
 
 
