@@ -77,7 +77,7 @@ class ServedReport:
             return self.number
 
     def answer(self, target: str, host: str, cookies: str, port: int) -> _Answer:
-        """Answers a GET request.
+        """Answers a GET request with the page, or refuses it if the host or the cookie is wrong.
 
         Args:
             target: The path with its query.

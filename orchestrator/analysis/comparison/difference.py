@@ -128,7 +128,7 @@ def unpaired_difference(before: Counts, after: Counts, pool: Pooling) -> RateDif
 
 
 def mcnemar(n_up: int, n_down: int) -> float:
-    """McNemar's exact two-sided p-value: the chance of a split this uneven if both directions are equally likely."""
+    """McNemar's exact p-value: the chance of a split at least this uneven if both directions are equally likely."""
     from scipy import stats
 
     return float(stats.binomtest(n_up, n_up + n_down).pvalue) if n_up + n_down else 1.0
