@@ -101,7 +101,7 @@ FAULTS_OF_STORAGE = (
     Fault(
         "a merged directory takes over trainings that are there twice",
         "orchestrator/analysis/merging.py",
-        "        refuse_doubles(each.place, snapshot)\n",
+        "        refuse_doubles(sweep.place, snapshot)\n",
         "        pass\n",
         ("tests/orchestrator/analysis/test_merging.py",),
     ),

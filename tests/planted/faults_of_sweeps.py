@@ -45,8 +45,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a best trial beyond a constraint",
         "orchestrator/analysis/preferred.py",
-        "for trial, found in told.items() if found.is_feasible}",
-        "for trial, found in told.items()}",
+        "for trial, trial_told in told.items() if trial_told.is_feasible}",
+        "for trial, trial_told in told.items()}",
         (f"{_PREFERRED}::test_a_trial_beyond_a_constraint_is_neither_best_nor_on_the_front",),
     ),
     Fault(

@@ -150,7 +150,7 @@ def test_a_merge_goes_to_a_new_place_outside_its_sources(
         UserError, match=r"^OUT: got '.*wide', expected a directory without a sweep; choose another directory$"
     ):
         merge_sweeps(tmp_path / "wide", places)
-    with pytest.raises(UserError, match=r"^OUT: got '.*wide/all', expected a place outside .*wide; choose another$"):
+    with pytest.raises(UserError, match=r"^OUT: got '.*wide/all', expected a place outside .*wide; name another OUT$"):
         merge_sweeps(tmp_path / "wide" / "all", places)
     assert not (tmp_path / "wide" / "all").exists()
 
@@ -177,11 +177,11 @@ def test_unfinished_and_merged_sweeps_are_refused(
     other = finished(tmp_path / "other", [0.5])
     with pytest.raises(UserError, match="merged for analysis"):
         merge_sweeps(tmp_path / "more", [other.place, merged.place])
-    with pytest.raises(UserError, match="expected a sweep that was not named before"):
+    with pytest.raises(UserError, match="expected every sweep named once"):
         open_sweep(second, merged.place)
     with pytest.raises(UserError, match="expected at least two"):
         merge_sweeps(tmp_path / "more", [first])
-    with pytest.raises(UserError, match="named before"):
+    with pytest.raises(UserError, match="named once"):
         merge_sweeps(tmp_path / "more", [first, first])
     with pytest.raises(UserError, match="a directory without a sweep"):
         merge_sweeps(tmp_path / "all", [first, second])

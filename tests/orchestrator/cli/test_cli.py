@@ -68,8 +68,8 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--local: got '--trainers 2', expected at most --trainers 1, because",
         ),
         (["quickstart", "--trials", "many"], "Invalid value for '--trials': Input should be a valid integer"),
-        (["quickstart", "--trainers", "0"], "--trainers: got '0', expected N or MIN..MAX, from 1 on; for example"),
-        (["quickstart", "--trainers", "4..2"], "--trainers: got '4..2', expected N or MIN..MAX, from 1 on"),
+        (["quickstart", "--trainers", "0"], "--trainers: got '0', expected N or MIN..MAX, whole numbers from 1; "),
+        (["quickstart", "--trainers", "4..2"], "--trainers: got '4..2', expected N or MIN..MAX, whole numbers from 1"),
         (["quickstart", "--trainers", "many"], "--trainers: got 'many', expected N or MIN..MAX"),
         (
             ["quickstart", "--local", "--wait-nodes", "2"],

@@ -253,6 +253,6 @@ def test_rows_that_are_not_of_the_search_space_are_refused(tmp_path: Path) -> No
     directory = sweep_on_disk(tmp_path / "s", spec, trial_rows(0, ["solved"] * 4, param_optimizer="lbfgs"))
     with pytest.raises(
         UserError,
-        match=r"DIR: got 'a row with the parameter lbfgs', expected rows of sweep.json's search space, sgd, adam",
+        match=r"DIR: got 'a row with the parameter lbfgs', expected one of the choices in sweep.json: sgd, adam",
     ):
         write_report([directory.place], tmp_path / "report.html")
