@@ -1,4 +1,4 @@
-"""The base of all spec parts: frozen, strict, and clear about a mistake."""
+"""The base class of all parts of a spec: immutable, strictly validated, with errors of one line."""
 
 import re
 from collections.abc import Iterable
@@ -12,9 +12,9 @@ _QUOTED = re.compile("'([^']*)'")
 
 
 class SpecModel(BaseModel):
-    """A part of a spec. Unknown fields, wrong types and NaN are refused with a `SpecError`."""
+    """Base class of all parts of a spec: an unknown field, a wrong type or NaN raises a `SpecError`."""
 
-    if not TYPE_CHECKING:  # Type checkers know the fields of each part.
+    if not TYPE_CHECKING:  # Hidden from type checkers, which derive each subclass's signature from its fields.
 
         def __init__(self, *values: Any, **fields: Any) -> None:
             if values:
@@ -40,16 +40,16 @@ class SpecModel(BaseModel):
 
 
 def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecError:
-    """The first mistake that pydantic found, as a `SpecError`.
+    """Converts the first mistake of a pydantic error to a `SpecError`.
 
     Args:
-        error: Pydantic's error.
-        fields: The fields that there are.
+        error: The pydantic error.
+        fields: The names of all valid fields, from which the fix suggests the nearest.
     """
     mistakes = error.errors(include_url=False)
-    # A misspelled field is missing too.
-    first = next((each for each in mistakes if each["type"] == "extra_forbidden"), mistakes[0])
-    # A tag that says nothing to users is blank.
+    # A misspelled required field is also reported as missing; "no such field" is the more useful of the two mistakes.
+    first = next((mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"), mistakes[0])
+    # The tags of unions that users never write are blank strings (`measured._SEVERAL`): they are not printed.
     place = ".".join(text for part in first["loc"] if (text := str(part).strip())) or "spec"
     hints = {
         "extra_forbidden": (
@@ -67,13 +67,12 @@ def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecErr
     }
     choices = _QUOTED.findall(first.get("ctx", {}).get("expected", "")) if first["type"] == "literal_error" else ()
     advice = did_you_mean(first["input"], choices, otherwise="correct it")
-    expected, fix = hints.get(first["type"], (_plain(first["msg"]), advice))
+    expected, fix = hints.get(first["type"], (_without_preamble(first["msg"]), advice))
     given = "nothing" if first["type"] == "missing" else first["input"]
     return SpecError(place, given=given, expected=expected, fix=fix)
 
 
-def _plain(message: str) -> str:
-    """Pydantic's sentence without its preamble."""
+def _without_preamble(message: str) -> str:
     for preamble in ("Input should be ", "Value error, ", "Invalid JSON: "):
         message = message.removeprefix(preamble)
     return message[:1].lower() + message[1:]

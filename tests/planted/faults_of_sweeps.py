@@ -17,7 +17,7 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "an onset of trainings that end otherwise",
         "search_spaces/objective.py",
-        "NEVER if step is None or each != objective.outcome else float(step)",
+        "NEVER if step is None or label != objective.outcome else float(step)",
         "NEVER if step is None else float(step)",
         ("tests/search_spaces/test_objective.py",),
     ),

@@ -49,7 +49,7 @@ def test_a_statement_is_an_inequality_whichever_way_it_is_written() -> None:
         ("median(solved by 5, small) < 3", "A < B or A > B"),
         ("rate(solved before stuck, small) < 0.3", "A < B or A > B"),
         ("0 * rate(solved, small) < rate(solved, large)", "A < B or A > B"),
-        ("rate(solved, small) < 1.2", "a rate between 0 and 1"),
+        ("rate(solved, small) < 1.2", "a bound of the rate between 0 and 1"),
         ("rate(solved, small) < rate(stuck, small)", "two groups"),
         ("rate(solved, smal) < 0.5", "did you mean small?"),
         ("rate(solved, small) < 0.5", "groups.large"),

@@ -180,7 +180,7 @@ def test_the_name_of_an_objective_takes_its_defaults() -> None:
 def test_a_mistake_in_a_dimension_is_named() -> None:
     with pytest.raises(SpecError, match=r"low: got 2\.0, expected at most high=1; swap low and high"):
         Float(low=2, high=1)
-    with pytest.raises(SpecError, match=r"low: got 0\.0, expected > 0 with log=True; raise low, or drop log"):
+    with pytest.raises(SpecError, match=r"low: got 0\.0, expected a value > 0 with log=True; raise low, or drop log"):
         Float(low=0, high=1, log=True)
 
 
@@ -287,8 +287,8 @@ class TestLoading:
         [
             ("def sweep(:\n", "expected Python (invalid syntax); see line 1"),
             ("1/0\n", "got 'ZeroDivisionError: division by zero, in line 1', expected a file that runs"),
-            ("x = 1\n", "got 'no function sweep()', expected one; def sweep() -> Sweep: ..."),
-            ("def sweep(): return 3\n", "got 3, expected an attnsweep.Sweep; return one"),
+            ("x = 1\n", "got 'no function sweep()', expected a function sweep(); define sweep() -> Sweep"),
+            ("def sweep(): return 3\n", "got 3, expected an attnsweep.Sweep; return a Sweep from it"),
         ],
     )
     def test_a_broken_file_is_named(self, tmp_path, content: str, message: str) -> None:  # type: ignore[no-untyped-def]
