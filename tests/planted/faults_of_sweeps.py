@@ -481,8 +481,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a damaged MLflow database taken over",
         "orchestrator/tracking/new_database.py",
-        "    made.unlink(missing_ok=True)\n    return False\n",
-        "    return made.exists()\n",
+        "    draft.unlink(missing_ok=True)\n    return False\n",
+        "    return draft.exists()\n",
         ("tests/orchestrator/tracking/test_tracking.py::test_a_kept_database_that_is_damaged_is_made_again",),
     ),
     Fault(

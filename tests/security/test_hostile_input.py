@@ -193,7 +193,7 @@ SQL = {
 TRACKING_URIS = {
     **dict.fromkeys(
         ("http://[::1", "http://[", "postgresql://[::1", "sqlite:///good", f"sqlite:///{LONG}", "sqlite:///loop"),
-        "expected the URI of an MLflow store, such as sqlite:///FILE or http://HOST:PORT; correct it (",
+        "expected the URI of an MLflow store, such as sqlite:///FILE or http://HOST:PORT; correct the URI (",
     ),
     "foo://": "expected an MLflow store that answers",
     "sqlite:///file/x": "expected an MLflow store that answers",
