@@ -100,9 +100,9 @@ def _equation_row(system: str, check: EquationCheck) -> ComparedValue:
 
 def _index_rows(system: str, points: FoundPoints) -> Iterator[ComparedValue]:
     for family in FAMILIES[system]:
-        index = points.index[points.family == family.name]
-        indices = sorted({int(index) for index in index})
-        ours = f"{_listed(indices)} at {len(index)} points" if indices else "no point found"
+        index_L = points.index[points.family == family.name]
+        indices = sorted(set(index_L.tolist()))
+        ours = f"{_listed(indices)} at {len(index_L)} points" if indices else "no point found"
         agrees = set(indices) == set(family.indices) if indices else None
         derived = f"{_listed(family.indices)} (derived)"
         yield value_row(f"{system} {family.name}: Hessian index", ours, derived, agrees=agrees)

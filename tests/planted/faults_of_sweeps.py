@@ -390,8 +390,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "the variance of the population for that of a sample",
         "reproduction/rows.py",
-        "each.var(ddof=1)",
-        "each.var(ddof=0)",
+        "sample.var(ddof=1)",
+        "sample.var(ddof=0)",
         ("tests/reproduction/test_rows.py::test_the_interval_of_a_difference_is_welchs",),
     ),
     Fault(
