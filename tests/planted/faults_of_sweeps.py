@@ -432,14 +432,14 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "kept weights of another training",
         "orchestrator/inspection/kept_weights.py",
-        "_table(found.state)",
+        "_table(again.state)",
         "_table(retrain(directory, training_ids)[0].ended)",
         ("tests/orchestrator/inspection/test_kept_weights.py",),
     ),
     Fault(
         "a module at a step that has the weights of the end",
         "orchestrator/inspection/retraining.py",
-        "state = before or _state(",
+        "state = early_state or _state(",
         "state = _state(",
         ("tests/orchestrator/inspection/test_trained_module.py",),
     ),
