@@ -38,7 +38,7 @@ class ComparedValue:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The result of a reproduction.
+    """The result of a reproduction: our values beside the published ones, with figures, tables and notes.
 
     Attributes:
         title: What was reproduced.

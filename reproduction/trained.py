@@ -100,7 +100,7 @@ def one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Trained(Generic[P]):
-    """A pack that was trained to its end.
+    """A pack that was trained to its end in this process, with its measurements and outcomes.
 
     Attributes:
         parameters: The parameters of its trainings.

@@ -65,7 +65,7 @@ class BoundarySampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Draws the values of all unconditional parameters."""
+        """Draws all unconditional parameters: quasi-random ones at first, then the most informative candidate."""
         if not search_space:
             return {}
         cube = _Cube(search_space)
@@ -107,7 +107,7 @@ class _Cube:
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self._transform.bounds))
 
     def values(self, point: Array) -> dict[str, Any]:
-        """Returns the values of the parameters at a point (D,)."""
+        """Converts a point (D,) of the cube back to parameter values."""
         return self._transform.untransform(point)
 
     def quasi_random(self, n: int, seed: int) -> Array:

@@ -22,7 +22,7 @@ the logarithm of the number of trainings."""
 
 
 class Claim(SpecModel):
-    """The input of `attnsweep verify`: docs/verify.md.
+    """A claim about rates or medians of groups of trainings, as `attnsweep verify` reads it: docs/verify.md.
 
     Attributes:
         name: The name of the sweep: letters, digits, `_`, `.` and `-`. By default the file's name.
@@ -132,7 +132,7 @@ class Claim(SpecModel):
 
 
 def load_claim(path: Path) -> Claim:
-    """Loads a claim from a YAML file.
+    """Loads a claim from a YAML file, whose name is the claim's name unless it has a field `name`.
 
     Raises:
         UserError: If there is no such file, or it is not a claim.

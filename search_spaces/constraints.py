@@ -15,10 +15,10 @@ _EXAMPLE = 'constraints=("stuck_rate <= 0.1", "loss_quantile <= 0.5")'
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A bound on something that is measured of a trial.
+    """A bound on a quantity that is measured of a trial, such as `stuck_rate <= 0.1`.
 
     Attributes:
-        text: The constraint as the user wrote it, such as `stuck_rate <= 0.1`.
+        text: The constraint as the user wrote it.
         measured: The quantity that is bounded. Its direction points away from the bound, so that a diverged training
             counts as the worst value.
         bound: The number that the quantity is compared with.
@@ -34,7 +34,7 @@ class Constraint:
 
 
 def read_constraints(texts: Sequence[str]) -> tuple[Constraint, ...]:
-    """Parses the texts of constraints.
+    """Parses texts such as `stuck_rate <= 0.1` into constraints.
 
     Raises:
         SpecError: For a text that is no constraint, or one that is given twice.

@@ -12,5 +12,4 @@ def grid_axes(sweep: Sweep) -> dict[str, list[Scalar]]:
 
 
 def grid_size(sweep: Sweep) -> int:
-    """Returns the number of points of the grid."""
     return math.prod(len(values) for values in grid_axes(sweep).values())

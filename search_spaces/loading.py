@@ -16,7 +16,6 @@ from attnsweep.workloads.user_code import load_module, users_code
 
 
 def shipped_names() -> list[str]:
-    """Returns the names of the sweeps that come with attnsweep."""
     return [module.name for module in pkgutil.iter_modules(catalog.__path__)]
 
 

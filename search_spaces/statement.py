@@ -71,7 +71,7 @@ class Statement:
 
 
 def read_statement(text: str) -> Statement:
-    """Parses the text of a statement.
+    """Parses a statement such as `rate(solved, small) < rate(solved, large)`.
 
     Raises:
         SpecError: If the text is no statement, or if it can be decided without a training.

@@ -31,7 +31,7 @@ _LEAST_VARIANCE, _MOST_VARIANCE = 0.5, 100.0
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The counts of stuck trainings of finished trials.
+    """The numbers of stuck and of judged trainings of finished trials, with the trials' points.
 
     Attributes:
         points_ND: The trials' points in the unit cube.

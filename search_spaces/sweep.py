@@ -158,7 +158,7 @@ class Sweep(SpecModel):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Parses a spec that `to_json` wrote.
+        """Parses a spec from the JSON text that `to_json` wrote.
 
         Raises:
             SpecError: If the text is not JSON, or not a sweep.

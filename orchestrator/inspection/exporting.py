@@ -22,7 +22,7 @@ _TOLERANCE = 1e-4
 
 
 def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int | None = None) -> str:
-    """Writes the module of a training to a folder.
+    """Writes the module of a training to a folder that another library can load.
 
     Args:
         directory: The sweep.

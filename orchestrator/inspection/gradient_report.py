@@ -18,7 +18,7 @@ _UNJUDGED = ("kink", "rounding", "skipped")
 
 @dataclass(frozen=True, kw_only=True)
 class GradientReport(Record):
-    """The findings of gradient checks.
+    """The findings of gradient checks of a workload or a sweep, with the time that they took.
 
     Attributes:
         subject: The workload and its parameters, or the sweep.

@@ -42,7 +42,7 @@ class Structure:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Head:
-    """One attention head.
+    """One attention head with its map on one sentence, its role and its scores.
 
     Attributes:
         layer, head: The numbers of the layer and of the head, as in the ledger.
@@ -61,7 +61,7 @@ class Head:
 
 
 def heads_of_layer(layer: LayerMaps, scored: Mapping[tuple[int, int], Mapping[str, Any]]) -> list[Head]:
-    """Returns the heads of one layer.
+    """Joins the maps of one layer with the roles and scores of its heads, and determines the nearest structures.
 
     Args:
         layer: The maps of the heads.

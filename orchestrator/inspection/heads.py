@@ -27,7 +27,7 @@ _EXPECTED, _FIX = "a workload whose heads can be looked at", "see attnsweep.chec
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class Heads(DrawnAnswer):
-    """All heads of one training.
+    """All heads of one training: their maps on one sentence, roles, scores and nearest structures.
 
     Attributes:
         row: The training's row of `trainings`.
@@ -51,11 +51,10 @@ class Heads(DrawnAnswer):
         return f"{self.row['trial']}/{self.row['replicate']}"
 
     def layer_title(self, layer: int) -> str:
-        """Returns a layer's name in tables."""
+        """Returns the layer's name, or `layer N` if it has none."""
         return self.layer_names[layer] if layer < len(self.layer_names) else f"layer {layer}"
 
     def of_layer(self, layer: LayerMaps) -> list[Head]:
-        """Returns the heads of one layer."""
         return [head for head in self.heads if head.layer == layer.number]
 
     def _in_words(self) -> str:

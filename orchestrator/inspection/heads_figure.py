@@ -78,14 +78,14 @@ def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path, suffix: str) -> None:
-    """Writes the figure to a file, in the format of the suffix."""
+    """Writes the figure to a file in the format of the suffix, without a date, so that equal figures give equal
+    bytes."""
     form = suffix.lower().removeprefix(".")
     metadata = {"Software": None} if form == "png" else {"Date": None, "Creator": None}
     figure.savefig(path, format=form, metadata=metadata)
 
 
 def _rows(titled: Sequence[TitledLayer]) -> list[list[tuple[LayerMaps, Head]]]:
-    """Returns the panels of each row."""
     by_layer = [[(layer, head) for head in heads] for _, layer, heads in titled]
     if all(len(heads) == 1 for heads in by_layer):
         by_layer = [[heads[0] for heads in by_layer]]

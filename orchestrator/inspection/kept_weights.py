@@ -45,7 +45,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class End:
-    """The end of a training.
+    """The final parameters and buffers of a training, and whether it ended as recorded.
 
     Attributes:
         state: The parameters and buffers by name.

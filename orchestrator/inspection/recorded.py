@@ -31,7 +31,7 @@ _MOST_HINTS = 3
 
 
 def find_training(ledger: Ledger, name: str) -> str:
-    """Returns the id of one training.
+    """Finds a training by its id, a prefix of the id, or `TRIAL/REPLICATE`, and returns its id.
 
     Args:
         ledger: The sweep's ledger.

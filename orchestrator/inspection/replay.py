@@ -21,7 +21,7 @@ from attnsweep.workloads.engine.schedule import dense_probe_steps
 
 @dataclass(frozen=True, kw_only=True)
 class Replay(Record):
-    """A training of a sweep that was trained again alone.
+    """The result of training a recorded training again, alone: how far it is from the ledger.
 
     Attributes:
         sweep: The sweep.

@@ -103,7 +103,7 @@ class Setting:
 
 
 def no_further(n_steps: int) -> Sequence[int]:
-    """Returns no additional probes."""
+    """The default of `retrain`: measures at no additional steps."""
     del n_steps
     return ()
 
@@ -168,7 +168,7 @@ class _Ended:
 
 @dataclass(frozen=True)
 class _Repetition:
-    """Trains packs again, all in one setting."""
+    """Trains packs of recorded trainings again, all in one setting."""
 
     workload: Workload[Any]
     sweep: str

@@ -26,7 +26,7 @@ _OTHERS = "select trial, replicate, outcome from trainings where outcome not in 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainedModule:
-    """The module of one training.
+    """The module of one training, with the training's row and parameters.
 
     Attributes:
         workload: The training's workload.

@@ -25,7 +25,7 @@ def pages_of(report: SweepReport) -> list[WhyPage]:
 
 
 def page_of(analysis: Why) -> WhyPage:
-    """Returns the page of one training."""
+    """Lays out the analysis of one training as a page: facts, table of words, notes, attention maps and curve."""
     words = analysis.words
     facts = (
         [("another ending", f"{analysis.difference}; this page is about that ending")] if analysis.difference else []
@@ -59,7 +59,7 @@ def _headline(analysis: Why) -> str:
 
 
 def _meaning(words: GradientWords) -> str:
-    """Describes the state in a sentence."""
+    """Describes the state of the training in one sentence."""
     state, starved = words.state(), words.starved_parts()
     if state == "undivided":
         return _undivided(words)

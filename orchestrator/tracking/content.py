@@ -29,7 +29,7 @@ _ALIASES = {"init_sigma": "sigma", "learning_rate": "lr"}
 
 @dataclass(frozen=True, slots=True)
 class TrialValues:
-    """The parameters and results of a trial.
+    """The parameters and aggregated results of a trial, as MLflow stores them.
 
     Attributes:
         params: The parameters as texts, which MLflow requires.
@@ -42,7 +42,7 @@ class TrialValues:
 
 @dataclass(frozen=True, slots=True)
 class TrialContent:
-    """The content of one child run.
+    """The whole content of a trial's child run: name, tags, parameters, results, curves and times.
 
     Attributes:
         trial: The number of the trial.

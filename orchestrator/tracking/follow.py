@@ -249,14 +249,14 @@ class Follower:
 
 
 def _wanted(directory: SweepDirectory) -> tuple[object, ...]:
-    """Returns all that decides which trials are complete."""
+    """Returns the spec and the repetitions, which decide which trials are complete."""
     return directory.spec, directory.retried
 
 
 def sync(
     directory: SweepDirectory, uri: str | None = None, on_progress: OnProgress | None = None, *, follow: bool = False
 ) -> SyncResult:
-    """Calls `sync_with` for MLflow.
+    """Logs the complete trials that MLflow does not have, and the sweep's summary. Idempotent.
 
     Args:
         directory, on_progress, follow: As in `sync_with`.

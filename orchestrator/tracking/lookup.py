@@ -13,7 +13,7 @@ from attnsweep.orchestrator.tracking.store import open_client
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """The MLflow run of a trial.
+    """The MLflow run of a trial, with its id, parameters and metrics.
 
     Attributes:
         trial: The number of the trial.
@@ -30,7 +30,7 @@ class Child:
 
 @dataclass(frozen=True)
 class Logged:
-    """The MLflow runs of a sweep.
+    """The MLflow runs of a sweep that a search found.
 
     Attributes:
         parents: The number of trainings that each parent run of the sweep records, by run id; `None` if it has not

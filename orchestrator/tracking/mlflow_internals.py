@@ -32,7 +32,7 @@ except ImportError as error:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndedRun:
-    """The whole content of a run that has ended.
+    """The whole content of a run that has ended, ready to be inserted into a database or sent to a server.
 
     Attributes:
         name, tags, params, metrics: As MLflow's client takes them; no metric is NaN or infinite.
@@ -70,7 +70,7 @@ class RunTables:
         return RunTables(store, experiment) if isinstance(store, SqlAlchemyStore) else None
 
     def insert(self, runs: Sequence[EndedRun]) -> None:
-        """Adds runs in one transaction.
+        """Inserts runs into the database in one transaction.
 
         Raises:
             MlflowException: If the database does not take the runs, or MLflow does not allow a value. No run is added

@@ -15,7 +15,7 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True)
 class MlflowStore:
-    """A store of MLflow. See `RunStore`.
+    """An MLflow server or database that runs are logged to. See `RunStore`.
 
     Attributes:
         uri: The store's URI, from `tracking_uri`.

@@ -58,7 +58,7 @@ class LostError(Exception):
 
 
 class WritingProcess:
-    """A process that runs `tracking.process`."""
+    """A child process that runs `tracking.process`: writes to MLflow, and answers through a pipe."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -79,7 +79,7 @@ class WritingProcess:
         return self._process.poll()
 
     def ask(self, work: str, **given: object) -> None:
-        """Requests a piece of work.
+        """Requests `follow` or `report` from the process, with the present working directory and environment.
 
         The request goes through the pipe, not through the process's arguments, which all users can read: a URI may hold
         a password.
@@ -94,7 +94,7 @@ class WritingProcess:
             self._process.stdin.flush()
 
     def read(self) -> State | Ended:
-        """Waits for the next answer of the process.
+        """Waits for the next answer of the process: its state, or that the work has ended.
 
         Raises:
             LostError: If the process has ended, or gives an answer that this code does not understand.

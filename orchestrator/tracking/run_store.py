@@ -13,7 +13,7 @@ from attnsweep.orchestrator.tracking.content import TrialContent
 
 
 class Runs(ABC):
-    """The runs of one sweep in a store.
+    """The runs of one sweep in a store: finds out which trials are logged, and logs others.
 
     Implementers: a run may count as finished only once all of its content is written, whenever the process is killed;
     logging a run again replaces its earlier content.
@@ -64,7 +64,7 @@ class Runs(ABC):
 
 
 class RunStore(Protocol):
-    """A store that runs are logged to.
+    """A store that runs are logged to: MLflow, W&B or TensorBoard.
 
     Attributes:
         label: The store's name for people, without credentials.

@@ -253,7 +253,6 @@ def search_runs(
 
 
 def trial_of(run: "Run") -> int:
-    """Returns the trial's number of a child run."""
     return int(run.data.tags["attnsweep.trial_key"].rpartition("/")[2])
 
 

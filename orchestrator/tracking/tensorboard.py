@@ -57,7 +57,7 @@ class TensorBoardStore:
 
 
 class TensorBoardRuns(Runs):
-    """The runs of a sweep in a folder. See `Runs`.
+    """The runs of a sweep as event files in a folder. See `Runs`.
 
     Attributes:
         folder: The folder of the sweep.
@@ -123,5 +123,5 @@ def _as_hparam(value: object) -> bool | int | float | str:
 
 
 def _as_name(text: str) -> str:
-    """Converts a text to the name of a folder."""
+    """Replaces the characters of a text that may not occur in the name of a folder."""
     return re.sub(r"[^\w.=+#, -]", "_", text)[:_MOST_CHARACTERS].rstrip()

@@ -149,7 +149,6 @@ class WandbRuns(Runs):
 
 
 def _number(path: Path) -> int:
-    """Returns the number at the end of a path's name."""
     return int(path.name.rpartition("-")[2])
 
 

@@ -32,7 +32,7 @@ _SMALL = GPTShape(n_words=11, n_context=24, d_model=16, n_heads=2, n_blocks=2)
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Compares the counts; nothing is trained."""
+    """Compares parameter counts, caches and multiplications with the paper's; nothing is trained."""
     del directory
     console.print("counting parameters without memory, and multiplications of small models")
     return Comparison(

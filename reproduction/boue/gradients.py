@@ -70,7 +70,7 @@ _TABLE_3: Mapping[str, str] = {
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Compares each formula with our model; nothing is trained."""
+    """Compares each formula of tables 2 and 3 with our model; nothing is trained."""
     del directory
     console.print("gradients by hand and by autograd, of seven small models")
     return Comparison(
@@ -150,7 +150,7 @@ States = dict[str, Tensor]
 
 
 def states_of(model: GPT, batch: Batch) -> States:
-    """Returns the states that our model computes."""
+    """Returns the residual stream after each layer as our model computes it."""
     x = model.embedded(batch["token"])
     sight = Sight.causal(x) if model.shape.is_causal else Sight.everything(x)
     states = {"embeddings": x}

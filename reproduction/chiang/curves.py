@@ -46,7 +46,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A metric over training.
+    """The values of a metric over the epochs, for all seeds of a cell.
 
     Attributes:
         epochs: The epochs of the S probes as the paper counts them, (S,).
@@ -64,7 +64,7 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Panel:
-    """A row of the figure.
+    """A row of the figure, which shows one metric for every attention scale.
 
     Attributes:
         metric, label: The metric that it shows, and the label of its axis.
@@ -84,7 +84,6 @@ Curves = Mapping[tuple[Cell, str], Curve]
 
 
 def longest_test_length(sweep: SweepDirectory) -> int:
-    """Returns the length of the longest test strings."""
     [(length,)] = queried(sweep, _LENGTH)
     return int(length)
 
@@ -114,7 +113,7 @@ def from_zero(curves: Curves, metric: str) -> Bounds:
 
 
 def draw_curves(curves: Curves, panels: Sequence[Panel]) -> Figure:
-    """Draws means over seeds with their 95% intervals."""
+    """Draws means over seeds with their 95% intervals: a row per panel, a column per scale, a colour per length."""
     cells = cells_of(curves)
     scales = list(dict.fromkeys(cell.attention_scale for cell in cells))
     lengths = sorted({cell.train_length for cell in cells})

@@ -65,7 +65,7 @@ def decided(file: Path, run: Run) -> Decision:
 
 
 def group_named(name: str, claims: list[Stated]) -> list[Stated]:
-    """Returns the claims of a group.
+    """Returns the claims of the group with this name, if they can be measured again.
 
     Raises:
         UserError: If there is no such group, or none of its numbers can be measured again.

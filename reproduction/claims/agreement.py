@@ -26,7 +26,7 @@ FAMILY_ERROR = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """A number and its interval.
+    """A number and its interval, as measured again on another seed.
 
     Attributes:
         value, low, high: The number and its interval, at the claim's level.
@@ -113,14 +113,14 @@ class Tested:
 
 
 def verdicts(pairs: Sequence[tuple[Stated, Measured]]) -> list[Tested]:
-    """Returns the verdicts on the claims of one run."""
+    """Tests the claims of one run against their values on another seed, with Holm's correction."""
     p_values = [p_value(stated.claim, again) for stated, again in pairs]
     rejected = holm(p_values)
     return [Tested(*pair, p, not is_rejected) for pair, p, is_rejected in zip(pairs, p_values, rejected, strict=True)]
 
 
 def recorded(claims: Sequence[Stated], folder: Path) -> dict[str, list[Tested]]:
-    """Returns the verdicts by run.
+    """Returns the verdicts of all runs on record, by run.
 
     A run is a file of the folder, or the claims of a group that a page states twice, on two seeds (twins).
     """

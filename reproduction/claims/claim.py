@@ -118,7 +118,7 @@ class Counted(_Strict):
 
 
 class Page(_Strict):
-    """The claims of a page.
+    """The claims of a page of the documents.
 
     Attributes:
         page: The file's name in docs/, or README.md.

@@ -55,7 +55,7 @@ class Run:
 
 
 def measure(source: str, run: Run) -> Numbers:
-    """Returns the numbers of a source.
+    """Measures the numbers of a source again, with the run's seed.
 
     Raises:
         KeyError: If there is no such source.

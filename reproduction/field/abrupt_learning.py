@@ -76,7 +76,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_starts(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares a finished sweep over `init_sigma`."""
+    """Reports the length of the plateau by `init_sigma`, in a finished sweep."""
     plateaus = plateaus_of(sweep, "init_sigma")
     rows = [
         median_row(f"init_sigma {sigma:g}: steps on the plateau, median", list(plateau.length), published=None)
@@ -95,7 +95,7 @@ def compare_starts(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_tasks(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares a finished sweep over `task`."""
+    """Compares the length of the plateau by task with the paper's, in a finished sweep."""
     plateaus = plateaus_of(sweep, "task")
     plain = list(plateaus["window_sum"].length)
     rows = [
@@ -124,7 +124,7 @@ def compare_tasks(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def reproduce_full(directory: Path, console: Console) -> Comparison:
-    """Repeats it at the size of the source: width 256, 16 numbers of 16, batches of 256, learning rate 1e-4."""
+    """Repeats the sweep at the size of the source: width 256, 16 numbers of 16, batches of 256, learning rate 1e-4."""
     sizes = {"d_model": 256, "length": 16, "n_numbers": 16, "batch_size": 256}
     space = {**sizes, "learning_rate": 1e-4, "init_sigma": 0.02, "n_steps": 2000}
     spec = abrupt_learning.sweep()

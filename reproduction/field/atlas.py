@@ -45,7 +45,7 @@ SPACES: Mapping[str, Mapping[str, Dimension]] = {
 
 
 def spec_of(problem: str) -> Sweep:
-    """Returns the sweep of a problem."""
+    """Returns the sweep of a problem over the problem's space in `SPACES`."""
     return Sweep(
         name=f"atlas_{problem}",
         workload=problem,

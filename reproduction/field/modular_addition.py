@@ -43,7 +43,7 @@ _N_DRAWS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The trainings of one configuration.
+    """The trainings of one configuration, with the steps at which they memorized and generalized.
 
     Attributes:
         weight_decay, fraction, budget: The parameters of the configuration.

@@ -52,7 +52,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def reproduce_full(directory: Path, console: Console) -> Comparison:
-    """Repeats it at Hu et al.'s width, 1,000, and for more values of n."""
+    """Repeats the sweep at Hu et al.'s width, 1,000, and for more values of n."""
     shipped, name = load_sweep("sparse_parity"), "sparse_parity_full"
     sizes = {"width": 1000, "n_steps": 100_000, "n_bits": Categorical(choices=(10, 20, 30, 40, 50))}
     full = shipped.but(name=name, space={**shipped.space, **sizes}, trials=15)

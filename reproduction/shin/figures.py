@@ -115,7 +115,7 @@ def swept_full(directory: Path, console: Console) -> SweepDirectory:
 
 
 def compare_fig2(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares a finished sweep, and draws its curves."""
+    """Compares the losses of the four flavours in a finished sweep, and draws their curves."""
     final, in_training = (
         {flavour: [loss for (loss,) in queried(sweep, query, flavour)] for flavour in FLAVOURS}
         for query in (_FINAL, _FINAL_IN_TRAINING)

@@ -35,7 +35,7 @@ _FAR = 1e3
 
 @dataclass(frozen=True, slots=True)
 class StationaryPoints:
-    """The ends of L searches.
+    """The points at which L searches ended, with their losses and Hessian indices.
 
     Attributes:
         parameters: The parameters by name, (L, ...).

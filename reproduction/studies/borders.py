@@ -30,7 +30,7 @@ _KNOWN_SLOPE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class BorderModel:
-    """A fitted border.
+    """A logistic model of the border in init_sigma as a function of other parameters.
 
     Attributes:
         coefficients: The constant, the coefficient of log sigma, and those of the terms, (P,).
@@ -81,7 +81,7 @@ class BorderModel:
 
 
 def fit_border(sigma: Floats, terms: Floats, n: Floats, k: Floats) -> BorderModel:
-    """Fits a border.
+    """Fits the border in init_sigma to the shares of trials, by a logistic regression.
 
     Args:
         sigma: The init_sigma of each trial, (T,).

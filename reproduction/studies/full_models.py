@@ -109,7 +109,6 @@ class Judged:
 
 
 def parameters_of(row: dict[str, Any]) -> CategoryPairsParameters:
-    """Returns the parameters of a training from its row."""
     declared = CategoryPairsParameters.declared()
     return CategoryPairsParameters.resolve({name: row[f"param_{name}"] for name in declared})
 

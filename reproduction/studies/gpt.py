@@ -48,7 +48,7 @@ _SMALL = 1e-3
 
 @dataclass(frozen=True, order=True, slots=True)
 class Cell:
-    """The parameters of one configuration."""
+    """One configuration of GPTs: its four swept parameters."""
 
     tied: bool
     qk: str

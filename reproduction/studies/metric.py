@@ -48,7 +48,7 @@ _WORTH_COMPILING = 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """The size of the study.
+    """The size of the study: its numbers of draws and seeds, and its values of sigma.
 
     Attributes:
         n_draws: The number of independent sets of seeds; each gets its own rows.

@@ -65,7 +65,7 @@ _ROUNDS, _CANDIDATES = 4, 32
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunawayLaw:
-    """The law of runaways of one system P.
+    """The law by which small starts of one system P run away, for gradient descent with one learning rate.
 
     Attributes:
         n_categories, n_positions: N, M.
@@ -97,7 +97,7 @@ class RunawayLaw:
         return self.growth[0] / self.growth[1] - 1
 
     def share(self, sigma: float) -> float:
-        """Returns P(runaway) at an `init_sigma`."""
+        """Returns the probability that a start with this `init_sigma` runs away."""
         from scipy.special import erf
 
         z, width = np.linspace(0.0, 9.0, 2_001, retstep=True)
@@ -188,7 +188,7 @@ def _law_border(descent: _Descent, modes: Floats, ratio: float, sign: float) -> 
 
 
 def border_ratio(n_categories: int, n_positions: int) -> float:
-    """Returns beta / alpha on the ray."""
+    """Returns beta / alpha on the ray of the scale-free flow on which alpha and beta have opposite signs."""
     return -2 * (n_categories - 1) / n_positions
 
 

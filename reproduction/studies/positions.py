@@ -38,7 +38,7 @@ _PASSING_SIGMA = 1e-3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """The size of the study.
+    """The size of the study: its numbers of seeds and steps.
 
     Attributes:
         n_passing, n_valley, n_softmax: Seeds for the plateaus, the valley and softmax.

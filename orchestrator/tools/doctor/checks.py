@@ -16,7 +16,7 @@ _CLUSTER_CHECKS = ("code", "clocks")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check.
+    """The result of one check of the doctor: `ok`, or a fault with its fix.
 
     Attributes:
         check: The name of the check.
@@ -64,7 +64,7 @@ class NodeCheck:
 
 
 def check_nodes(nodes: Sequence[Node], driver: Environment) -> list[Finding]:
-    """Makes all checks of nodes.
+    """Makes all checks of nodes, and returns a finding for each check.
 
     Args:
         nodes: The answers of the nodes.

@@ -74,7 +74,7 @@ def check_token(address: str | None) -> Finding:
 
 
 def check_mlflow(uri: str | None = None) -> Finding:
-    """Checks that MLflow's store answers.
+    """Checks that MLflow's store answers, or that its database can be created.
 
     Args:
         uri: The URI of the store; for `None` the store that sweeps log to.

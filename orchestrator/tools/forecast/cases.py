@@ -36,7 +36,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cases:
-    """The first cases of a sweep.
+    """The first cases of a sweep, and the number of all.
 
     Attributes:
         cases: At most eight cases.

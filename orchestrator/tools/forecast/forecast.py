@@ -27,7 +27,7 @@ _MOST_SEEDS = 2**14
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """The forecast of a sweep.
+    """The forecast of a sweep: the escape times of its cases, and its price.
 
     Attributes:
         sweep: The sweep's name.

@@ -39,7 +39,7 @@ _REPEATS = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Price:
-    """The estimated cost of a sweep.
+    """The estimated cost of a sweep: training time, rows and bytes.
 
     A shape is a set of trainings that can share a pack.
 

@@ -39,7 +39,6 @@ def write(table: pa.Table, out: Path) -> None:
 
 
 def sha256_of(file: Path) -> str:
-    """Returns the SHA-256 of the file that a preparation read."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

@@ -18,7 +18,7 @@ from attnsweep.workloads.translation.prepared import CORPUS_FILE
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preparation:
-    """A corpus that was written to a file.
+    """A corpus that was written to a file, with its origin, settings and report.
 
     Attributes:
         out: The file of the corpus.
@@ -63,7 +63,7 @@ class Preparation:
 def prepare_file(
     file: Path, out: Path, source: str | None, target: str | None, settings: PreparationSettings
 ) -> Preparation:
-    """Prepares a file of parallel text.
+    """Prepares a file of parallel text: reads it, builds the corpus, and writes it to `out`.
 
     Args:
         file: TSV, gzipped TSV or Parquet.

@@ -32,7 +32,7 @@ _MOST = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparationSettings:
-    """The settings with which a corpus is prepared.
+    """The settings with which a corpus is prepared: which words and sentences are kept, and which are held out.
 
     Attributes:
         min_frequency: Words rarer than this in the training part become unknown words.
@@ -67,7 +67,7 @@ class PreparationSettings:
 
 
 class BySide(NamedTuple):
-    """A pair of numbers, one for each language."""
+    """A pair of numbers, one for the source and one for the target language."""
 
     source: float
     target: float
@@ -121,7 +121,7 @@ class PreparedCorpus:
 
 
 def prepare(raw: RawPairs, settings: PreparationSettings) -> PreparedCorpus:
-    """Builds a corpus from raw pairs.
+    """Builds a corpus from raw pairs: drops unusable rows, splits sentences into words, makes parts and vocabularies.
 
     Raises:
         UserError: If no row can be used, or a part or a vocabulary is empty.
@@ -209,7 +209,7 @@ def _with_vocabulary(
 
 
 def _parts(source: Sentences, settings: PreparationSettings) -> NDArray[np.int64]:
-    """Returns the part of each pair, (N,).
+    """Returns whether each pair is for training, validation or test, (N,).
 
     It depends on the source sentence and the seed alone, not on the other rows of the file.
     """

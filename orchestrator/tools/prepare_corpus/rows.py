@@ -91,7 +91,7 @@ def unknown_share(side: Sentences, unknown: int) -> float:
 
 
 def in_words(numbers: dict[str, int]) -> str:
-    """Formats counts by name for a message."""
+    """Formats counts by name for a message: `not utf8 3, duplicate 12`."""
     return ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in numbers.items())
 
 

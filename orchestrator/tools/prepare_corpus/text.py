@@ -30,7 +30,7 @@ _REASONS = ("not_utf8", "not_text", "empty", "too_long", "duplicate")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextSettings:
-    """The settings with which a text is prepared.
+    """The settings with which a text is prepared: the kind of token, which rows are kept, and which are held out.
 
     Attributes:
         unit: Whether a token is a word or a character.
@@ -63,7 +63,7 @@ class TextSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparedText:
-    """A prepared text that was written to a file.
+    """A text that was prepared and written to a file, with its origin and report.
 
     Attributes:
         out: The file.
@@ -102,7 +102,7 @@ class PreparedText:
 
 
 def prepare_text(file: Path, out: Path, column: str | None, settings: TextSettings) -> PreparedText:
-    """Prepares one column of a file, or a plain text.
+    """Prepares one column of a file, or a plain text: numbers its tokens, and writes them to `out`.
 
     Args:
         file, column: As in `read_rows`.
@@ -142,7 +142,7 @@ def prepare_text(file: Path, out: Path, column: str | None, settings: TextSettin
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Rows:
-    """The kept rows.
+    """The kept rows of a file, as texts and as tokens.
 
     Attributes:
         texts: The rows as texts, (N,).

@@ -49,7 +49,6 @@ class Sentences:
         return pc.binary_join(pa.ListArray.from_arrays(_offsets(self.lengths), words), " ")
 
     def filter(self, mask: NDArray[np.bool_]) -> "Sentences":
-        """Returns the sentences where the mask is true."""
         return Sentences(words=self.words, numbers=self.numbers.filter(pa.array(mask)))
 
     def renumber(self, vocabulary: Sequence[str], unknown: int) -> "Sentences":
