@@ -23,7 +23,7 @@ class _NotInstalled(MetaPathFinder):
             ModuleNotFoundError: For one of the hidden modules.
         """
         if fullname in self._names:
-            raise ModuleNotFoundError(f"{fullname} is left out here", name=fullname)
+            raise ModuleNotFoundError(f"{fullname} is hidden from this import", name=fullname)
 
 
 @contextmanager

@@ -59,7 +59,7 @@ class Claim(SpecModel):
         used = {quantity.group for statement in self.statements for quantity in statement.quantities}
         for group in sorted(used - {*self.groups}):
             fix = did_you_mean(group, self.groups, otherwise="name one of these groups")
-            raise SpecError("states", given=group, expected=f"a group: {', '.join(self.groups)}", fix=fix)
+            raise SpecError("states", given=group, expected=f"one of the groups: {', '.join(self.groups)}", fix=fix)
         for group in sorted({*self.groups} - used):
             raise SpecError(
                 f"groups.{group}", given="no statement about it", expected="at least one", fix="remove the group"

@@ -69,7 +69,7 @@ def _assignment(text: str) -> tuple[str, Any]:
         return name, value
     except RecursionError as error:
         raise SpecError(
-            name, given=value, expected="a number, a text, true, false or null", fix="correct it"
+            name, given=value, expected="a number, a text, true, false or null", fix="correct the value"
         ) from error
 
 

@@ -14,7 +14,7 @@ _QUOTED = re.compile("'([^']*)'")
 class SpecModel(BaseModel):
     """Base class of all parts of a spec: an unknown field, a wrong type or NaN raises a `SpecError`."""
 
-    if not TYPE_CHECKING:  # Hidden from type checkers, which derive each subclass's signature from its fields.
+    if not TYPE_CHECKING:  # Type checkers must not see `__init__`: they derive a subclass's signature from its fields.
 
         def __init__(self, *values: Any, **fields: Any) -> None:
             if values:
@@ -58,15 +58,15 @@ def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecErr
         ),
         "missing": ("a value", f"give {place}"),
         "too_short": ("at least one value", "give one, or leave it out"),
-        "model_type": (f"fields with values: {', '.join(fields)}", "correct it"),
-        "union_tag_not_found": ("a value, or a mapping that names its kind", "add its kind"),
+        "model_type": (f"fields with values: {', '.join(fields)}", "correct the value"),
+        "union_tag_not_found": ("a value, or a mapping with the field `kind`", "add the field `kind`"),
         "union_tag_invalid": (
             f"a value, or one of the kinds {first.get('ctx', {}).get('expected_tags')}",
-            "correct it",
+            "correct the value",
         ),
     }
     choices = _QUOTED.findall(first.get("ctx", {}).get("expected", "")) if first["type"] == "literal_error" else ()
-    advice = did_you_mean(first["input"], choices, otherwise="correct it")
+    advice = did_you_mean(first["input"], choices, otherwise="correct the value")
     expected, fix = hints.get(first["type"], (_without_preamble(first["msg"]), advice))
     given = "nothing" if first["type"] == "missing" else first["input"]
     return SpecError(place, given=given, expected=expected, fix=fix)

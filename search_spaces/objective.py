@@ -57,6 +57,6 @@ def objective_value(
 
 
 def _quantile(values: Sequence[float], quantile: float) -> float:
-    # An order statistic: interpolating towards the worst value would make up values that no training had. It is
-    # NumPy's quantile of the method `inverted_cdf`, which takes a hundred times as long for a handful of numbers.
+    # The quantile is an order statistic, because interpolating towards the worst value would make up values that no
+    # training had. NumPy's method `inverted_cdf` is the same, but takes a hundred times as long for a few numbers.
     return float(sorted(values)[max(math.ceil(len(values) * quantile - 1), 0)])

@@ -48,7 +48,7 @@ def check_sweep(
     for name, condition in sweep.conditional().items():
         _check_condition(name, condition, sweep, declared)
     _check_combinations(sweep, parameters)
-    # Checked now: an intervention after the last step would otherwise be refused trial by trial.
+    # Interventions are checked now because one after the last step would otherwise be refused trial by trial.
     for text in _extremes(sweep.varied()[INTERVENTION]) if INTERVENTION in sweep.space.keys() & sweep.varied() else []:
         _check_combinations(sweep.fix({INTERVENTION: text}), parameters)
     named = [("objective.outcome", objective) for objective in sweep.objectives]

@@ -90,7 +90,7 @@ def _write_transformer_lens(trained: TrainedModule, folder: Path) -> str:
     if not (expected - given).abs().max() <= _TOLERANCE * expected.abs().max():
         raise UserError(
             "--to transformer-lens",
-            given="a bridge with other logits",
+            given="a TransformerLens bridge whose logits differ",
             expected="the logits of the Hugging Face model",
             fix="export with --to hf, and look at the architecture's adapter in TransformerLens",
         )

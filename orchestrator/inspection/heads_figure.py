@@ -32,7 +32,10 @@ def check_format(out: Path) -> None:
     """Raises a UserError if the file's name does not end in .png or .svg."""
     if out.suffix.lower() not in FORMATS:
         raise UserError(
-            "--out", given=str(out), expected=f"a name that ends in {' or '.join(FORMATS)}", fix="choose such a name"
+            "--out",
+            given=str(out),
+            expected=f"a name that ends in {' or '.join(FORMATS)}",
+            fix="write for example --out heads.png",
         )
 
 

@@ -81,7 +81,7 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
             row["trial"],
             row["replicate"],
             Training(workload.parameters.recorded(row), row["seed"]),
-            # Rows of earlier versions lack this column.
+            # Rows of versions without pruning lack `pruned_step`.
             pruned_step=row.get("pruned_step"),
         )
         for row in trainings.to_pylist()

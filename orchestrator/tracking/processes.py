@@ -62,7 +62,7 @@ class WritingProcess:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            # -P: a user's file beside the sweep must not pass for a library.
+            # `-P` keeps Python from importing a user's file beside the sweep in place of a library.
             [sys.executable, "-P", "-c", _PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

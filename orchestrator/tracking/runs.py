@@ -67,7 +67,7 @@ class SweepRuns(Runs):
         self._parent_id: str = self._parent.info.run_id
         if not self._parent.data.params:
             self._fill_parent()
-        # Imported here because it imports MLflow.
+        # Imported late because it imports MLflow, which takes seconds.
         from attnsweep.orchestrator.tracking.mlflow_internals import RunTables
 
         self._tables = RunTables.of(uri, self._experiment)

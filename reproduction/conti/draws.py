@@ -72,7 +72,7 @@ def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: i
     """Returns diagonal matrices (D, T, T); in the rows of a block the values are in the block's first column
     instead."""
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
-    # Shrink each block to one row: any num_pos distinct rows of the shorter text are a placement.
+    # Placements of disjoint blocks are drawn by shrinking each block to one row: any num_pos rows of the shorter text.
     n_places = T - num_pos * (window - 1)
     places = streams.uniform("conti.starts", (D, n_places), step)[0].topk(num_pos, dim=1).indices.sort(1).values
     starts = places + (window - 1) * torch.arange(num_pos)

@@ -135,12 +135,12 @@ def _sweep(**fields: Any) -> Sweep:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"trials": 0}, "trials: got 0, expected greater than or equal to 1; correct it"),
-        ({"replicates": 0}, "replicates: got 0, expected greater than or equal to 1; correct it"),
+        ({"trials": 0}, "trials: got 0, expected greater than or equal to 1; correct the value"),
+        ({"replicates": 0}, "replicates: got 0, expected greater than or equal to 1; correct the value"),
         ({"replicate": 2}, "replicate: got 2, expected no such field; did you mean replicates?"),
         (
             {"sampler": "bo"},
-            "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid', 'cmaes', 'boundary' or 'nsga2'; correct it",
+            "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid', 'cmaes', 'boundary' or 'nsga2'; correct",
         ),
         ({"name": "../x"}, "name: got '../x', expected string should match pattern"),
         ({"seconds": float("nan")}, "seconds: got nan, expected"),
@@ -257,7 +257,9 @@ def test_the_certified_share_is_of_the_sweep_and_changes_no_earlier_spec() -> No
     assert earlier.sha256() == "dff706085b90130fc847509000f955294f029856a9593c5a392586643634fca6"
     some = earlier.but(certified_share=0.5)
     assert Sweep.from_json(some.to_json()) == some != earlier
-    with pytest.raises(SpecError, match=r"certified_share: got 1\.5, expected less than or equal to 1; correct it"):
+    with pytest.raises(
+        SpecError, match=r"certified_share: got 1\.5, expected less than or equal to 1; correct the value"
+    ):
         earlier.but(certified_share=1.5)
 
 
