@@ -1,4 +1,4 @@
-"""How many seeded trainings a trial gets: a fixed number, or as many as an interval of its stuck rate needs."""
+"""The number of seeded trainings of a trial: fixed, or as many as an interval of its stuck rate needs."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeAlias

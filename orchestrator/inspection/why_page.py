@@ -88,7 +88,8 @@ def _undivided(words: GradientWords) -> str:
     top = max(sizes, key=lambda name: sizes[name])
     starved = [name for name, size in sizes.items() if size < _LEAST_SHARE * sizes[top]]
     more = f"; below 1% of that: {_listed(starved)}" if starved else ""
-    return f"no single output is judged, so pull and brake are not told apart; the largest gradient is by {top}{more}"
+    largest = f"the largest gradient is with respect to {top}{more}"
+    return f"no single output is judged, so pull and brake cannot be distinguished; {largest}"
 
 
 def _way_out(analysis: Why) -> Iterator[str]:
@@ -168,7 +169,7 @@ def _forecast(analysis: Why) -> str:
             "same at each step)"
         )
     if not math.isfinite(predicted):
-        return "the law of its start says that it never leaves"
+        return "by the law of its start it never leaves"
     verdict = "so it has left its start" if predicted < n_steps else "so it is slow, not stuck"
     if predicted < n_steps and analysis.words.state() == "starved":
         verdict = "but it is starved: rounding may hold it"
@@ -251,7 +252,7 @@ def _notes(analysis: Why, remark: str) -> Iterator[str]:
 def _map_title(attention: AttentionMap, counting: Collection[str]) -> str:
     even = "" if attention.evenness is None else f", evenness {attention.evenness:.2f} (1: uniform)"
     into = [f"{part} {size:.1e}" for part, size in attention.entering.items() if part in counting]
-    return f"{attention.name}{even}" + (f"; gradient by its logits: {', '.join(into)}" if into else "")
+    return f"{attention.name}{even}" + (f"; gradient with respect to its logits: {', '.join(into)}" if into else "")
 
 
 def _listed(names: Sequence[str] | dict[str, None]) -> str:
