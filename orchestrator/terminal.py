@@ -27,7 +27,6 @@ class PlainConsole(Console):
         )
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Escapes the text of Rich's segments. Colours and live bars still work: they are not part of a segment's
-        text."""
+        """Escapes the text of Rich's segments. Colours and live bars still work: they are not part of the text."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(plain(segment.text), segment.style)

@@ -71,8 +71,7 @@ def rate_text(rate: Rate, decimals: int = 3) -> str:
 
 
 def bins(values: NDArray[np.float64], per_decade: int) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Yields the logarithmic bins that hold some of the values: a label with the bin's ends, and a mask of its
-    values."""
+    """Yields the logarithmic bins that hold some of the values: a label with the bin's ends, and a mask of values."""
     place = np.floor(per_decade * np.log10(values))
     for left in np.unique(place):
         yield "..".join(f"{10 ** (end / per_decade):.1g}" for end in (left, left + 1)), place == left
@@ -104,8 +103,7 @@ def mean_interval(values: Sequence[float], others: Sequence[float] | None = None
 def mean_row(
     name: str, values: Sequence[float], *, possible: Bounds = (-math.inf, math.inf), **claim: Unpack[Claim]
 ) -> ComparedValue:
-    """Returns a row with the mean over one configuration's seeds; the interval is cut at the ends of the possible
-    values."""
+    """Returns a row with the mean over a configuration's seeds; the interval is cut at the possible values' ends."""
     mean, low, high = mean_interval(values)
     if math.isfinite(low):
         low, high = max(low, possible[0]), min(high, possible[1])

@@ -41,16 +41,14 @@ class BatchedTPESampler(TPESampler):
             self._random_sampler._rng.rng.seed(seed)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Returns the parameters that are drawn together. Optuna searches all trials for them, so they are kept for a
-        batch."""
+        """Returns the parameters that are drawn together, kept for a batch: Optuna searches all trials for them."""
         self._joint_space = self._joint_space or super().infer_relative_search_space(study, trial)
         return self._joint_space
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Draws the values of `search_space`. Optuna first checks all trials for a model's minimum; a fitted model
-        skips that."""
+        """Draws `search_space`. A fitted model skips Optuna's check of all trials for a model's minimum."""
         is_fitted = tuple(search_space) in self._models
         return (self._sample if is_fitted else super().sample_relative)(study, trial, search_space)
 

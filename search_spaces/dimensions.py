@@ -36,7 +36,7 @@ _R = TypeVar("_R", bound="_Range")
 
 
 class Positional(SpecModel):
-    """Base of spec parts whose first fields can be given by position, as in Optuna's `suggest_float(name, low,
+    """Base of spec parts whose first fields can be given by position, like Optuna's `suggest_float(name, low,
     high)`."""
 
     positional: ClassVar[tuple[str, ...]]

@@ -114,8 +114,7 @@ def distributions_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Bas
 
 
 def suggest(sweep: Sweep, trial: Trial) -> dict[str, Scalar]:
-    """Draws the parameters that a trial lacks, unconditional ones first, and returns all its values by parameter
-    name."""
+    """Draws the parameters that a trial lacks, unconditional ones first, and returns all its values by name."""
     while missing := undrawn(sweep, trial.params):
         for name, dimension in missing.items():
             draw(trial, name, dimension)

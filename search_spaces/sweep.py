@@ -204,8 +204,7 @@ class Sweep(SpecModel):
         }
 
     def drawn(self) -> dict[str, Varied]:
-        """Returns what a sampler draws unconditionally: parameters, and for each `Zip` a choice under the name of the
-        `Zip`."""
+        """Returns what a sampler draws unconditionally: parameters, and for each `Zip` a choice under its name."""
         drawn = {
             name: dimension.drawn() if isinstance(dimension, Zip) else dimension
             for name, dimension in self.space.items()

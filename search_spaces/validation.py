@@ -111,8 +111,7 @@ def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
 
 
 def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
-    """Checks that some combination of values can be trained. In the sweep, a trial that cannot be trained is refused
-    alone."""
+    """Checks that some combination of values can be trained; single trials are refused when they are drawn."""
     axes = {name: _extremes(dimension) for name, dimension in sweep.drawn().items()}
     refusal: SpecError | None = None
     for point in itertools.islice(itertools.product(*axes.values()), _MOST_COMBINATIONS):

@@ -61,8 +61,7 @@ class Heads(DrawnAnswer):
         return f"{self.name} {self.row['outcome']}, sentence {self.maps.number}: {self.maps.text}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per head: its place, role, nearest structure with `z`, and a column `score_<name>` for each
-        score."""
+        """Returns one row per head: place, role, nearest structure with `z`, and a column `score_<name>` per score."""
         rows = []
         for head in self.heads:
             near = head.structure

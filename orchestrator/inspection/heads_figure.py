@@ -81,8 +81,7 @@ def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path, suffix: str) -> None:
-    """Writes the figure to a file in the format of the suffix, without a date, so that equal figures give equal
-    bytes."""
+    """Writes the figure to a file in the format of the suffix, without a date: equal figures give equal bytes."""
     form = suffix.lower().removeprefix(".")
     metadata = {"Software": None} if form == "png" else {"Date": None, "Creator": None}
     figure.savefig(path, format=form, metadata=metadata)

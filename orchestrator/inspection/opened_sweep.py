@@ -88,8 +88,7 @@ class OpenedSweep(SweepData):
         return sealing(directory, name, redraw=redraw, outcome=outcome, n=n, size=size)
 
     def _at_home(self, training: str) -> "tuple[SweepDirectory, str]":
-        """Returns the directory that has a training, and the training's name there; several sweeps number their trials
-        apart."""
+        """Returns the directory that has a training, and its name there; several sweeps number their trials apart."""
         last = len(self.directories) - 1
         trial, slash, replicate = training.partition("/")
         if last and slash and trial.isdecimal():

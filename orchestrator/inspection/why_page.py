@@ -93,8 +93,7 @@ def _undivided(words: GradientWords) -> str:
 
 
 def _way_out(analysis: Why) -> Iterator[str]:
-    """Yields the escape that each starved part would need: the part, the weight with the fastest pull, and its
-    speed."""
+    """Yields the escape that each starved part needs: the part, the weight with the fastest pull, and its speed."""
     words = analysis.words
     starved = words.starved_parts()
     for part in starved:
@@ -114,8 +113,7 @@ def _way_out(analysis: Why) -> Iterator[str]:
 
 
 def _curvature(analysis: Why) -> Iterator[str]:
-    """Yields whether the loss curves down in some direction, along which weights and parts, and how fast that is
-    left."""
+    """Yields whether the loss curves down in some direction, along which weights and parts, and how fast it is left."""
     saddle = analysis.saddle
     if saddle is None:
         if analysis.words.starved_parts():
@@ -221,8 +219,7 @@ def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[st
 
 
 def _sizes(words: GradientWords, place: tuple[str, str], part: str) -> tuple[float, float, float]:
-    """Returns pull and brake of one word, and the share of them that remains. Without parts, its size counts as
-    pull."""
+    """Returns pull and brake of one word, and the share of them that remains. Without parts, its size is the pull."""
     weight, text = place
     own_terms = [term for term in words.terms if (term.weight, term.text) == (weight, text) and term.part == part]
     scale = float(words.weights[weight].norm()) / words.zero_levels.get(part, 1.0)

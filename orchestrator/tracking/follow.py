@@ -82,8 +82,7 @@ class Mirror:
         return [trial for trial in complete if trial not in self._finished]
 
     def _retried(self) -> dict[int, int | None]:
-        """Returns when each trial with repeated failed trainings ended, by trial; `None` while a training is
-        missing."""
+        """Returns when each trial with repeated failed trainings ended, by trial; `None` while one is missing."""
         trials = {trial for by_trial in self.directory.retried for trial in by_trial}
         if not trials:
             return {}

@@ -64,8 +64,7 @@ class RunTables:
 
     @staticmethod
     def of(uri: str, experiment: str) -> "RunTables | None":
-        """Returns the tables of the store at a URI; `None` for a server, whose database only the server can write
-        to."""
+        """Returns the tables of the store at a URI; `None` for a server, which alone can write to its database."""
         store = store_of(uri)
         return RunTables(store, experiment) if isinstance(store, SqlAlchemyStore) else None
 
@@ -86,7 +85,7 @@ class RunTables:
                     session.execute(table.__table__.insert(), table_rows)
 
     def _rows(self, run: EndedRun) -> dict[Any, list[dict[str, Any]]]:
-        """Returns the rows that the client's calls would insert, by table; the runs first, since the others refer to
+        """Returns the rows that the client's calls would insert, by table; runs first, since the others refer to
         them."""
         run_id = uuid.uuid4().hex
         all_tags = [RunTag(*tag) for tag in {MLFLOW_RUN_NAME: run.name, **run.tags}.items()]

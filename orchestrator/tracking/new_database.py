@@ -17,8 +17,7 @@ from attnsweep.orchestrator.tracking.database_uri import uri_of
 
 
 def make_database(database: Path) -> None:
-    """Creates a database that appears only when complete, because MLflow never completes a half-made one after a
-    kill."""
+    """Creates a database that appears only when complete: MLflow never completes a half-made one after a kill."""
     from mlflow import MlflowClient
 
     kept = _place_kept()
@@ -42,8 +41,7 @@ def make_database(database: Path) -> None:
 
 
 def _place_kept() -> Path | None:
-    """Returns the path of the kept empty database for the installed MLflow; `None` if the user has no home
-    directory."""
+    """Returns the path of the kept empty database for the installed MLflow; `None` if the user has no home."""
     import mlflow
 
     migrations = Path(mlflow.__file__).parent / "store" / "db_migrations" / "versions"
@@ -55,8 +53,7 @@ def _place_kept() -> Path | None:
 
 
 def _copied_whole(kept: Path, draft: Path) -> bool:
-    """Copies the kept database and returns whether the copy is sound; a damaged one, as after a power cut, is
-    removed."""
+    """Copies the kept database and returns whether the copy is sound; a damaged copy (power cut) is removed."""
     with suppress(OSError, sqlite3.Error):
         shutil.copyfile(kept, draft)
         with closing(sqlite3.connect(draft)) as connection:

@@ -27,8 +27,7 @@ from attnsweep.workloads.errors import UserError
 
 
 def main() -> None:
-    """Runs the process: reads requests from standard input and writes answers to standard output until the driver
-    ends."""
+    """Runs the process: reads requests from standard input and writes answers to standard output."""
     # The driver handles signals to the whole process group, and decides how this process ends.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -69,8 +68,7 @@ def listen(lines: TextIO, requests: "SimpleQueue[dict[str, Any]]", endings: "Sim
 
 
 def answer(request: dict[str, Any], endings: "SimpleQueue[bool]", say: Callable[[State], None]) -> str | None:
-    """Handles a request in the driver's working directory and environment; returns why it failed, in one line, or
-    `None`."""
+    """Handles a request in the driver's working directory and environment; returns why it failed, or `None`."""
     os.environ.clear()
     os.environ.update(request["variables"])
     set_environment()

@@ -32,8 +32,7 @@ def reproduce(
     weights: NDArray[np.float64] = WEIGHTS,
     n_strings: int = N_STRINGS,
 ) -> Comparison:
-    """Computes the answers of exact PARITY (layer norm with epsilon 0) for each value of its counting weight, and for
-    1."""
+    """Computes the answers of exact PARITY (layer norm, epsilon 0) for each value of its counting weight, and for 1."""
     console.print("answering random strings with a counting weight that is off")
     weights = np.union1d(weights, [1.0])
     answers_by_weight = [answers(_parity(float(weight)), "parity", length, n_strings) for weight in weights]

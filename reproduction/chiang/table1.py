@@ -164,8 +164,7 @@ def _long(sweep: SweepDirectory, scale: str) -> Written:
 
 
 def _counts(metric: Any, written: Written) -> NDArray[np.float64]:
-    """Returns lengths, matches and totals of n-grams by sentence, (sentences, counts); BLEU is a function of their
-    sums."""
+    """Returns lengths, matches and totals of n-grams by sentence, (sentences, counts); their sums determine BLEU."""
     lines = [
         metric.sentence_score(hypothesis, [reference])
         for hypothesis, reference in zip(written.hypotheses, written.references, strict=True)

@@ -25,8 +25,7 @@ STATED = FOLDER / "stated"
 
 
 def main() -> int:
-    """Measures the claims that the arguments name, and prints and records them; returns 1 if a claim fails, 2 for a
-    mistake."""
+    """Measures the claims that the arguments name, prints and records them; returns 1 if one fails, 2 for a mistake."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", help=f"a group of {FOLDER}/*.toml, or a claim in {STATED}")
     parser.add_argument("--seed", type=int, default=1)

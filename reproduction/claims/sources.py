@@ -41,8 +41,7 @@ _COUNTS = ("trainings", "trials", "heads")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The seed of one repeated measurement, the directory of its sweeps and figures, and the console for its
-    progress."""
+    """The seed of one repeated measurement, the directory of its sweeps and figures, and the console for progress."""
 
     seed: int
     directory: Path

@@ -69,8 +69,7 @@ def _band(streams: Streams, D: int, T: int, window: int, step: int) -> Tensor:
 
 
 def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: int) -> Tensor:
-    """Returns diagonal matrices (D, T, T); in the rows of a block the values are in the block's first column
-    instead."""
+    """Returns diagonal matrices (D, T, T); in the rows of a block the values are in the block's first column."""
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
     # Placements of disjoint blocks are drawn by shrinking each block to one row: any num_pos rows of the shorter text.
     n_places = T - num_pos * (window - 1)

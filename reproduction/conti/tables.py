@@ -263,8 +263,7 @@ def _mean_error_table(table: PublishedTable, ours: list[float], exact: dict[str,
 
 
 def _best_table(heads: Tensor) -> _TextTable:
-    """Returns the best w and p of each head, and whether the head is nearer to the family than its shuffled
-    versions."""
+    """Returns the best w and p of each head, and whether it is nearer to the family than its shuffled versions."""
     T = heads.shape[-1]
     is_block = torch.arange(1, T + 1).unsqueeze(1) * torch.ones(T + 1) > 1
     is_block[:, 0] = False

@@ -174,8 +174,7 @@ def softmax_denominator() -> tuple[float, float]:
 
 
 def softmax_substitution() -> tuple[float, float]:
-    """Returns the errors of tr(A d a(X)) = aa(X, .) * dX: with the transpose of A in the free place, and with A as
-    printed."""
+    """Returns the errors of tr(A d a(X)) = aa(X, .) * dX with the transpose of A in the free place, and with A."""
     x, dx, A = _softmax_case()
     truth = (A @ _softmax_change(x, dx)).trace()
     evaluate, place = Evaluation({"x": x, "A": A}), Letter("x")

@@ -66,8 +66,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def reproduce_full(directory: Path, console: Console) -> Comparison:
-    """Repeats the sweep at the size of the source: 32 letters, 10 tokens, 500 epochs of 313 steps, 14 x 14 widths, 5
-    seeds."""
+    """Repeats the sweep at the source's size: 32 letters, 10 tokens, 500 epochs of 313 steps, 14 x 14 widths."""
     widths = Categorical((1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128))
     sizes = {"n_letters": 32, "n_tokens": 10, "batch_size": 32, "learning_rate": 1e-3, "n_steps": 156_500}
     space = {

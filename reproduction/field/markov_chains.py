@@ -68,8 +68,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def reproduce_full(directory: Path, console: Console) -> Comparison:
-    """Repeats the sweep with the settings of the authors' repository for 2 states: 100 tokens, batches of 64, 2,000
-    steps."""
+    """Repeats the sweep with the settings of the authors' repository: 100 tokens, batches of 64, 2,000 steps."""
     published = {"n_context": 100, "batch_size": 64, "learning_rate": 5e-4, "n_steps": 2000}
     spec = load_sweep("markov_chains").fix(published)
     return compare(swept("markov_chains", directory, console, "auto", changed=spec), directory)

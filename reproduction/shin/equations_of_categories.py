@@ -122,8 +122,7 @@ def zeros(index: int = 3) -> EquationCheck:
 
 
 def constant_predictor() -> EquationCheck:
-    """Checks that the constant predictor E[Y] (q constant) is not stationary: the column sums of dL/dq cannot
-    vanish."""
+    """Checks that the constant predictor E[Y] (q constant) is not stationary: dL/dq has nonzero column sums."""
     errors = []
     for N, M in SIZES:
         draw, target = _drawn(21, N)

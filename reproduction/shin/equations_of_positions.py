@@ -207,8 +207,7 @@ def valley() -> EquationCheck:
 
 
 def barrier() -> EquationCheck:
-    """Checks the barrier between solution and valley: a b = 0 costs at least 1/N; along rho the top is the centred
-    shift."""
+    """Checks the barrier before the valley: a b = 0 costs at least 1/N; along rho the top is the centred shift."""
     errors = []
     for N, M in SIZES:
         rho = torch.linspace(-20.0, 1.0, 100_001, dtype=torch.float64)

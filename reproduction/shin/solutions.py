@@ -50,8 +50,7 @@ class Handmade:
 
 
 def solution_1(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
-    """Returns the weights of solution 1: attention copies the previous category; the feed-forward part holds the table
-    q*."""
+    """Returns solution 1: attention copies the previous category; the feed-forward part holds the table q*."""
     N, M = target_NN.shape[0], n_positions
     categories = torch.eye(N).to(target_NN)
     pairs_NNN = 2 * categories[:, None] + categories[None, :]

@@ -117,14 +117,12 @@ class RunawayLaw:
 
 
 def fastest_rate(N: int, M: int) -> float:
-    """Returns lambda_+ of docs/theory.md: the rate at which descent leaves the zero of system P, per step and learning
-    rate."""
+    """Returns lambda_+ of docs/theory.md: the rate per step and learning rate at which descent leaves the zero."""
     return 2 / N * math.sqrt((M - 1) * ((N - 1 + M) / 2 + math.sqrt(((M - N + 1) / 2) ** 2 + N - 1)))
 
 
 def coordinates(q_LMK: Tensor, v_LNN: Tensor) -> Floats:
-    """Returns the parts of the weights along the shift, off it, along I - P and along P, in orthonormal directions, (L,
-    4)."""
+    """Returns the parts of the weights along the shift, off it, along I - P and along P, normalized, (L, 4)."""
     N, (M, K) = v_LNN.shape[1], q_LMK.shape[1:]
     on_L = q_LMK.diagonal(dim1=1, dim2=2).sum(1)
     beta_L = v_LNN.sum((1, 2)) / N
@@ -304,8 +302,7 @@ def corrected_share(share: float, draws: Sequence[Forecast]) -> tuple[float, flo
 
 
 def law_rows(law: RunawayLaw, forecasts: Sequence[Forecast]) -> list[ComparedValue]:
-    """Compares the shares given the starts, the seeds on which the law errs, and the slopes between neighbouring
-    sigmas."""
+    """Compares the shares given the starts, the seeds where the law errs, and the slopes between two sigmas."""
     sigmas = sorted({forecast.sigma for forecast in forecasts}, reverse=True)
     by_sigma = {sigma: [forecast for forecast in forecasts if forecast.sigma == sigma] for sigma in sigmas}
     derived = {sigma: law.share(sigma) for sigma in sigmas}

@@ -146,8 +146,7 @@ def one_border(trials: Trials) -> ComparedValue:
 
 
 def _model(trials: Trials) -> tuple[dict[str, Floats], BorderModel | None]:
-    """Returns the parameters as columns (T, terms) by name, and the border model with all of them; `None` for too few
-    trials."""
+    """Returns the parameters as columns (T, terms) by name, and the border model; `None` for too few trials."""
     parts = {
         "dtype": _column(trials.dtype == "float32"),
         "layer_norm_eps": _column(np.log10(trials.eps / _TYPICAL_EPS)),

@@ -43,8 +43,7 @@ class Sentences:
         return pc.list_value_length(self.numbers).to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
 
     def joined(self) -> pa.StringArray:
-        """Returns the words of each sentence joined by spaces, (N,): equal for sentences that a model cannot tell
-        apart."""
+        """Returns each sentence's words joined by spaces, (N,): equal for sentences that a model cannot tell apart."""
         words = pa.array(self.words, pa.string()).take(self.numbers.flatten())
         return pc.binary_join(pa.ListArray.from_arrays(_offsets(self.lengths), words), " ")
 
@@ -77,8 +76,7 @@ def split(texts: Sequence[str], unit: Unit, *, lowercase: bool) -> Sentences:
 def learn_vocabulary(
     texts: Sequence[str], unit: Unit, *, min_frequency: int, lowercase: bool, specials: Sequence[str]
 ) -> tuple[str, ...]:
-    """Returns the specials, then all words that occur at least `min_frequency` times, by falling frequency, ties by
-    bytes."""
+    """Returns the specials, then all words that occur `min_frequency` times, by falling frequency, then by bytes."""
     return _words(_trained(texts, unit, min_frequency=min_frequency, lowercase=lowercase, specials=specials))
 
 
