@@ -86,7 +86,6 @@ def publish(source: Path, target: Path, *, ends_only: bool, last_heads: bool = F
 
 
 def _tables(ledger: Ledger, n_trials: int, *, ends_only: bool, last_heads: bool) -> dict[str, pa.Table]:
-    """Returns the rows to keep, by table."""
     queries = {
         "trainings": _ALL,
         "curves": _ENDS if ends_only else _ALL,
@@ -114,7 +113,6 @@ def _with_new_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _with_value(table: pa.Table, column: str, value: str) -> pa.Table:
-    """Sets a column of the table to one value."""
     place = table.column_names.index(column)
     field = table.schema.field(place)
     return table.set_column(place, field, pa.array([value] * table.num_rows).cast(field.type))

@@ -145,7 +145,6 @@ class Sweep(SpecModel):
         return f"<Sweep {self.name}: {self.workload}, {n_swept} parameters swept, {self.trials} trials x {seeds} seeds>"
 
     def _repr_html_(self) -> str:
-        """Shows the YAML in a notebook."""
         return f"<pre>{html.escape(self.to_yaml())}</pre>"
 
     def to_json(self) -> str:

@@ -95,7 +95,6 @@ def _rows(titled: Sequence[TitledLayer]) -> list[list[tuple[LayerMaps, Head]]]:
 
 
 def _height(row: Sequence[tuple[LayerMaps, Head]]) -> float:
-    """Returns the height of a row in inches."""
     tallest = max(len(layer.queries) / len(layer.keys) for layer, _ in row)
     return min(max(_PANEL * tallest, 0.3), _TALLEST)
 

@@ -59,7 +59,6 @@ def _headline(analysis: Why) -> str:
 
 
 def _meaning(words: GradientWords) -> str:
-    """Describes the state of the training in one sentence."""
     state, starved = words.state(), words.starved_parts()
     if state == "undivided":
         return _undivided(words)

@@ -205,7 +205,6 @@ def border(name: str, trials: Trials, sigma: Floats) -> ComparedValue:
 
 
 def _by_sigma(trials: Trials) -> list[list[str]]:
-    """Returns a table of rates by half-decade of init_sigma."""
     lines = [["init_sigma", "trainings", *(f"degenerate_zero, {dtype}" for dtype in DTYPES), "solved"]]
     for ends, chosen in bins(trials.sigma, _BINS_PER_DECADE):
         inside = trials.where(chosen)

@@ -90,7 +90,6 @@ def _train(n_seeds: int, first_seed: int, **values: Value) -> Ended:
 
 
 def _level(ended: Ended) -> NDArray[np.float64]:
-    """Returns the loss per predicted position, (L, P)."""
     return ended.evidence.metrics["eval_loss"]
 
 

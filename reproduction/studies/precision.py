@@ -174,7 +174,6 @@ def reproduce_forms(
 
 
 def _zeros(seeds: range, values: dict[str, Value]) -> int:
-    """Returns how many of the trainings end at the zero."""
     return int((trained(WORKLOAD, seeds, values).outcome == "degenerate_zero").sum())
 
 

@@ -120,7 +120,6 @@ def _bins(curves: Mapping[str, Trials]) -> range:
 
 
 def _rate(trials: Trials, index: int) -> Rate:
-    """Returns the rate of the trainings of a curve in a bin."""
     return trials.where(_place(trials) == index).at_zero
 
 

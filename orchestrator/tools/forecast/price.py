@@ -231,7 +231,6 @@ def _shortened(parameters: TrainingParameters, n_steps: int) -> TrainingParamete
 
 
 def _bytes_of(table: pa.Table) -> int:
-    """Returns the size of a table in a merged Parquet file."""
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd")
     return sink.tell()
