@@ -53,8 +53,8 @@ FAULTS_OF_MANY = (
     Fault(
         "trials that are said to be behind although they get no runs",
         "orchestrator/tracking/projection.py",
-        "self._n_told += self._has_runs",
-        "self._n_told += 1",
+        "self._n_completed += self._has_runs",
+        "self._n_completed += 1",
         _TRACKING,
     ),
     Fault(

@@ -104,7 +104,7 @@ FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "a page that explains another ending in silence",
         "orchestrator/inspection/why_page.py",
-        "if found.difference else []",
+        "if analysis.difference else []",
         "if False else []",
         (_RETRAINING,),
     ),
@@ -118,8 +118,8 @@ FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "weights of another ending that are kept",
         "orchestrator/inspection/kept_weights.py",
-        "if found.state is None or found.difference:",
-        "if found.state is None:",
+        "if again.state is None or again.difference:",
+        "if again.state is None:",
         (_RETRAINING,),
     ),
     Fault(
@@ -132,8 +132,8 @@ FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "trainings of several shapes in the wrong order",
         "orchestrator/inspection/retraining.py",
-        "return [found[each] for each in training_ids]",
-        "return list(found.values())",
+        "return [retrained[training_id] for training_id in training_ids]",
+        "return list(retrained.values())",
         (_RETRAINING,),
     ),
     Fault(

@@ -17,7 +17,7 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "an onset of trainings that end otherwise",
         "search_spaces/objective.py",
-        "NEVER if step is None or each != objective.outcome else float(step)",
+        "NEVER if step is None or label != objective.outcome else float(step)",
         "NEVER if step is None else float(step)",
         ("tests/search_spaces/test_objective.py",),
     ),
@@ -390,8 +390,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "the variance of the population for that of a sample",
         "reproduction/rows.py",
-        "each.var(ddof=1)",
-        "each.var(ddof=0)",
+        "sample.var(ddof=1)",
+        "sample.var(ddof=0)",
         ("tests/reproduction/test_rows.py::test_the_interval_of_a_difference_is_welchs",),
     ),
     Fault(
@@ -432,14 +432,14 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "kept weights of another training",
         "orchestrator/inspection/kept_weights.py",
-        "_table(found.state)",
+        "_table(again.state)",
         "_table(retrain(directory, training_ids)[0].ended)",
         ("tests/orchestrator/inspection/test_kept_weights.py",),
     ),
     Fault(
         "a module at a step that has the weights of the end",
         "orchestrator/inspection/retraining.py",
-        "state = before or _state(",
+        "state = early_state or _state(",
         "state = _state(",
         ("tests/orchestrator/inspection/test_trained_module.py",),
     ),
@@ -481,8 +481,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a damaged MLflow database taken over",
         "orchestrator/tracking/new_database.py",
-        "    made.unlink(missing_ok=True)\n    return False\n",
-        "    return made.exists()\n",
+        "    draft.unlink(missing_ok=True)\n    return False\n",
+        "    return draft.exists()\n",
         ("tests/orchestrator/tracking/test_tracking.py::test_a_kept_database_that_is_damaged_is_made_again",),
     ),
     Fault(

@@ -295,7 +295,7 @@ def test_a_prepared_corpus_is_no_raw_text_and_may_be_replaced(prepare: Prepare) 
     first = read_corpus("c.parquet").digest
     ended = prepare("c.parquet", "--out", "d.parquet")
     assert ended.code == 2
-    assert "give the text that it was made of (columns source, target, part)" in ended.err
+    assert "give the text from which this file was made (columns source, target, part)" in ended.err
     assert prepare("a.tsv", "--out", "c.parquet", "--no-lowercase").code == 0
     assert read_corpus("c.parquet").digest != first
 
