@@ -1,4 +1,4 @@
-"""The parameters of a category-pairs training."""
+"""The parameters of a category-pairs training, and which of them go together."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -86,12 +86,12 @@ class CategoryPairsParameters(TrainingParameters):
 
     @property
     def is_full(self) -> bool:
-        """Whether LayerNorm and a feed-forward part follow attention."""
+        """Whether the variant is a full model: LayerNorm and a feed-forward part follow attention."""
         return self.variant in FULL_VARIANTS
 
     @property
     def is_factored(self) -> bool:
-        """Whether k and q are trained, not their product."""
+        """Whether k and q are trained as two matrices, and not their product as one."""
         return (self.qk or ("factored" if self.is_full else "merged")) == "factored"
 
     def __post_init__(self) -> None:
