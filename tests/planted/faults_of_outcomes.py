@@ -78,7 +78,7 @@ FAULTS_OF_OUTCOMES = (
     Fault(
         "a label of one of two near levels is no mistake",
         "workloads/diagnostics/verdicts.py",
-        "near_L & ((detail_L == one) | (detail_L == other))",
+        "near_L & ((detail_L == first) | (detail_L == second))",
         "near_L & (detail_L == 'none')",
         ("tests/orchestrator/running/preflight/test_starts.py",),
     ),
