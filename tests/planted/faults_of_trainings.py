@@ -13,8 +13,8 @@ FAULTS_OF_TRAININGS = (
     Fault(
         "the last token sees what the first does",
         "workloads/field/transformer.py",
-        "of_last = Sight(sight.bias_BQK[:, -1:],",
-        "of_last = Sight(sight.bias_BQK[:, :1],",
+        "last_sight = Sight(sight.bias_BQK[:, -1:],",
+        "last_sight = Sight(sight.bias_BQK[:, :1],",
         ("tests/workloads/field/test_transformer.py",),
     ),
     Fault(

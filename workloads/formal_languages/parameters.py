@@ -1,4 +1,4 @@
-"""The parameters of a training on a formal language."""
+"""The parameters of a training on a formal language, and which of them go together."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,7 +14,8 @@ from attnsweep.workloads.update_rules import optimizer_parameter
 
 _LADDER = (10, 30, 100, 300, 1000)
 _LONGEST = {"kinds": 1000, "positions": 30}
-"""The default longest test length. With a token per position, length 1,000 would cost a million logits per string."""
+"""The default longest test length by representation. With one token per position, a string of length 1,000 would need a
+million logits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,20 +99,20 @@ class FormalLanguagesParameters(TrainingParameters):
 
     @property
     def representation(self) -> str:
-        """`kinds` or `positions`."""
+        """How strings become tokens: `kinds` or `positions`, also where the parameter `tokens` is `auto`."""
         if self.tokens != "auto":
             return self.tokens
         return "positions" if self.of.n_marked_positions is None else "kinds"
 
     @property
     def test_lengths(self) -> tuple[int, ...]:
-        """The test lengths, rising."""
+        """The lengths of the test strings, ascending."""
         longest = self.longest_test_length or _LONGEST[self.representation]
         rungs = (length for length in _LADDER if self.test_ladder and length < longest)
         return (*rungs, longest)
 
     def static_key(self) -> tuple[Value, ...]:
-        """The static key, with the length only if it changes shapes: with `kinds` all lengths have one shape."""
+        """Returns the static key. It has the training length only with `positions`, where the length changes shapes."""
         key = super().static_key()
         return (*key, self.train_length) if self.representation == "positions" else key
 
@@ -130,7 +131,7 @@ class FormalLanguagesParameters(TrainingParameters):
                 "tokens",
                 given=self.tokens,
                 expected=f"positions or auto (all positions of {self.language} differ)",
-                fix="remove tokens",
+                fix="remove tokens, or set tokens=positions",
             )
 
     def _follow_epochs(self) -> None:
@@ -150,7 +151,7 @@ class FormalLanguagesParameters(TrainingParameters):
                 "n_steps",
                 given=self.n_steps,
                 expected=f"{n_steps} (n_epochs={self.n_epochs} of {self.steps_per_epoch} steps)",
-                fix="remove n_steps, or n_epochs",
+                fix="remove n_steps, which follows from n_epochs, or remove n_epochs",
             )
         # `n_steps` follows from other parameters, and the stored value must be the one that is run.
         object.__setattr__(self, "n_steps", n_steps)

@@ -1,4 +1,4 @@
-"""The parameters of the training of a GPT."""
+"""The parameters of a GPT's training, and which of them go together."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from attnsweep.workloads.prepared_files import pinned_file
 from attnsweep.workloads.update_rules import optimizer_parameter
 
 _N_WORDS = 4
-_OF_MODEL = (
+_MODEL_PARAMETERS = (
     "n_words",
     "n_tokens",
     "n_blocks",
@@ -34,7 +34,7 @@ _OF_MODEL = (
     "layer_norm_eps",
     "attention_scale",
 )
-"""The parameters that define a model and its function, besides its weights."""
+"""The parameters that, with the weights, define the function that a model computes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ class GPTParameters(TrainingParameters):
 
     @property
     def shape(self) -> GPTShape:
-        """The sizes of the model."""
+        """The sizes and the graph of the model, as the parameters give them."""
         return GPTShape(
             n_words=self.n_words,
             n_context=self.n_tokens,
@@ -150,7 +150,7 @@ class GPTParameters(TrainingParameters):
             raise SpecError(
                 "tied",
                 given=self.tied,
-                expected="false with lora_rank: an update of the head is none of the embeddings",
+                expected="false with lora_rank, because an update of the last layer would not update the embeddings",
                 fix="remove tied, or lora_rank",
             )
         for name, value in self.pinned(self.values()).items():
@@ -172,22 +172,29 @@ class GPTParameters(TrainingParameters):
             return
         if self.lora_rank is None:
             raise SpecError("base", given=self.base, expected="null without lora_rank", fix="give lora_rank too")
-        of_base = read_base(self.base).parameters
+        base_parameters = read_base(self.base).parameters
         for name in ("lora_rank", "tied"):
-            if of_base[name]:
-                raise SpecError("base", given=self.base, expected=f"a training without {name}", fix="choose another")
-        others = {name: of_base[name] for name in _OF_MODEL if of_base[name] != getattr(self, name)}
-        if others:
+            if base_parameters[name]:
+                raise SpecError(
+                    "base",
+                    given=self.base,
+                    expected=f"a training without {name}",
+                    fix=f"choose a base that was trained without {name}",
+                )
+        differing = {
+            name: base_parameters[name] for name in _MODEL_PARAMETERS if base_parameters[name] != getattr(self, name)
+        }
+        if differing:
             raise SpecError(
-                next(iter(others)),
-                given=getattr(self, next(iter(others))),
-                expected=f"{next(iter(others.values()))}, as the base has: the model is the same but for the updates",
-                fix=" ".join(f"--set {name}={json.dumps(value)}" for name, value in others.items()),
+                next(iter(differing)),
+                given=getattr(self, next(iter(differing))),
+                expected=f"{next(iter(differing.values()))}, as the base has: the models differ only by the updates",
+                fix=" ".join(f"--set {name}={json.dumps(value)}" for name, value in differing.items()),
             )
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
-        """The absolute path of the corpus file, the digest of its content, and the size of its vocabulary."""
+        """Returns the absolute path of the corpus file, the digest of its content, and the size of its vocabulary."""
         corpus = values.get("corpus")
         if not isinstance(corpus, str):
             return {}
@@ -199,6 +206,6 @@ class GPTParameters(TrainingParameters):
                 "n_words",
                 given=values["n_words"],
                 expected=f"{len(text.words)}, the vocabulary of {path}",
-                fix="leave it out: it follows from the corpus",
+                fix="remove n_words, which follows from the corpus",
             )
         return pinned | {"n_words": len(text.words)}
