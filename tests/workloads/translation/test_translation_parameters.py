@@ -17,7 +17,7 @@ from tests.workloads.translation.small_translation import WORKLOAD, small, writt
     ("values", "message"),
     [
         ({"n_heads": 3}, r"n_heads: got 3, expected a divisor of d_model=8; change n_heads or d_model"),
-        ({"batch_size": 201}, r"batch_size: got 201, expected at most n_sentences=200; lower it, or give more sent"),
+        ({"batch_size": 201}, r"batch_size: got 201, expected at most n_sentences=200; lower batch_size, or raie sent"),
         (
             {"layer_norm_convention": "outside_root", "layer_norm_eps": 0.0},
             r"layer_norm_eps: got 0.0, expected > 0 outside the root: .*, or choose layer_norm_convention=inside_root",
