@@ -1,4 +1,4 @@
-"""The mean of a loss over many texts, with its gradient taken part by part. Axes: B text, M position.
+"""The mean of a loss over many texts, whose gradient is computed a few texts at a time. Axes: B text, M position.
 
 The backward pass of one big batch keeps every intermediate tensor: tens of megabytes per training, which do not fit the
 cache and are allocated anew at every step. Parts of some dozen texts stay in the cache. Each part's gradient is taken

@@ -1,4 +1,4 @@
-"""Tests of why a category-pairs training is stuck; each label has its own test. Axes: L lane.
+"""Certificates: tests of why a category-pairs training is stuck, a different one for each label. Axes: L lane.
 
 A zero or a reference level of the reduced systems: the test finds a direction of negative curvature that leads out of
 it. The valley at infinity of system P: the training solves once a reset takes it out of the valley. A dead attention

@@ -1,4 +1,4 @@
-"""System C: the gradients of the population loss by formula, for any distribution of categories.
+"""System C (`categories_only`): the gradients of the population loss by formula, for any distribution of categories.
 
 The formulas are our own: section 3.3 of Shin & Matzinger 2025 prints none (docs/theory.md, system C). Axes: M position,
 N category, K = M - 1 predicted position.

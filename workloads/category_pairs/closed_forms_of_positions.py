@@ -1,4 +1,4 @@
-"""System P: the gradients of the population loss by formula.
+"""System P (`positions_only`): the gradients of the population loss by formula.
 
 Equations 3.7-3.9 and 3.18 of Shin & Matzinger 2025 are -1/2 times these gradients (docs/theory.md, system P). Axes: M
 position, N category, K = M - 1 predicted position.

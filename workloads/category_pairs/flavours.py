@@ -1,4 +1,4 @@
-"""The added losses that lean the combined model towards one of the three solutions.
+"""The losses that a flavour adds to pull the combined model towards one of the three solutions.
 
 The paper names the flavours and does not print their losses; these are ours:
 

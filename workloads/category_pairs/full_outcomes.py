@@ -1,4 +1,4 @@
-"""The outcomes of full models. Axes: L lane, P probe, F reference predictor."""
+"""The rules that decide the outcomes of full models. Axes: L lane, P probe, F reference predictor."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from attnsweep.workloads.engine.contract import Evidence
 DEAD_PRODUCT = 0.1
 """Without softmax, attention is dead if |k| |q| |v| is below this."""
 DEAD_ABLATION = 1e-3
-"""Attention is dead if answers move by less than this share of Var Y when it writes 0."""
+"""Attention is dead if replacing its output by 0 changes the answers by less than this share of Var Y."""
 MATCHES = 0.03
 """A training matches a reference predictor if its answers differ from it by less than this share of Var Y."""
 OVERFIT_GAP, OVERFIT_TEST, OVERFIT_TRAIN = 0.5, 0.05, 0.7

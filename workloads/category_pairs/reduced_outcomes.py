@@ -1,4 +1,7 @@
-"""The outcomes of systems P and C. These systems cannot overfit, as they see no text twice. Axes: L lane, P probe."""
+"""The rules that decide the outcomes of systems P and C, which cannot overfit, as they see no text twice.
+
+Axes: L lane, P probe.
+"""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -16,7 +16,7 @@ Derivation: docs/theory.md, reference levels.
 from torch import Tensor
 
 MATCHED = ("mean", "cur", "prev", "additive")
-"""The predictors that a training's answers are compared with (docs/outcomes.md)."""
+"""The predictors with which a training's answers are compared (docs/outcomes.md)."""
 LEVELS = ("zero", *MATCHED, "unordered")
 
 _SOLVED_SHARE = 1e-2

@@ -149,7 +149,6 @@ class _Scaled:
         return {name: self._start[name] + step for name, step in _times(self._size, ended).items()}
 
     def _evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
-        """Implements the protocol `Evaluate`."""
         selected = torch.arange(self._unit.shape[0], device=self._unit.device) if lanes is None else lanes
         steps = _times(self._size[selected], parameters)
         losses, gradients = self._objective.evaluate(self._weights(steps, selected), step, selected)

@@ -23,7 +23,7 @@ _BREAKDOWN = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Curvature:
-    """The lower end of the spectrum of L Hessians.
+    """The smallest eigenvalue of each of L Hessians as Lanczos estimates it, with its direction and error.
 
     Attributes:
         smallest: (L,) the smallest Ritz value: an upper bound of the smallest eigenvalue.

@@ -1,4 +1,4 @@
-"""Random strings with their labels: training batches, drawn for several steps at once, and evaluation batches.
+"""Draws random strings with labels: training batches, for several steps together, and evaluation batches.
 
 Axes: L lane, S step, B string, N position.
 """

@@ -32,7 +32,7 @@ by log(n) before it is projected to queries, so the queries' bias is not multipl
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderShape:
-    """The sizes of an encoder.
+    """The sizes of an encoder, which are the same in all lanes of a pack.
 
     Attributes:
         n_position_features: The number of a token's features that encode its position.
@@ -49,7 +49,7 @@ class EncoderShape:
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """The values that all layers of a forward pass share.
+    """Values that a forward pass computes once for all layers.
 
     Attributes:
         weight_factor_E, bias_factor_E: Factors of the projections and of their biases: the attention scale for the

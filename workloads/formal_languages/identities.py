@@ -69,7 +69,9 @@ def _norm_identities(parameters: FormalLanguagesParameters, layer: int) -> Itera
     if following == parameters.n_layers:
         readers = [Reader(Part("answer_bias_1"), Part("answer_weight_D1"))]
     elif parameters.attention_scale == "log_n_query_inv_sqrt_d":
-        return  # The weight of the queries is multiplied by log n and the bias is not, so no shift of it is free.
+        # The norm's bias is not redundant. The queries multiply it by log n, but not their own bias, which would have
+        # to compensate a change of it.
+        return
     else:
         projection = Reader(_part(following, "in_bias_E"), _part(following, "in_weight_DE"))
         readers = [projection, Reader(_part(following, "out_bias_D"))]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Language(ABC):
-    """A set of bit strings. Symbols are 0, 1 and CLS, which is put before the string at position 0.
+    """A formal language: a set of bit strings. The symbols are 0, 1 and CLS, which precedes the string at position 0.
 
     Implementers: both methods are pure, treat each string independently, and are vectorized over leading axes.
 

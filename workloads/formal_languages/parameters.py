@@ -94,7 +94,6 @@ class FormalLanguagesParameters(TrainingParameters):
 
     @property
     def of(self) -> Language:
-        """The language that `language` names."""
         return LANGUAGES[self.language]
 
     @property

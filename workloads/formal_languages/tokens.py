@@ -22,7 +22,7 @@ softmax maps it to exactly 0, with gradient 0."""
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Strings of one length, as an encoder reads them.
+    """Strings of one length, as the tokens that an encoder reads.
 
     Attributes:
         feature_BTF: Each token's symbol, one-hot, and its position features.

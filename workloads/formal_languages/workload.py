@@ -67,7 +67,7 @@ _NAT = 1.0 / math.log(2.0)
 
 
 class FormalLanguages(Workload[FormalLanguagesParameters]):
-    """FIRST, PARITY and any added language, learned from scratch by a small post-norm encoder."""
+    """The workload of small post-norm encoders that learn FIRST, PARITY or an added language."""
 
     name = "formal_languages"
     parameters = FormalLanguagesParameters

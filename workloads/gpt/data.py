@@ -1,4 +1,7 @@
-"""Batches of sequences for a pack of trainings. Axes: L lane, B sequence, T token."""
+"""Draws the batches of sequences on which a pack of GPTs is trained, evaluated and scored.
+
+Axes: L lane, B sequence, T token.
+"""
 
 import functools
 

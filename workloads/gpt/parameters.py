@@ -39,7 +39,7 @@ _MODEL_PARAMETERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class GPTParameters(TrainingParameters):
-    """Parameters of a GPT that learns to predict tokens. The defaults are small enough for thousands of trainings.
+    """Parameters of a GPT that learns to predict tokens. With the defaults, thousands of trainings are affordable.
 
     Raises:
         SpecError: For sizes that do not fit.

@@ -72,7 +72,7 @@ VERDICTS = VerdictTable(
 
 
 class GPTWorkload(Workload[GPTParameters]):
-    """A minimal GPT on small languages whose entropies are known."""
+    """The workload of minimal GPTs on small languages whose entropies are known, or on a user's text."""
 
     name = "gpt"
     parameters = GPTParameters

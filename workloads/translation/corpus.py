@@ -58,7 +58,7 @@ class Gold:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Corpus:
-    """N pairs of sentences in three parts.
+    """N sentence pairs, each in the training, the validation or the test part.
 
     Attributes:
         source, target: The two languages.

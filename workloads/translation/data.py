@@ -1,4 +1,4 @@
-"""The data of a pack: batches of sentence pairs for training, and held-out pairs for evaluation.
+"""Makes the batches of a pack of translators: sentence pairs for training, and held-out pairs for evaluation.
 
 Axes: L lane, B sentence, S source token, T target token, N pair of the corpus.
 """

@@ -1,4 +1,4 @@
-"""Scores and roles of the attention heads of translators, on held-out sentences. Formulas and sources: docs/roles.md.
+"""Scores and labels the attention heads of translators on held-out sentences. Formulas and sources: docs/roles.md.
 
 Axes: L lane, H head, B sentence, Q query, K key.
 """
@@ -69,7 +69,7 @@ def _scores(
 
 
 class _Measures:
-    """The counts and distances of the heads (L, H) of one layer, accumulated bucket by bucket."""
+    """Accumulates the counts and distances of the heads (L, H) of one layer, bucket by bucket."""
 
     def __init__(self, layer: str, longest: int) -> None:
         self._layer = layer

@@ -1,4 +1,4 @@
-"""The corpus of a training, cached per process, with the statistics of its training part.
+"""Finds the corpus of a training, cached per process, and computes the statistics of its training part.
 
 Axes: N sentence pair, V word.
 """

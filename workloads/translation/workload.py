@@ -91,7 +91,7 @@ VERDICTS = VerdictTable(
 
 
 class Translation(Workload[TranslationParameters]):
-    """One-block encoder-decoders that learn to translate our grammar, or a parallel text of the user's."""
+    """The workload of one-block encoder-decoders that learn to translate our grammar, or a user's parallel text."""
 
     name = "translation"
     parameters = TranslationParameters

@@ -16,7 +16,8 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arcs:
-    """Gold dependency arcs of a batch of sentences; queries and keys must be the same tokens.
+    """Correct ("gold") dependency arcs of a batch of sentences, for self-attention: queries and keys are the same
+    tokens.
 
     Attributes:
         relations: The names of the relations, such as `subject`.
@@ -41,7 +42,7 @@ class Arcs:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, weakref_slot=True)
 class Sentences:
-    """A batch of held-out sentences, shared by all heads.
+    """A batch of held-out sentences, with what the scores of heads need to know of it.
 
     Attributes:
         queries: (B, Q) bool, the queries that count: all but PAD.

@@ -1,4 +1,4 @@
-"""Counts that need the tokens of a sentence: attention on patterns of repeated tokens, and on rare tokens.
+"""Counts of attention that need the tokens of a sentence: on patterns of repeated tokens, and on rare tokens.
 
 Axes: ... any number of axes of heads; B sentence, Q query, K key, P pattern or permutation, V token of the vocabulary.
 """

@@ -1,4 +1,4 @@
-"""The words of both languages by class, in sizes to choose, with their probabilities."""
+"""The words of both languages by class, in lexicons of any size, with the probabilities of the words."""
 
 import functools
 from collections.abc import Iterator
@@ -16,7 +16,8 @@ SYNONYM_PERIOD = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LexiconSizes:
-    """The number of lexemes of each class, 1 to `MOST_LEXEMES`. A larger lexicon begins with a smaller one's words.
+    """The number of lexemes of each class, 1 to `MOST_LEXEMES`. A larger lexicon begins with the words of a smaller
+    one.
 
     Attributes:
         n_nouns: Nouns, of both genders.
@@ -74,7 +75,7 @@ class Lexicon:
 
     @property
     def lexemes(self) -> tuple[Lexeme, ...]:
-        """All lexemes; names are not among them, because they are the same in both languages."""
+        """All lexemes except names, which are the same in both languages."""
         return (*self.nouns, *self.transitive_verbs, *self.intransitive_verbs, *self.adjectives, *self.adverbs)
 
 

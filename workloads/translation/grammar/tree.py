@@ -8,7 +8,7 @@ from attnsweep.workloads.translation.grammar.common_words import Lexeme
 
 
 class Person(IntEnum):
-    """The persons that a verb agrees with, in the order of its target forms."""
+    """The grammatical persons with which verbs agree, in the order of a verb's target forms."""
 
     I = 0  # noqa: E741 (the pronoun's own name)
     YOU = 1
@@ -26,7 +26,7 @@ class Pronoun:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A proper name, the same in both languages, third person singular."""
+    """A proper name, which is the same in both languages and takes the third person singular."""
 
     word: str
 
