@@ -15,7 +15,7 @@ FAULTS_OF_OUTCOMES = (
     Fault(
         "outcomes that no row gives",
         "workloads/diagnostics/verdicts.py",
-        "        if outcome not in given:\n",
+        "        if outcome not in table_outcomes:\n",
         "        if outcome in ():\n",
         ("tests/workloads/diagnostics/test_verdicts.py::test_an_outcome_that_cannot_occur_is_refused",),
     ),

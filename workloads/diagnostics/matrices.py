@@ -167,8 +167,7 @@ def _plus_free_entries(
 
 
 def _at_window(bands: Tensor, window_H: Tensor) -> Tensor:
-    """Picks from the distances (..., H, W) to all bands the distance to the band of each head's own window, (...,
-    H)."""
+    """Picks each head's distance (..., H) to the band of its own window from the distances (..., H, W) to all bands."""
     index = window_H.clamp_max(bands.shape[-1] - 1).unsqueeze(-1)
     return bands.gather(-1, index.expand(*bands.shape[:-1], 1)).squeeze(-1)
 

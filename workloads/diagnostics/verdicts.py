@@ -184,9 +184,9 @@ def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
     table = workload.verdicts(parameters)
     if not isinstance(table, VerdictTable):
         return
-    given = {row.outcome for row in table.rows}
+    table_outcomes = {row.outcome for row in table.rows}
     for outcome in workload.outcomes:
-        if outcome not in given:
+        if outcome not in table_outcomes:
             raise LabelError(
                 f"{workload.name}.outcomes",
                 given=outcome,
@@ -194,11 +194,11 @@ def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
                 fix="add a Rule with this outcome to the table, or remove it from `outcomes`",
             )
     texts = [(row.outcome, row.when) for row in table.rows if isinstance(row, Rule) and isinstance(row.when, str)]
-    for (outcome, when), (later, then) in combinations(texts, 2):
-        if implies(then, when):
+    for (outcome, when), (later, later_when) in combinations(texts, 2):
+        if implies(later_when, when):
             raise LabelError(
                 f"the outcome {later} of {workload.name}",
-                given=then,
+                given=later_when,
                 expected=f"a condition that can hold where the earlier row {outcome} ({when}) does not",
                 fix="swap the two rows or change one condition: the first row that holds gives the label",
             )

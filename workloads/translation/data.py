@@ -60,14 +60,14 @@ def evaluation_batch(lanes: TranslationLanes) -> Batch:
     batch: Batch = {}
     pairs = studied.held_out(VALID, shared.eval_sentences)
     for index, bucket in enumerate(by_length(studied.corpus, pairs, _EVAL_BUCKETS)):
-        known = _known(studied, bucket, judges_all=shared.train_on == "all")
-        facts = {
+        arrays = _reference_arrays(studied, bucket, judges_all=shared.train_on == "all")
+        tensors = {
             name: torch.as_tensor(value, device=lanes.device, dtype=None if value.dtype == bool else lanes.dtype)
-            for name, value in known.items()
+            for name, value in arrays.items()
         }
         words = pairs_of(studied, torch.as_tensor(bucket.pairs, device=lanes.device).unsqueeze(0), bucket)
         batch |= {f"{index}/{name}": value.expand(n_lanes, *value.shape[1:]) for name, value in words.items()}
-        batch |= {f"{index}/{name}": value.expand(n_lanes, *value.shape) for name, value in facts.items()}
+        batch |= {f"{index}/{name}": value.expand(n_lanes, *value.shape) for name, value in tensors.items()}
     return batch
 
 
@@ -130,10 +130,11 @@ def _orders(pairs: list[Tensor], drawn_LN: Tensor) -> list[Tensor]:
     return [pairs_n[drawn_Ln.argsort(dim=1, stable=True)] for pairs_n, drawn_Ln in zip(pairs, drawn, strict=True)]
 
 
-def _known(studied: StudiedCorpus, bucket: Bucket, *, judges_all: bool) -> dict[str, NDArray[np.generic]]:
+def _reference_arrays(studied: StudiedCorpus, bucket: Bucket, *, judges_all: bool) -> dict[str, NDArray[np.generic]]:
+    """Returns what `evaluation_batch` has for each bucket besides the words."""
     target_BT = studied.corpus.target.tokens[bucket.pairs, : bucket.n_target]
     is_short_B = studied.is_short[bucket.pairs]
-    known: dict[str, NDArray[np.generic]] = {
+    arrays: dict[str, NDArray[np.generic]] = {
         "is_short": is_short_B,
         "is_judged": is_short_B | judges_all,
         "unigram_nats": studied.laws.unigram_nats(target_BT),
@@ -141,6 +142,6 @@ def _known(studied: StudiedCorpus, bucket: Bucket, *, judges_all: bool) -> dict[
     }
     gold = studied.corpus.gold
     if gold is not None:
-        known["grammar_nats"] = gold.token_nats[bucket.pairs, : bucket.n_target]
-        known["sentence_nats"] = gold.target_nats[bucket.pairs]
-    return known
+        arrays["grammar_nats"] = gold.token_nats[bucket.pairs, : bucket.n_target]
+        arrays["sentence_nats"] = gold.target_nats[bucket.pairs]
+    return arrays

@@ -128,8 +128,8 @@ class Translation(Workload[TranslationParameters]):
         return smoothed_loss(model(batch), batch["target"], model.label_smoothing)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns for each bucket the logits `<bucket>/logit` (B, T, V), and the losses of words `<bucket>/nats` (B,
-        T)."""
+        """Returns the logits `<bucket>/logit` (B, T, V) and the losses of words `<bucket>/nats` (B, T) of each
+        bucket."""
         answers: Batch = {}
         for index, part in enumerate(parts_of(batch)):
             logit = module(part)
