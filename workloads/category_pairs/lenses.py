@@ -1,4 +1,4 @@
-"""Lenses of the category-pairs models: attention maps on a text, and the words of the gradients.
+"""Lenses of the category-pairs models: attention maps on a text, and the gradients as words (readable terms).
 
 The words of system P, and of system C without softmax, are in closed form. For other models they are averaged over the
 texts of a batch, and grouped by the current and the previous category. Axes: M position, N category, S token row.

@@ -88,11 +88,10 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return Split("text_BM" if parameters.expectation == "fixed_sample" else "text", TEXTS_PER_PART["cpu"])
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the training loss.
+        """Returns the training loss: the sum over predicted positions for systems P and C, the mean for full models.
 
-        Systems P and C: the sum over predicted positions, on the batch, or exact if the batch is empty. Full models:
-        the mean over predicted positions, on the batch or else the training's own sample, plus the flavour's added
-        loss.
+        It is taken over the batch. If this is empty, the loss of systems P and C is exact, and that of full models is
+        taken over the training's own sample. Full models add the flavour's loss.
         """
         if isinstance(module, FullModel):
             text_BM = batch["text"] if batch else module.text_BM

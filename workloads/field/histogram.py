@@ -72,7 +72,7 @@ def model(
     norm: Literal["none", "pre"] = "none",
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> Counter:
-    """Returns the block; numbers that may differ between trainings of one program are buffers."""
+    """Returns the model. Its scale and epsilon are buffers, because trainings of one program may differ in them."""
     has_bos = mixing == "bos"
     counter = Counter(
         n_letters + has_bos,

@@ -36,7 +36,7 @@ _BUDGETS = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Escape:
-    """When the trainings with one value of init_sigma leave their start.
+    """The forecast when the trainings with one value of init_sigma leave their start.
 
     Attributes:
         init_sigma: `None` for the framework's default.
@@ -69,7 +69,7 @@ class Escape:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EscapeForecast:
-    """When trainings that differ only in init_sigma and seed leave their start, and by what law.
+    """The forecast when trainings that differ only in init_sigma and seed leave their start, and the law behind it.
 
     Attributes:
         orders: The order of each parameter of the module at the smallest value of init_sigma; empty if there are none.

@@ -1,4 +1,4 @@
-"""Lenses of an encoder: the attention of CLS on a string, and the words of the gradients by the number of 1s."""
+"""Lenses of an encoder: the attention of CLS on a string, and gradients in words, grouped by the number of 1s."""
 
 from collections.abc import Mapping
 from typing import Any, cast

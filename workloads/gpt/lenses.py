@@ -1,4 +1,4 @@
-"""Lenses of a GPT: the words of the gradients by the current token, and the names of a text's tokens."""
+"""Lenses of a GPT: gradients in words, grouped by the current token, and the names of a text's tokens."""
 
 from collections.abc import Sequence
 

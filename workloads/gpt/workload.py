@@ -134,7 +134,7 @@ class GPTWorkload(Workload[GPTParameters]):
         return _cross_entropy(batch["logit"], batch)
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns `accuracy`: the share of the tokens that count at which the most likely prediction is the target."""
+        """Returns `accuracy`: among the tokens that count, the share whose target is the most likely prediction."""
         del module
         is_right_BT = batch["logit"].argmax(-1) == batch["target"]
         return {"accuracy": (is_right_BT * batch["weight"]).sum()}

@@ -131,7 +131,7 @@ def _orders(pairs: list[Tensor], drawn_LN: Tensor) -> list[Tensor]:
 
 
 def _reference_arrays(studied: StudiedCorpus, bucket: Bucket, *, judges_all: bool) -> dict[str, NDArray[np.generic]]:
-    """Returns what `evaluation_batch` has for each bucket besides the words."""
+    """Returns which pairs of a bucket count, and the losses of reference predictors: see `evaluation_batch`."""
     target_BT = studied.corpus.target.tokens[bucket.pairs, : bucket.n_target]
     is_short_B = studied.is_short[bucket.pairs]
     arrays: dict[str, NDArray[np.generic]] = {

@@ -1,4 +1,4 @@
-"""Lenses of a translator: attention maps on a test sentence, and the words of the gradients by the previous word.
+"""Lenses of a translator: attention maps on a test sentence, and gradients in words, grouped by the previous word.
 
 Axes: T token.
 """

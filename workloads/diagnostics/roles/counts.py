@@ -89,7 +89,7 @@ class Looks(NamedTuple):
 
     @classmethod
     def of(cls, attention: Tensor, sentences: Sentences) -> Self:
-        """Computes the looks of heads from their attention (..., B, Q, K)."""
+        """Computes the attention that counts and the strongest keys from the attention of heads (..., B, Q, K)."""
         counted = attention.masked_fill(~sentences.allowed(), 0.0)
         most, key = counted.max(-1)
         is_unique = (counted == most.unsqueeze(-1)).sum(-1) == 1
@@ -102,7 +102,7 @@ def count_roles(attention: Tensor, sentences: Sentences, looks: Looks | None = N
     Args:
         attention: (..., B, Q, K) weights after softmax, captured in eval mode.
         sentences: The sentences.
-        looks: The looks of this attention, if they are known already.
+        looks: The result of `Looks.of` on this attention, if it is known already.
     """
     Q, K = attention.shape[-2:]
     offset_QK = torch.arange(K, device=attention.device) - torch.arange(Q, device=attention.device).unsqueeze(1)

@@ -87,7 +87,7 @@ class Task(ABC):
     def sequences(
         self, streams: Streams, name: str, laws: Laws, n_words: int, shape: tuple[int, int], step: int
     ) -> Sequences:
-        """Draws random sequences.
+        """Draws the sequences of a step, or held-out ones.
 
         Args:
             streams: The random streams of the L trainings.
@@ -129,6 +129,6 @@ def check_at_least_four(task: str, n_words: int) -> None:
 
 
 def nats(law_LN: Tensor, index_LBT: Tensor) -> Tensor:
-    """Returns -log p at indices (L, B, T) below N into the probabilities (L, N), (L, B, T)."""
+    """Looks up -log p, (L, B, T), at indices (L, B, T) into the probabilities (L, N)."""
     log_p = law_LN.log().gather(1, index_LBT.flatten(1))
     return -log_p.view(index_LBT.shape)
