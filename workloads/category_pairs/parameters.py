@@ -108,21 +108,21 @@ class CategoryPairsParameters(TrainingParameters):
                 "expectation",
                 given=self.expectation,
                 expected=f"fixed_sample or sampled (variant={self.variant} has no closed-form loss)",
-                fix="set expectation=fixed_sample for the paper's set-up",
+                fix="set expectation=fixed_sample, as in the paper",
             )
         if self.is_full and self.expectation == "sampled" and self.optimizer == "lbfgs":
             raise SpecError(
                 "expectation",
                 given=self.expectation,
                 expected="fixed_sample (lbfgs needs the same sample throughout a line search)",
-                fix="set expectation=fixed_sample, or a first-order optimizer",
+                fix="set expectation=fixed_sample, or optimizer=adam",
             )
         if not self.is_full and self.expectation == "fixed_sample":
             raise SpecError(
                 "expectation",
                 given=self.expectation,
-                expected=f"population or sampled (variant={self.variant} has no test of overfitting)",
-                fix="set expectation=population, or a full variant",
+                expected=f"population or sampled with variant={self.variant}: only full models can have a fixed sample",
+                fix="set expectation=population, or set variant to a full model, such as solution_1",
             )
         no_closed_form = self.variant == "categories_only" and self.attention_activation == "softmax"
         if no_closed_form and self.expectation == "population":
@@ -161,5 +161,5 @@ class CategoryPairsParameters(TrainingParameters):
                     name,
                     given=getattr(self, name),
                     expected=f"its default {default!r} under variant={self.variant}: it belongs to {owner}",
-                    fix=f"remove {name}, or set variant",
+                    fix=f"remove {name}, or change variant",
                 )

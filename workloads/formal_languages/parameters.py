@@ -140,7 +140,7 @@ class FormalLanguagesParameters(TrainingParameters):
                 raise SpecError(
                     "steps_per_epoch",
                     given=self.steps_per_epoch,
-                    expected="its default where n_epochs is null",
+                    expected=f"its default {declared['steps_per_epoch'].default} where n_epochs is null",
                     fix="set n_epochs, or remove steps_per_epoch",
                 )
             return

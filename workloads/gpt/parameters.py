@@ -171,7 +171,9 @@ class GPTParameters(TrainingParameters):
         if self.base is None:
             return
         if self.lora_rank is None:
-            raise SpecError("base", given=self.base, expected="null without lora_rank", fix="give lora_rank too")
+            raise SpecError(
+                "base", given=self.base, expected="null without lora_rank", fix="set lora_rank, or remove base"
+            )
         base_parameters = read_base(self.base).parameters
         for name in ("lora_rank", "tied"):
             if base_parameters[name]:

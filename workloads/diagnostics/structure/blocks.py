@@ -88,7 +88,12 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
         SpecError: If they do not fit.
     """
     if not 1 <= window <= n_tokens:
-        raise SpecError("window", given=window, expected=f"1..{n_tokens} (n)", fix="choose a window inside the matrix")
+        raise SpecError(
+            "window",
+            given=window,
+            expected=f"1..{n_tokens} (the number n of tokens)",
+            fix="set a window that fits into the matrix",
+        )
     most = n_tokens // window
     if not 0 <= num_pos <= most:
         raise SpecError(
