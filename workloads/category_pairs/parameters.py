@@ -47,7 +47,7 @@ class CategoryPairsParameters(TrainingParameters):
     layer_norm_eps: float = parameter(1e-5, "full models: added to the variance, inside the root", low=0.0)
     attention_scale: str = parameter(
         "one",
-        "full models: factor of the logits; d = size of a key's input, n = n_positions; learned: from inv_sqrt_d on",
+        "full models: factor of the logits; d = size of a key's input, n = n_positions; learned starts at inv_sqrt_d",
         choices=("one", "inv_sqrt_d", "log_n_inv_sqrt_d", "learned"),
     )
     hidden_width: int | None = parameter(
@@ -62,20 +62,18 @@ class CategoryPairsParameters(TrainingParameters):
         "combined: the solution towards which an added loss pulls the model",
         choices=("unconstrained", "lean_1", "lean_2", "lean_3"),
     )
-    flavour_weight: float = parameter(
-        0.1, "combined: weight of the added loss of a flavour that leans to one solution", low=0.0
-    )
+    flavour_weight: float = parameter(0.1, "combined: weight of the loss that a flavour adds", low=0.0)
 
     qk: str | None = parameter(
         None,
-        "whether k and q are trained or k^t q as one matrix; null = merged in reduced systems, factored in full models",
+        "train k and q (factored), or k^t q as one matrix; null = merged in reduced systems, factored in full models",
         choices=("factored", "merged"),
         static=True,
         since="0.2",
     )
     qk_rank: int | None = parameter(
         None,
-        "factored: rows of k and q, the rank that k^t q can have; null = as many as k has columns",
+        "factored: rows of k and q, the largest rank of k^t q; null = the number of columns of k",
         low=1,
         high=10_000,
         static=True,

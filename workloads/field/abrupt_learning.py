@@ -88,7 +88,7 @@ def model(
     attention: Kind = "linear",
     attention_scale: float = parameter(1.0, "factor of the logits, in units of 1/sqrt(d)"),
     optimal_scale: float = parameter(
-        1.0, "factor of the weights with which answers attend to the tokens that they need; c in the source", above=0.0
+        1.0, "factor of the answers' attention weights on the tokens that they need; c in the source", above=0.0
     ),
     norm: Literal["pre", "none"] = "pre",
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
@@ -117,9 +117,9 @@ def model(
 def sequences(
     draw: Draw,
     task: Task = "window_sum",
-    length: int = parameter(6, "numbers of a sequence, and answers; 16 in the source", low=3),
-    n_numbers: int = parameter(6, "numbers there are, from 1; 16 in the source. Sums are modulo this plus 1", low=2),
-    batch_size: int = parameter(32, "sequences of one step; 256 in the source", low=1),
+    length: int = parameter(6, "numbers in a sequence, and number of answers; 16 in the source", low=3),
+    n_numbers: int = parameter(6, "numbers are 1 to n_numbers; 16 in the source. Sums are modulo n_numbers + 1", low=2),
+    batch_size: int = parameter(32, "sequences per step; 256 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
     """Draws the tokens that are read, (B, T), and the next token of each, (B, T); the last `length` are the answers.
 

@@ -65,7 +65,7 @@ def model(
     n_letters: int,
     n_tokens: int,
     mixing: Mixing,
-    softmax: bool = parameter(True, "weights by a softmax; false: the logits themselves"),
+    softmax: bool = parameter(True, "whether weights are a softmax of the logits; false: the logits themselves"),
     d_model: int = parameter(12, "d, width of the embeddings", low=1),
     d_ffn: int = parameter(12, "p, width of the hidden layer", low=1),
     attention_scale: float = parameter(1.0, "factor of the logits; of attention in units of 1/sqrt(d)"),
@@ -94,7 +94,7 @@ def sequences(
     n_letters: int = parameter(6, "T, letters of the alphabet; 32 in the source", low=2),
     n_tokens: int = parameter(4, "L, letters in a sequence; 10 in the source", low=2),
     mixing: Mixing = "bos",
-    batch_size: int = parameter(16, "sequences of one step; 32 in the source", low=1),
+    batch_size: int = parameter(16, "sequences per step; 32 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
     """Draws sequences of letters (B, T) and the count of each position's letter.
 

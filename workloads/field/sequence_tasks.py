@@ -59,10 +59,10 @@ def model(
 def sequences(
     draw: Draw,
     task: Task = "recall",
-    length: int = parameter(8, "bits, brackets, numbers, or pairs", low=1),
+    length: int = parameter(8, "number of bits, brackets, numbers, or pairs in a sequence", low=1),
     n_kinds: int = parameter(8, "kinds of brackets, of numbers, or of values", low=1),
-    max_depth: int = parameter(4, "the most brackets that are open at once", low=1),
-    batch_size: int = parameter(32, "sequences of one step", low=1),
+    max_depth: int = parameter(4, "largest number of brackets that are open at once", low=1),
+    batch_size: int = parameter(32, "sequences per step", low=1),
 ) -> tuple[Tensor, Tensor]:
     """Draws the tokens that are read, (B, T), and the answers, (B, T): -100 at tokens where none is expected."""
     match task:

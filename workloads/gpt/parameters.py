@@ -58,20 +58,20 @@ class GPTParameters(TrainingParameters):
         "float32", "floating-point type of the training", choices=("float32", "float64"), static=True
     )
     probe_every: int | None = parameter(
-        None, "steps between probes; null = ever rarer probes", low=1, high=2**31 - 1, static=True
+        None, "steps between probes; null = the default probes", low=1, high=2**31 - 1, static=True
     )
 
-    task: str = parameter("bigram_table", "what is to be predicted", choices=tuple(TASKS), static=True)
+    task: str = parameter("bigram_table", "what the model learns to predict", choices=tuple(TASKS), static=True)
     corpus: str | None = parameter(
         None, "text: a file that attnsweep prepare-corpus --unit wrote", static=True, since="0.2"
     )
-    corpus_digest: str | None = parameter(None, "content of the corpus file; follows from it", static=True, since="0.2")
+    corpus_digest: str | None = parameter(None, "hash of the corpus, filled in from its file", static=True, since="0.2")
     n_words: int = parameter(
-        _N_WORDS, "size of the vocabulary; with task=text that of the corpus", low=2, high=2**31 - 1, static=True
+        _N_WORDS, "size of the vocabulary; with task=text filled in from the corpus", low=2, high=2**31 - 1, static=True
     )
-    n_tokens: int = parameter(5, "tokens of a sequence", low=3, high=1024, static=True)
+    n_tokens: int = parameter(5, "tokens per sequence", low=3, high=1024, static=True)
     batch_size: int = parameter(64, "sequences per step", low=1, high=1_000_000, static=True)
-    eval_batch_size: int = parameter(256, "sequences that no step sees, judged by", low=1, high=1_000_000, static=True)
+    eval_batch_size: int = parameter(256, "held-out sequences for eval_loss", low=1, high=1_000_000, static=True)
     chain_contrast: float = parameter(
         2.0,
         "order_2_chain: standard deviation of the logits of its transitions; 0 = uniform tokens",
@@ -85,24 +85,24 @@ class GPTParameters(TrainingParameters):
     d_ffn: int | None = parameter(
         None, "width of the feed-forward parts; null = 4 d_model", low=1, high=100_000, static=True
     )
-    positions: str = parameter("learned", "what tells positions apart", choices=POSITIONS, static=True)
+    positions: str = parameter("learned", "position embeddings", choices=POSITIONS, static=True)
     tied: bool = parameter(False, "whether the logits are read from the token embeddings, without a bias", static=True)
     qk: str = parameter(
         "factored",
-        "queries' and keys' matrices apart, or their product as one parameter",
+        "train the matrices of queries and keys (factored), or their product as one parameter (merged)",
         choices=QK_FORMS,
         static=True,
     )
     qk_rank: int | None = parameter(
         None,
-        "width of a head's queries and keys, where factored; null = d_model / n_heads",
+        "factored: width of a head's queries and keys; null = d_model / n_heads",
         low=1,
         high=10_000,
         static=True,
     )
     lora_rank: int | None = parameter(
         None,
-        "rank of the updates of all linear layers, all else frozen where it started; null = all is trained",
+        "train only updates of this rank of all linear layers, and freeze all else; null = train all parameters",
         low=1,
         high=10_000,
         static=True,
@@ -110,16 +110,16 @@ class GPTParameters(TrainingParameters):
     base: str | None = parameter(
         None,
         "with lora_rank: the training of another sweep whose weights are frozen, as SWEEP_DIR:TRIAL/REPLICATE; null = "
-        "those of the untrained training of the same seed",
+        "the initial weights of the training",
         static=True,
         since="0.2",
     )
     lora_scale: float = parameter(1.0, "factor of the updates: alpha / rank in Hu et al. 2021", above=0.0)
-    activation: str = parameter("relu", "of the feed-forward parts", choices=tuple(ACTIVATIONS), static=True)
-    layer_norm_eps: float = parameter(1e-5, "added to the variance, inside the root; 0 too", low=0.0)
+    activation: str = parameter("relu", "activation of the feed-forward parts", choices=tuple(ACTIVATIONS), static=True)
+    layer_norm_eps: float = parameter(1e-5, "added to the variance, inside the root; may be 0", low=0.0)
     attention_scale: str = parameter(
         "inv_sqrt_d",
-        "multiplies the logits; d = width of a head's queries (merged: d_model / n_heads), n = keys that a query sees",
+        "factor of the logits; d = width of a head's queries (merged: d_model / n_heads), n = keys that a query sees",
         choices=ATTENTION_SCALES,
     )
 
