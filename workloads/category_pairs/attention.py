@@ -41,9 +41,7 @@ def attend_by_category(
     logits_NN: Tensor, value_OM: Tensor, residual_OM: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
     """Returns the attention output Z (B, M, O) where logits see categories, and values and residual see positions.
-
-    Tokens of the same category in a text have the same attention weights, computed once per (text, category).
-    """
+    Tokens of the same category in a text have the same attention weights, computed once per (text, category)."""
     logits_MBN = one_hot_BMN.transpose(0, 1).contiguous() @ logits_NN
     weights_MBN = logits_MBN.softmax(dim=0) if softmax else logits_MBN
     return one_hot_BMN @ _by_text(value_OM, weights_MBN) + residual_OM.T
@@ -52,10 +50,8 @@ def attend_by_category(
 def attend_by_token(
     logits_SS: Tensor, value_OS: Tensor, residual_OS: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """Returns the attention output Z (B, M, O) where logits, values and residual see whole tokens.
-
-    The rows of categories come first, then those of positions.
-    """
+    """Returns the attention output Z (B, M, O) where logits, values and residual see whole tokens. The rows of
+    categories come first, then those of positions."""
     N = one_hot_BMN.shape[2]
     one_hot_MBN = one_hot_BMN.transpose(0, 1).contiguous()
     # The logits of reader X_i for every category, and for every position: (B, M, N) and, with softmax, (B, M, M).

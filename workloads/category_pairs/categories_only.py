@@ -101,7 +101,6 @@ class CategoriesOnly(nn.Module):
 
     @staticmethod
     def _mean_over(table_NN: Tensor, text_BM: Tensor | None) -> Tensor:
-        """Returns the mean of the table entries at (X_{i-1}, X_i) over the given texts, or else over all texts."""
         return (table_NN if text_BM is None else table_NN[text_BM[:, :-1], text_BM[:, 1:]]).mean()
 
 

@@ -131,7 +131,6 @@ class FullModel(nn.Module):
         return (self.k_SS, self.q_SS, self.v_VV) if self._is_factored else (self.kq_SS, self.v_VV)
 
     def predict(self, text_BM: Tensor) -> Tensor:
-        """Returns the answers (B, K) at positions 2..M."""
         one_hot_BMN = one_hot_texts(text_BM, self.n_categories, self.v_VV.dtype)
         attend = _ATTEND[self.variant]
         # LayerNorm's centring is linear. Applied to the values and the skip connection, it costs nothing per token.
@@ -141,10 +140,8 @@ class FullModel(nn.Module):
         return self._feed_forward(centred)[:, 1:]
 
     def predict_unattended(self, text_BM: Tensor) -> Tensor:
-        """Returns the answers (B, K) at positions 2..M of the model whose attention output is replaced by 0.
-
-        Without attention an answer depends on the current token alone, so one answer per distinct token is computed.
-        """
+        """Returns the answers (B, K) at positions 2..M of the model whose attention output is replaced by 0. Without
+        attention an answer depends on the current token alone, so one answer per distinct token is computed."""
         N, M, residual_OV = self.n_categories, self.n_positions, self._residual()
         current_BK = text_BM[:, 1:]
         if self.variant == "combined":
@@ -159,7 +156,6 @@ class FullModel(nn.Module):
         return _centre(residual_VV if self._skip else torch.zeros_like(residual_VV))
 
     def wanted(self, text_BM: Tensor) -> Tensor:
-        """Returns the targets Y_i (B, K) at positions 2..M."""
         return self.target_NN[text_BM[:, :-1], text_BM[:, 1:]]
 
     def forward(self, text_BM: Tensor) -> tuple[Tensor, Tensor]:
@@ -239,5 +235,4 @@ def _rows(parameters: CategoryPairsParameters) -> _Rows:
 
 
 def _centre(matrix_OS: Tensor) -> Tensor:
-    """Returns the matrix minus its column means, so that its outputs have mean 0."""
     return matrix_OS - matrix_OS.mean(0)

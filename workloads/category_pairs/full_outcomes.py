@@ -20,10 +20,8 @@ OVERFIT_GAP, OVERFIT_TEST, OVERFIT_TRAIN = 0.5, 0.05, 0.7
 
 
 def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns where the attention branch has no effect on the answers, (L, P).
-
-    Under softmax small k and q make attention uniform, not absent, so the ablation alone decides.
-    """
+    """Returns where the attention branch has no effect on the answers, (L, P). Under softmax small k and q make
+    attention uniform, not absent, so the ablation alone decides."""
     unread = evidence.metrics["ablation"] < DEAD_ABLATION
     if parameters.attention_activation == "softmax":
         return unread
@@ -31,10 +29,8 @@ def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[
 
 
 def _gamma(evidence: Evidence) -> NDArray[np.float64]:
-    """Returns |grad| |theta| / loss, (L, P), on the fixed training sample if there is one.
-
-    On held-out texts, the gradient's sampling noise would hide a zero of the training loss.
-    """
+    """Returns |grad| |theta| / loss, (L, P), on the fixed training sample if there is one. On held-out texts, the
+    gradient's sampling noise would hide a zero of the training loss."""
     if "train_grad_norm" not in evidence.metrics:
         return outcomes.gamma(evidence)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -67,7 +63,6 @@ def _matches(evidence: Evidence) -> NDArray[np.float64]:
 
 
 def _nearest(evidence: Evidence) -> NDArray[np.str_]:
-    """Returns the name of the reference predictor that is nearest to a training's answers, (L, P)."""
     matches_LPF = _matches(evidence)
     nearest: NDArray[np.str_] = np.array(MATCHED)[np.argmin(np.nan_to_num(matches_LPF, nan=np.inf), axis=2)]
     return nearest

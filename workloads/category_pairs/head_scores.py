@@ -141,7 +141,6 @@ def _match_rows(matrix: Tensor, pattern: Tensor, where: Tensor | None = None) ->
 
 
 def _correlation(matrix: Tensor, pattern: Tensor, weight: Tensor) -> Tensor:
-    """Returns correlations along the last axis, over the entries whose weight is 1."""
     count = weight.sum(-1, keepdim=True)
     x, y = (weight * (side - (weight * side).sum(-1, keepdim=True) / count) for side in (matrix, pattern))
     return (x * y).sum(-1) / (x.square().sum(-1) * y.square().sum(-1)).sqrt()

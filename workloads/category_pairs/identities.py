@@ -29,7 +29,6 @@ from attnsweep.workloads.identities import (
 
 
 def identities_of(parameters: CategoryPairsParameters) -> tuple[Identity, ...]:
-    """Returns all gradient identities that hold for a training with these parameters."""
     return tuple(_identities_of_full_model(parameters) if parameters.is_full else _identities_of_system(parameters))
 
 

@@ -62,10 +62,8 @@ def _whole_loss(module: nn.Module, batch: Batch) -> Tensor:
 
 
 def _neighbours(module: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-    """Returns the categories of the current and the previous token, in the shape of the model's predictions.
-
-    This shape is (B, K) for full models and (K, B) for systems P and C.
-    """
+    """Returns the categories of the current and the previous token, in the shape of the model's predictions. This shape
+    is (B, K) for full models and (K, B) for systems P and C."""
     text_BM = _texts(module, batch)
     current, previous = text_BM[:, 1:], text_BM[:, :-1]
     if not isinstance(module, FullModel):

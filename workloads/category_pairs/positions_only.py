@@ -66,10 +66,8 @@ class PositionsOnly(nn.Module):
         return (one_hot_MBN[:-1] - predicted_KBN).square().sum() / text_BM.shape[0]
 
     def coordinates(self) -> dict[str, Tensor]:
-        """Returns the norms of q and v, and `alpha` and `beta`, the parts of v along I - P and P, where P = 11^t/N.
-
-        The signs of `alpha` and `beta` show whether the training descends the valley at infinity (docs/outcomes.md).
-        """
+        """Returns the norms of q and v, and `alpha` and `beta`, the parts of v along I - P and P, where P = 11^t/N. The
+        signs of `alpha` and `beta` show whether the training descends the valley at infinity (docs/outcomes.md)."""
         a, b = self._value_components()
         return {
             "alpha": a / (self.n_categories - 1),
@@ -79,10 +77,8 @@ class PositionsOnly(nn.Module):
         }
 
     def reference_levels(self) -> dict[str, Tensor]:
-        """Returns the losses per predicted position of the stationary families, and the threshold `solved`.
-
-        The levels are listed in docs/outcomes.md.
-        """
+        """Returns the losses per predicted position of the stationary families, and the threshold `solved`. The levels
+        are listed in docs/outcomes.md."""
         N, M = self.n_categories, self.n_positions
         valley = (1 - 1 / N) / M
         levels = {

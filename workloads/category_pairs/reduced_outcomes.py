@@ -13,7 +13,6 @@ from attnsweep.workloads.engine.contract import Evidence
 
 
 def _in_valley(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns where a training descends the valley at infinity of system P, (L, P)."""
     level = evidence.metrics["eval_loss"]
     if "valley" not in evidence.levels:
         return np.zeros_like(level, dtype=np.bool_)

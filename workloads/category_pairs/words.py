@@ -60,10 +60,8 @@ def words_of_positions(system: PositionsOnly, *, softmax: bool = False) -> Gradi
 
 
 def words_of_categories(system: CategoriesOnly) -> GradientWords:
-    """Returns the words of the gradient of system C's exact loss, in float64; attention has no softmax.
-
-    Words of the part P concern what the current category alone predicts of the target.
-    """
+    """Returns the words of the gradient of system C's exact loss, in float64; attention has no softmax. Words of the
+    part P concern what the current category alone predicts of the target."""
     v_KM, q_NN = system.v_KM.detach().double(), system.logits().detach().double()
     target_NN = system.target_NN.double()
     N, (K, M) = target_NN.shape[0], v_KM.shape
@@ -106,10 +104,8 @@ def words_of_categories(system: CategoriesOnly) -> GradientWords:
 
 
 def _through_softmax(term: Term, weights_MK: Tensor) -> Term:
-    """Turns a term of the derivative with respect to attention weights into one with respect to logits.
-
-    In the text of the term, the attention weights are called A.
-    """
+    """Turns a term of the derivative with respect to attention weights into one with respect to logits. In the text of
+    the term, the attention weights are called A."""
     if term.weight != _LOGITS:
         return _with(term, term.weight, _reading_weights(term.text), term.value)
     value = weights_MK * (term.value - (weights_MK * term.value).sum(0))
@@ -144,10 +140,8 @@ def _weights_of(system: nn.Module) -> dict[str, Tensor]:
 
 
 def _by_trained_weights(terms: list[Term], factor: float, weights: Mapping[str, Tensor]) -> Iterator[Term]:
-    """Yields the terms with respect to the trained weights, times `factor`.
-
-    By the chain rule, a term S with respect to k^t q is q S' with respect to k, and k S with respect to q.
-    """
+    """Yields the terms with respect to the trained weights, times `factor`. By the chain rule, a term S with respect to
+    k^t q is q S' with respect to k, and k S with respect to q."""
     q = next(name for name in weights if name.startswith("q_"))
     k = next((name for name in weights if name.startswith("k_")), None)
     for term in terms:

@@ -62,10 +62,8 @@ class Kicked:
 
 
 def sizes(parameters: State) -> State:
-    """Returns the root mean square of each parameter tensor, (L, 1, ...) by name.
-
-    A tensor of zeros gets the root mean square of all weights, or 1 if all weights are zero.
-    """
+    """Returns the root mean square of each parameter tensor, (L, 1, ...) by name. A tensor of zeros gets the root mean
+    square of all weights, or 1 if all weights are zero."""
     overall = norm_per_lane(parameters) / sum(value[0].numel() for value in parameters.values()) ** 0.5
     overall = torch.where(overall > 0, overall, torch.ones_like(overall))
     tensor_sizes = {}
@@ -77,10 +75,8 @@ def sizes(parameters: State) -> State:
 
 
 def kick(parameters: State, streams: Streams, relative_size: float) -> State:
-    """Returns the parameters (L, ...) plus noise: N(0, 1) times each tensor's size (`sizes`) times `relative_size`.
-
-    The noise of a tensor is drawn from the stream `kick/<name>`.
-    """
+    """Returns the parameters (L, ...) plus noise: N(0, 1) times each tensor's size (`sizes`) times `relative_size`. The
+    noise of a tensor is drawn from the stream `kick/<name>`."""
     size = sizes(parameters)
     return {
         name: value + relative_size * size[name] * streams.normal(f"kick/{name}", tuple(value.shape[1:])).to(value)
@@ -143,7 +139,6 @@ class _Scaled:
         self._unit = torch.where(steepness > 0, steepness, 1.0)
 
     def train(self, n_steps: int) -> State:
-        """Returns the weights (L, ...) after `n_steps` of L-BFGS."""
         origin = {name: torch.zeros_like(value) for name, value in self._start.items()}
         ended = self._objective.descended(origin, self._evaluate, "lbfgs", n_steps)
         return {name: self._start[name] + step for name, step in _times(self._size, ended).items()}
@@ -164,10 +159,8 @@ class _Scaled:
         return {name: self._start[name][lanes] + share * value for name, value in steps.items()}
 
     def _change_along(self, steps: State, lanes: Tensor) -> Tensor:
-        """Returns the change of the loss over steps (K, ...), (K,), as the integral of the slope along each step.
-
-        The difference of two losses would lose such a small change to rounding.
-        """
+        """Returns the change of the loss over steps (K, ...), (K,), as the integral of the slope along each step. The
+        difference of two losses would lose such a small change to rounding."""
         nodes, weights = np.polynomial.legendre.leggauss(_NODES)
         change = torch.zeros_like(self._unit[lanes])
         for node, weight in zip(nodes, weights, strict=True):
@@ -178,5 +171,4 @@ class _Scaled:
 
 
 def _times(factor: Tensor, state: State) -> State:
-    """Multiplies the tensors (L, ...) of each lane by the factor of the lane, (L,)."""
     return {name: value * factor.view(-1, *[1] * (value.dim() - 1)) for name, value in state.items()}

@@ -87,9 +87,7 @@ def standing(
 
 def has_diverged(loss: NDArray[np.float64], zero_level: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Returns where losses (L, P) are not finite, or far above the zero predictor's loss (L,) and above their start.
-
-    "Far above" is `DIVERGED_FACTOR` times the zero predictor's loss. The result is (L, P) bool.
-    """
+    "Far above" is `DIVERGED_FACTOR` times the zero predictor's loss. The result is (L, P) bool."""
     return ~np.isfinite(loss) | ((loss > _raised(zero_level[:, None], DIVERGED_FACTOR - 1.0)) & (loss > loss[:, :1]))
 
 

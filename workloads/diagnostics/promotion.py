@@ -73,13 +73,7 @@ def _tested(
 def _ends_stuck(
     workload: Workload[Any], lanes: Lanes[Any], dtype: str, start: State | None = None
 ) -> NDArray[np.bool_]:
-    """Trains the lanes in a precision and returns whether each ends stuck, (L,) bool.
-
-    Args:
-        workload, lanes: The trainings.
-        dtype: The floating-point type.
-        start: (L, ...) the state to start from; by default the first state of each training.
-    """
+    """Trains the lanes in a precision, by default from their first state, and returns whether each ends stuck, (L,)."""
     trainings = [Training(replace(training.parameters, dtype=dtype), training.seed) for training in lanes.trainings]
     result = Pack(workload, trainings, str(lanes.device), start=start).train_to_end()
     outcome = result.at_last_probe(judged(workload, trainings[0].parameters, result.evidence).outcome)

@@ -26,9 +26,7 @@ Task = Literal["window_sum", "prefix_sum", "permutation", "reverse", "copy"]
 
 class BiasedAttention(Attention):
     """Attention with a fixed factor for each weight: s Q K^t times factor, or the softmax of s Q K^t + ln factor.
-
-    Without a softmax the weights are not divided by the number of keys, as in the source.
-    """
+    Without a softmax the weights are not divided by the number of keys, as in the source."""
 
     factor_TT: Tensor
 
@@ -70,11 +68,8 @@ def optimal_keys(task: Task, length: int) -> Tensor:
 
 
 def _n_read(task: Task, length: int) -> int:
-    """Returns T, the number of tokens that the model reads.
-
-    They are the numbers, the separator, and all answers but the last; in a permutation also the places and a second
-    separator.
-    """
+    """Returns T, the number of tokens that the model reads. They are the numbers, the separator, and all answers but
+    the last; in a permutation also the places and a second separator."""
     return 3 * length + 1 if task == "permutation" else 2 * length
 
 
@@ -122,9 +117,7 @@ def sequences(
     batch_size: int = parameter(32, "sequences per step; 256 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
     """Draws the tokens that are read, (B, T), and the next token of each, (B, T); the last `length` are the answers.
-
-    Sums are modulo n_numbers + 1.
-    """
+    Sums are modulo n_numbers + 1."""
     modulus, number_BN = n_numbers + 1, 1 + draw.integers(n_numbers, batch_size, length)
     sign = torch.full_like(number_BN[:, :1], n_numbers + 1)
     parts = [number_BN, sign]
@@ -170,7 +163,6 @@ def accuracy(output: Tensor, target: Tensor, length: int) -> Tensor:
 
 
 def first_accuracy(output: Tensor, target: Tensor, length: int) -> Tensor:
-    """Returns the share of sequences whose first answer is right."""
     return (output.argmax(-1) == target)[:, -length].to(output.dtype).mean()
 
 
@@ -186,9 +178,7 @@ def repetition(module: Any, inputs: Tensor, length: int) -> Tensor:
 
 def collapse(module: Any, inputs: Tensor, length: int) -> Tensor:
     """Returns the mean cosine similarity between the final states from which two answers of a sequence are predicted.
-
-    The first answer is left out.
-    """
+    The first answer is left out."""
     state_BND = nn.functional.normalize(module.states(inputs)[0][:, 1 - length :], dim=-1)
     return (state_BND.sum(1).square().sum(-1).mean() - (length - 1)) / ((length - 1) * (length - 2))
 

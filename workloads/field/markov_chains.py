@@ -85,9 +85,7 @@ def _chosen(probability: Tensor, uniform: Tensor) -> Tensor:
 
 def _followed(first_B1: Tensor, next_BTS: Tensor) -> Tensor:
     """Returns the T states after the first one, (B, T), given the state that would follow each state at each step.
-
-    Steps are composed in pairs, then in fours and so on, which takes log T operations instead of T.
-    """
+    Steps are composed in pairs, then in fours and so on, which takes log T operations instead of T."""
     span, n_steps = 1, next_BTS.shape[1]
     while span < n_steps:
         composed_BTS = next_BTS[:, span:].gather(2, next_BTS[:, :-span])
@@ -111,7 +109,6 @@ def strategies(token_BT: Tensor, n_states: int) -> dict[str, Tensor]:
 
 
 def loss(output: Tensor, target: Tensor) -> Tensor:
-    """Returns the mean cross-entropy of the next token, in nats."""
     return cross_entropy(output.flatten(0, 1), target.flatten())
 
 
@@ -127,24 +124,19 @@ def _distance(strategy: str, output: Tensor, inputs: Tensor, n_states: int) -> T
 
 
 def _bigram_share(output: Tensor, inputs: Tensor, target: Tensor, n_states: int) -> Tensor:
-    """Returns how far the loss has fallen towards the bigram level, as a share: 1 at the bigram level.
-
-    The share is 0 at the unigram level, or at the loss of uniform predictions if that is lower.
-    """
+    """Returns how far the loss has fallen towards the bigram level, as a share: 1 at the bigram level. The share is 0
+    at the unigram level, or at the loss of uniform predictions if that is lower."""
     start = _level("unigram", inputs, target, n_states).clamp(max=math.log(n_states))
     return (start - loss(output, target)) / (start - _level("bigram", inputs, target, n_states))
 
 
 def _previous_token(weights: Tensor) -> Tensor:
-    """Returns the share of attention on the token before the query, (N, H)."""
     return weights.diagonal(-1, -2, -1).mean((1, 3))
 
 
 def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
-    """Returns the share of attention on tokens that follow earlier copies of the query, (N, H).
-
-    The mean is over the queries that have such copies.
-    """
+    """Returns the share of attention on tokens that follow earlier copies of the query, (N, H). The mean is over the
+    queries that have such copies."""
     follows_BTT = (inputs.unsqueeze(2) == inputs.roll(1, 1).unsqueeze(1)).tril()
     follows_BTT = follows_BTT & (torch.arange(inputs.shape[1], device=inputs.device) > 0)
     share_NBHT = (weights * follows_BTT.unsqueeze(1)).sum(-1)

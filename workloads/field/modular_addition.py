@@ -13,7 +13,6 @@ class Adder(Transformer):
     """A transformer that reads the tokens `a b =` and answers at the last one."""
 
     def forward(self, token_BT: Tensor) -> Tensor:
-        """Returns the logits of the sum, (B, p)."""
         return self.last(token_BT)
 
 
@@ -42,10 +41,8 @@ def sums(p: int) -> tuple[Tensor, Tensor]:
 def key_frequencies(
     module: Any, p: int, n_key: int = at.parameter(5, "frequencies that count as key", low=1)
 ) -> Tensor:
-    """Returns the share () of the embedding's power in its `n_key` strongest frequencies, of (p - 1) / 2 in all.
-
-    The mean over tokens does not count as a frequency.
-    """
+    """Returns the share () of the embedding's power in its `n_key` strongest frequencies, of (p - 1) / 2 in all. The
+    mean over tokens does not count as a frequency."""
     turns = torch.outer(torch.arange(1, p // 2 + 1), torch.arange(p)) % p
     angle = turns.to(module.token.weight) * (2 * torch.pi / p)
     waves = torch.stack([angle.cos(), angle.sin()])  # (2, frequency, p)

@@ -21,10 +21,8 @@ def model(
 def signs(
     draw: at.Draw, n_bits: int, k: int = at.parameter(3, "signs that count", low=1), batch_size: int = 32
 ) -> tuple[Tensor, Tensor]:
-    """Draws uniform signs (B, n) and returns them with the product of the first k signs, (B,).
-
-    That these are the first k loses no generality, because the model treats all positions alike.
-    """
+    """Draws uniform signs (B, n) and returns them with the product of the first k signs, (B,). That these are the first
+    k loses no generality, because the model treats all positions alike."""
     sign = 2.0 * draw.integers(2, batch_size, n_bits) - 1
     return sign, sign[:, :k].prod(-1)
 

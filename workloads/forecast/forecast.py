@@ -201,10 +201,8 @@ def _law(parameter_orders: Sequence[Order], parameters: TrainingParameters) -> t
 
 
 def _pilots(ladder: _Ladder, order: int) -> tuple[float, float] | None:
-    """Returns the largest init_sigma at which the start has the order of the law, and a third of this value.
-
-    `None` if the start has this order at no value of the ladder.
-    """
+    """Returns the largest init_sigma at which the start has the order of the law, and a third of this value. `None` if
+    the start has this order at no value of the ladder."""
     for sigma, parameter_orders in ladder:
         measured = start_order(parameter_orders)
         if measured is not None and abs(measured - order) <= _SAME_ORDER:

@@ -83,7 +83,6 @@ def norm_threshold(workload: Workload[Any], parameters: TrainingParameters, seed
 
 
 def order_of(name: str, large: Tensor, small: Tensor) -> Order:
-    """Returns the order of one parameter, from the gradients (S, ...) at sigma and at sigma / 3."""
     above, below = (gradient.flatten(1).norm(dim=1) for gradient in (large, small))
     has_gradient = (above > 0) & (below > 0)
     if not has_gradient.any():

@@ -29,7 +29,6 @@ class NotAScaleFamilyError(Exception):
 
 
 def in_float64(training: Training[Any], **changed: Any) -> Training[Any]:
-    """Returns the training in float64, with the parameters in `changed` replaced."""
     return replace(training, parameters=replace(training.parameters, dtype="float64", float32_state=False, **changed))
 
 
@@ -64,7 +63,6 @@ class Start:
 
     @property
     def rows(self) -> Tensor:
-        """All weights at the start, one row per lane, (L, n)."""
         return self._layout.rows(self.weights)
 
     def scaled(self, names: Sequence[str], factor: float) -> Tensor:
@@ -79,7 +77,6 @@ class Start:
         return loss.detach(), gradient
 
     def gradients(self) -> State:
-        """Returns the gradients at the start, (L, ...) by name."""
         return self._layout.views(self.descent(self.rows)[1])
 
 

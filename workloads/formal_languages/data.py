@@ -84,11 +84,8 @@ def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int
 
 
 def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, steps: range) -> Batch:
-    """Draws random strings as tokens, (L, S, B, ...), with labels.
-
-    `sign` is +1 for strings of the language and -1 for others; `odds` is the share of strings of the language among all
-    strings with the same number of 1s.
-    """
+    """Draws random strings as tokens, (L, S, B, ...), with labels. `sign` is +1 for strings of the language and -1 for
+    others; `odds` is the share of strings of the language among all strings with the same number of 1s."""
     language = lanes.shared.of
     text_LSBN = random_texts(lanes.streams, stream, lengths, n_strings, steps)
     length_LSB = lengths.of_lane.view(-1, 1, 1).expand(text_LSBN.shape[:3])

@@ -28,7 +28,6 @@ from attnsweep.workloads.identities.layers import attention_layer, outputs
 
 
 def identities_of(parameters: FormalLanguagesParameters) -> tuple[Identity, ...]:
-    """Returns all gradient identities that hold for a training with these parameters."""
     last = parameters.n_layers - 1
     identities: list[Identity] = [AttentionRows(name="attention of CLS", weights=_weights_of_cls)]
     for layer in range(parameters.n_layers):
@@ -92,5 +91,4 @@ def _part(layer: int, name: str) -> Part:
 
 
 def _weights_of_cls(module: nn.Module, batch: Batch) -> Tensor:
-    """Returns the attention weights of CLS, (layers, B, H, T)."""
     return torch.stack(cast(Encoder, module).trace(tokens_of(batch))[1])

@@ -33,10 +33,8 @@ def _maps(workload: Workload[Any], encoder: nn.Module, lanes: Lanes[Any], senten
 
 
 def _symbols(tokens: Tokens, number: int) -> tuple[tuple[str, ...], Tensor]:
-    """Returns the tokens of a string as text, and which of the places of tokens are used, (T,) bool.
-
-    A token that stands for several symbols is followed by their number, as in `0 ×3`.
-    """
+    """Returns the tokens of a string as text, and which of the places of tokens are used, (T,) bool. A token that
+    stands for several symbols is followed by their number, as in `0 ×3`."""
     counts_T = tokens.log_count_BT[number].double().exp().round().long()
     symbols_T = tokens.feature_BTF[number, :, :N_SYMBOLS].argmax(-1)
     named = [

@@ -105,7 +105,6 @@ class FormalLanguagesParameters(TrainingParameters):
 
     @property
     def test_lengths(self) -> tuple[int, ...]:
-        """The lengths of the test strings, ascending."""
         longest = self.longest_test_length or _LONGEST[self.representation]
         rungs = (length for length in _LADDER if self.test_ladder and length < longest)
         return (*rungs, longest)

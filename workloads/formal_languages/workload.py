@@ -99,7 +99,6 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return training_batches(lanes, steps)
 
     def probe_steps(self, parameters: FormalLanguagesParameters) -> tuple[int, ...]:
-        """Returns the end of each epoch if `n_epochs` is given, else the default probes."""
         if parameters.n_epochs is None:
             return super().probe_steps(parameters)
         return tuple(range(0, parameters.n_steps + 1, parameters.steps_per_epoch))
@@ -108,7 +107,6 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return evaluation_batch(lanes)
 
     def fresh_eval_batch(self, lanes: Lanes[FormalLanguagesParameters], step: int) -> Batch:
-        """Draws new strings of the test lengths at each probe if `fresh_test_strings` is true."""
         return strings_of_test_lengths(lanes, step) if lanes.shared.fresh_test_strings else {}
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
@@ -116,7 +114,6 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return _cross_entropy(cast(Encoder, module)(tokens_of(batch)), batch["sign"])
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns the logits (B,) of the strings of training length, as `logit`."""
         return {"logit": cast(Encoder, module)(tokens_of(batch))}
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:

@@ -83,10 +83,8 @@ def _block(block: TransformerBlock, x_BTD: Tensor, sight: Sight, D_BTD: Tensor) 
 
 
 def linear(layer: nn.Module, x: Tensor, D: Tensor) -> tuple[Gradients, Tensor]:
-    """Returns the gradients of y = x w^t + b, and of its low-rank update if there is one.
-
-    dL/dw = D^t x, dL/db = sum D, dL/dx = D w.
-    """
+    """Returns the gradients of y = x w^t + b, and of its low-rank update if there is one. dL/dw = D^t x, dL/db = sum D,
+    dL/dx = D w."""
     assert isinstance(layer, Linear)
     rows, D_rows = x.flatten(0, -2), D.flatten(0, -2)
     gradients, below = {"weight": D_rows.T @ rows, "bias": D_rows.sum(0)}, D @ layer.weight
@@ -115,10 +113,8 @@ def _feed_forward(ffn: FeedForward, x: Tensor, D: Tensor) -> tuple[Gradients, Te
 
 
 def attention(layer: Attention, x_BTD: Tensor, sight: Sight, D_BTD: Tensor) -> tuple[Gradients, Tensor]:
-    """Returns the gradients of an attention layer (equations 24-33).
-
-    They flow through the values, and through the softmax of each query to queries and keys.
-    """
+    """Returns the gradients of an attention layer (equations 24-33). They flow through the values, and through the
+    softmax of each query to queries and keys."""
     key_BHTC, value_BHTE = layer.keys(x_BTD), layer.values(x_BTD)
     weight_BHTT = layer.attend(x_BTD, key_BHTC, value_BHTE, sight)[1]
     factor_BT1 = layer.factor(sight)
@@ -159,10 +155,8 @@ def _gelu_slope(x: Tensor) -> Tensor:
 
 
 def _gelu_tanh_slope(x: Tensor) -> Tensor:
-    """Returns the derivative of GELU's tanh form: (1 + tanh u) / 2 + x (1 - tanh^2 u) u' / 2.
-
-    Here u = sqrt(2/pi) (x + 0.044715 x^3).
-    """
+    """Returns the derivative of GELU's tanh form: (1 + tanh u) / 2 + x (1 - tanh^2 u) u' / 2. Here u = sqrt(2/pi) (x +
+    0.044715 x^3)."""
     root = math.sqrt(2.0 / math.pi)
     tanh = torch.tanh(root * (x + 0.044715 * x**3))
     return 0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh**2) * root * (1.0 + 3.0 * 0.044715 * x**2)

@@ -19,10 +19,8 @@ LEVEL = "level/"
 
 
 def training_batch(lanes: GPTLanes, step: int) -> Batch:
-    """Draws the batch of a step: `token`, `target` and `weight`, each (L, B, T).
-
-    The weights are equal where a prediction counts and 0 elsewhere, and sum to 1 over a training's batch.
-    """
+    """Draws the batch of a step: `token`, `target` and `weight`, each (L, B, T). The weights are equal where a
+    prediction counts and 0 elsewhere, and sum to 1 over a training's batch."""
     return _batch(lanes, _sequences(lanes, "batch", lanes.shared.batch_size, step))
 
 
@@ -39,7 +37,6 @@ def evaluation_batch(lanes: GPTLanes) -> Batch:
 
 
 def looked_at_sequences(lanes: GPTLanes, n_sequences: int) -> Sequences:
-    """Draws the sequences on which heads are scored."""
     return _sequences(lanes, "heads", n_sequences, 0)
 
 

@@ -32,7 +32,6 @@ _WRITES = ("attention.out", "ffn.second")
 
 
 def identities_of(parameters: GPTParameters) -> tuple[Identity, ...]:
-    """Returns all gradient identities that hold for a training with these parameters."""
     identities: list[Identity] = [
         AttentionRows(name="attention", weights=_weights, is_causal=True),
         ClosedForm(name="all gradients", source="Boue 2025, Table 3", gradients=_by_hand),

@@ -89,11 +89,8 @@ class GPTWorkload(Workload[GPTParameters]):
         return model
 
     def initial(self, module: nn.Module, lanes: Lanes[GPTParameters]) -> State:
-        """Returns the starting state, with the frozen base of low-rank updates if there are any.
-
-        The base has the weights of `base`, or else those with which the training of the same seed without updates
-        starts.
-        """
+        """Returns the starting state, with the frozen base of low-rank updates if there are any. The base has the
+        weights of `base`, or else those with which the training of the same seed without updates starts."""
         del module
         trainable = _built(lanes.shared).to(lanes.device, lanes.dtype)
         drawn = draw_parameters(trainable, lanes.tensor("init_sigma", torch.float64), lanes.streams)
@@ -116,7 +113,6 @@ class GPTWorkload(Workload[GPTParameters]):
         return evaluation_batch(lanes)
 
     def probe_steps(self, parameters: GPTParameters) -> tuple[int, ...]:
-        """Returns every `probe_every`-th step and the last one, or the default probes if `probe_every` is null."""
         if parameters.probe_every is None:
             return probe_steps(parameters.n_steps)
         return tuple(sorted({*range(0, parameters.n_steps, parameters.probe_every), parameters.n_steps}))
@@ -126,7 +122,6 @@ class GPTWorkload(Workload[GPTParameters]):
         return _cross_entropy(cast(GPT, module)(batch["token"]), batch)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns the logits (B, T, V) as `logit`."""
         return {"logit": cast(GPT, module)(batch["token"])}
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:

@@ -65,7 +65,6 @@ class Passes:
 
     @property
     def steps(self) -> int:
-        """The number of steps in a pass over all buckets."""
         return int(self._n_batches.sum())
 
     def bucket_at(self, step: int) -> tuple[int, int]:

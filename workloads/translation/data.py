@@ -106,13 +106,11 @@ def _passes(studied: StudiedCorpus, batch_size: int, seed: int) -> Passes:
 
 @functools.lru_cache(maxsize=4)
 def _pairs(passes: Passes, device: torch.device) -> list[Tensor]:
-    """Returns the indices of the pairs of each bucket, (n,), as tensors on the device."""
     return [torch.as_tensor(bucket.pairs, device=device) for bucket in passes.buckets]
 
 
 @functools.lru_cache(maxsize=4)
 def _tables(studied: StudiedCorpus, device: torch.device) -> dict[str, Tensor]:
-    """Returns the words and frequency ranks of all pairs as tensors on the device."""
     corpus = studied.corpus
     arrays = {
         "source": corpus.source.tokens,
@@ -131,7 +129,6 @@ def _orders(pairs: list[Tensor], drawn_LN: Tensor) -> list[Tensor]:
 
 
 def _reference_arrays(studied: StudiedCorpus, bucket: Bucket, *, judges_all: bool) -> dict[str, NDArray[np.generic]]:
-    """Returns which pairs of a bucket count, and the losses of reference predictors: see `evaluation_batch`."""
     target_BT = studied.corpus.target.tokens[bucket.pairs, : bucket.n_target]
     is_short_B = studied.is_short[bucket.pairs]
     arrays: dict[str, NDArray[np.generic]] = {

@@ -23,7 +23,6 @@ _KEYS_OF = {"encoder_self": "encoder_self", "decoder_self": "decoder_self", "enc
 
 
 def identities_of(parameters: TranslationParameters) -> tuple[Identity, ...]:
-    """Returns all gradient identities that hold for a training with these parameters."""
     return (
         *_stream_identities(parameters),
         *_attention_identities(parameters),
@@ -106,5 +105,4 @@ def _part(name: str) -> Part:
 
 
 def _weights(layer: str, module: nn.Module, batch: Batch) -> Tensor:
-    """Returns the attention weights of a layer, (B, H, Q, K)."""
     return cast(TranslationModel, module).attention(batch)[layer]

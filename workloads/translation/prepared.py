@@ -23,7 +23,6 @@ def make_side(words: tuple[str, ...], sentences: pa.ListArray) -> Side:
 
 
 def make_corpus(source: Side, target: Side, part: NDArray[np.int64]) -> Corpus:
-    """Makes a corpus of real text, which has no annotations."""
     digest = corpus_digest(source, target, part, None)
     return Corpus(source=source, target=target, part=part, gold=None, digest=digest)
 

@@ -33,10 +33,8 @@ class Arcs:
     governor: Tensor
 
     def ends(self) -> tuple[Tensor, Tensor]:
-        """Returns the query position of each arc and the key position that a head should find, (2, A) each.
-
-        The first row is the direction from dependent to governor, the second from governor to dependent.
-        """
+        """Returns the query position of each arc and the key position that a head should find, (2, A) each. The first
+        row is the direction from dependent to governor, the second from governor to dependent."""
         return torch.stack([self.dependent, self.governor]), torch.stack([self.governor, self.dependent])
 
 

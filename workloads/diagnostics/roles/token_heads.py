@@ -63,10 +63,8 @@ def score_patterns(
 
 
 def label_patterns(scores: dict[str, NDArray[np.float64]]) -> NDArray[np.str_]:
-    """Returns the role of each head, (L, N, H): `previous_token` or `induction` if that score is above `ROLE_SHARE`.
-
-    If both are, which can happen when a segment has only one token, the role is `previous_token`; if neither, `none`.
-    """
+    """Returns the role of each head, (L, N, H): `previous_token` or `induction` if that score is above `ROLE_SHARE`. If
+    both are, which can happen when a segment has only one token, the role is `previous_token`; if neither, `none`."""
     return np.select([scores[role] > ROLE_SHARE for role in _ROLES], _ROLES, NO_ROLE)
 
 
@@ -83,7 +81,6 @@ def _masses(weight_NBHTT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def _mass(weight_NHBTT: Tensor, query_BT: Tensor, token_BT: Tensor, index: int) -> tuple[Tensor, Tensor]:
-    """Returns the share of attention on one pattern, (N, H), and the share for uniform attention, ()."""
     sentences = Sentences(
         queries=query_BT, keys=torch.ones_like(query_BT), is_causal=True, query_tokens=token_BT, key_tokens=token_BT
     )

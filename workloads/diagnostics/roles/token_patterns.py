@@ -40,9 +40,7 @@ def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tenso
 @once
 def _patterns(sentences: Sentences) -> tuple[Tensor, Tensor]:
     """Returns which places (B Q K) belong to each measured pattern, and the sum of uniform attention on each pattern.
-
-    The first result has a last column for all attention: it is true at each query that counts.
-    """
+    The first result has a last column for all attention: it is true at each query that counts."""
     allowed_BQK = sentences.allowed()
     before_QK = torch.ones_like(allowed_BQK[0]).tril(-1)
     previous = before_QK & ~before_QK.tril(-2)

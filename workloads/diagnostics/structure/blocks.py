@@ -37,11 +37,8 @@ class BlockPlacement:
 
 
 def distances_to_blocks(attention: Tensor, *, any_column: bool = False) -> Tensor:
-    """Returns the distances of attention (..., T, T) to all Sigma_3(w, p), (..., T, T + 1), at [w - 1, p].
-
-    They are infinite where p w > T. As a family has exactly p blocks, [w - 1, 0] and [0, p] are the distance to the
-    identity.
-    """
+    """Returns the distances of attention (..., T, T) to all Sigma_3(w, p), (..., T, T + 1), at [w - 1, p]. They are
+    infinite where p w > T. As a family has exactly p blocks, [w - 1, 0] and [0, p] are the distance to the identity."""
     T = attention.shape[-1]
     savings = _Savings(attention.reshape(-1, T, T), any_column=any_column)
     distances_TPN = attention.new_full((T, T + 1, savings.identity.shape[0]), torch.inf)

@@ -71,9 +71,7 @@ def permutation_test(
 
 def shuffles(attention: Tensor, n_shuffles: int) -> Tensor:
     """Returns `n_shuffles` shuffles of each matrix (..., T, T), (..., S, T, T): the entries of each row are permuted.
-
-    The permutations are the same for all matrices.
-    """
+    The permutations are the same for all matrices."""
     T = attention.shape[-1]
     places_STT = _places_on(T, n_shuffles, attention.device)
     shape = (*attention.shape[:-2], *places_STT.shape)

@@ -163,14 +163,11 @@ class _Sums:
         )
 
     def to_diagonal(self) -> Tensor:
-        """Returns the mean distance to Sigma_1, (...)."""
         return torch.as_tensor(self._diagonal) / self._n_sentences
 
     def to_band(self, window: Tensor) -> Tensor:
-        """Returns the mean distance of each head to Sigma_2(w) at the head's own w, (...).
-
-        On a sentence that is no longer than the band is wide, the distance is 0.
-        """
+        """Returns the mean distance of each head to Sigma_2(w) at the head's own w, (...). On a sentence that is no
+        longer than the band is wide, the distance is 0."""
         bands_W = torch.as_tensor(self._bands_W) / self._n_sentences
         place = window.clamp(max=self._longest - 1).expand(bands_W.shape[:-1]).unsqueeze(-1)
         return bands_W.gather(-1, place).squeeze(-1)

@@ -58,10 +58,8 @@ class Induction(Task):
         return Sequences(text_LBT[..., :-1], text_LBT[..., 1:], position_T[:-1] >= length_LB1)
 
     def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
-        """Returns -log p of the targets under each reference predictor, also under `context`.
-
-        `context` is uniform over all tokens of the segment except the current one, and ignores their order.
-        """
+        """Returns -log p of the targets under each reference predictor, also under `context`. `context` is uniform over
+        all tokens of the segment except the current one, and ignores their order."""
         del laws
         # Predictions begin to count where the segment ends, so the tokens that do not count are the segment.
         length_LB1 = (~drawn.counts_LBT).sum(-1, keepdim=True).double()

@@ -104,10 +104,8 @@ def _conjugated(consonant: str) -> tuple[str, ...]:
 
 
 def _class(n_lexemes: int, common: tuple[Lexeme, ...], endings: _Endings) -> tuple[Lexeme, ...]:
-    """Returns the first lexemes of a class: hand-written ones, then generated ones.
-
-    Generated lexemes have alternating genders, and every third has a synonym.
-    """
+    """Returns the first lexemes of a class: hand-written ones, then generated ones. Generated lexemes have alternating
+    genders, and every third has a synonym."""
     source_stems = stems("".join(endings.source))
     target_stems = stems("".join(endings.target[0]))
     generated = []
@@ -133,9 +131,7 @@ different."""
 
 def stems(word_class: str) -> Iterator[str]:
     """Yields stems of two syllables, then of three and so on, without end, in a fixed order that depends on the class.
-
-    Stems are unique within a class, but two classes may share stems.
-    """
+    Stems are unique within a class, but two classes may share stems."""
     n_syllables = 2
     start = sum(map(ord, word_class)) * _SCATTER // 2
     while True:

@@ -67,10 +67,8 @@ def _realized(tree: Sentence, choices: Choices) -> SentencePair:
 
 
 def _translated(place: str) -> str:
-    """Returns the place of the source word that the target word at `place` translates.
-
-    It is the same place, except that `'s` is translated by both `il` and `di`.
-    """
+    """Returns the place of the source word that the target word at `place` translates. It is the same place, except
+    that `'s` is translated by both `il` and `di`."""
     return place.removesuffix("of") + "determiner" if place.endswith(".of") else place
 
 

@@ -82,7 +82,6 @@ class Sentence:
 
 
 def person(subject: Phrase) -> Person:
-    """Returns the person with which the verb of a subject agrees."""
     if isinstance(subject, Pronoun):
         return Person(subject.number)
     if isinstance(subject, CommonNoun) and subject.plural:
