@@ -3,7 +3,7 @@
 A zero or a reference level of the reduced systems: the test finds a direction of negative curvature that leads out of
 it. The valley at infinity of system P: the training solves once a reset takes it out of the valley. A dead attention
 branch of the full models: a direction of negative curvature leads out of it, or, where second derivatives show none, a
-small kick does. What each test proves: docs/zeros.md.
+small kick does. What each test proves: docs/notes/zeros_tests.md.
 """
 
 import math

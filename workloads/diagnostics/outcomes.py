@@ -2,7 +2,7 @@
 
 A share of a loss or level is a share of its absolute value, because a loss may be negative.
 
-The thresholds are our choices; docs/zeros.md shows how much each of them matters.
+The thresholds are our choices; docs/notes/zeros_tests.md shows how much each of them matters.
 """
 
 import itertools
