@@ -64,7 +64,7 @@ def certify(
 
 
 def split(module: nn.Module, loss: Loss, state: State) -> tuple[Objective, State]:
-    """Splits a state (L, ...) into the losses as a function of the parameters, at fixed buffers, and the parameters."""
+    """Returns the losses as a function of the parameters, with a state's buffers (L, ...) fixed, and its parameters."""
     parameters, buffers = parted(module, state)
     return Objective(module, loss, buffers, {}), parameters
 

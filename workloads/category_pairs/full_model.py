@@ -204,7 +204,7 @@ class FullModel(nn.Module):
         return hidden @ self.second.weight[0] + self.second.bias
 
     def _feed_forward_by_row(self, centred: Tensor) -> Tensor:
-        """Returns the same as `_feed_forward`, for a tensor (V, tokens) whose first axis is the one that is centred."""
+        """Returns `_feed_forward` of a tensor (V, tokens), which has the features along its first axis."""
         first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps, dim=0)
         hidden = torch.relu((first_HV @ centred) * inverse + bias_H.unsqueeze(1))

@@ -48,7 +48,7 @@ _LANES_AT_ONCE = 16
 
 
 def write(template: TranslationModel, lanes: TranslationLanes, state: State) -> list[tuple[Written, ...]]:
-    """Translates the test sentences with each training: sets of all, the short and the long sentences, with references.
+    """Translates the test sentences with each training; returns the sets of all, short and long ones, with references.
 
     Args:
         template: A model of the pack's shape.

@@ -127,7 +127,7 @@ class _Savings:
 
 
 def _most_saved(gain_SN: Tensor, w: int) -> Tensor:
-    """Returns the most that 0, 1, ... up to the largest possible number of blocks of height w save, (P, N)."""
+    """Returns the largest saving of 0, 1, ... blocks of height w, up to the number that fits, (P, N)."""
     S, N = gain_SN.shape
     most = (S + w - 1) // w
     if most > 1:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def row_costs(mass: Tensor, row_sum: Tensor) -> Tensor:
-    """Returns the distance to the family, of rows with the given mass on their support and the given sum."""
+    """Returns how far rows are from the family, given their mass on the support and their sum."""
     return (row_sum - mass) + (1.0 - mass).abs()
 
 
