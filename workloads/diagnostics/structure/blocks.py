@@ -136,8 +136,7 @@ def _most_saved(gain_SN: Tensor, w: int) -> Tensor:
 
 
 def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
-    """Returns the most that p <= `most` blocks save in the first i rows, (T + 1, most + 1, N); -inf if they do not
-    fit."""
+    """Returns the largest saving of p blocks in the first i rows, (T + 1, most + 1, N), at [i, p]; -inf if none fit."""
     S, N = gain_SN.shape
     T = S + w - 1
     best = gain_SN.new_full((T + 1, most + 1, N), -torch.inf)
