@@ -158,8 +158,8 @@ FAULTS_OF_MANY = (
     Fault(
         "a label by the levels of another training of the pack",
         "workloads/diagnostics/outcomes.py",
-        "of_lanes_L = set_L == number",
-        "of_lanes_L = set_L >= number",
+        "in_set_L = set_L == number",
+        "in_set_L = set_L >= number",
         ("tests/workloads/diagnostics/test_outcomes.py",),
     ),
 )

@@ -15,7 +15,7 @@ FAULTS_OF_OUTCOMES = (
     Fault(
         "outcomes that no row gives",
         "workloads/diagnostics/verdicts.py",
-        "        if outcome not in given:\n",
+        "        if outcome not in table_outcomes:\n",
         "        if outcome in ():\n",
         ("tests/workloads/diagnostics/test_verdicts.py::test_an_outcome_that_cannot_occur_is_refused",),
     ),
@@ -78,7 +78,7 @@ FAULTS_OF_OUTCOMES = (
     Fault(
         "a label of one of two near levels is no mistake",
         "workloads/diagnostics/verdicts.py",
-        "near_L & ((detail_L == one) | (detail_L == other))",
+        "near_L & ((detail_L == first) | (detail_L == second))",
         "near_L & (detail_L == 'none')",
         ("tests/orchestrator/running/preflight/test_starts.py",),
     ),

@@ -446,7 +446,7 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a GPT-2 whose logits are divided by the width of a head where ours are not",
         "workloads/gpt/hugging_face.py",
-        "torch.cat([larger * q, k, v])",
+        "torch.cat([query_factor * q, k, v])",
         "torch.cat([q, k, v])",
         ("tests/workloads/gpt/test_hugging_face.py",),
     ),

@@ -13,8 +13,8 @@ FAULTS_OF_TRAININGS = (
     Fault(
         "the last token sees what the first does",
         "workloads/field/transformer.py",
-        "of_last = Sight(sight.bias_BQK[:, -1:],",
-        "of_last = Sight(sight.bias_BQK[:, :1],",
+        "last_sight = Sight(sight.bias_BQK[:, -1:],",
+        "last_sight = Sight(sight.bias_BQK[:, :1],",
         ("tests/workloads/field/test_transformer.py",),
     ),
     Fault(
@@ -142,8 +142,8 @@ FAULTS_OF_TRAININGS = (
     Fault(
         "the onset dated one probe early",
         "workloads/diagnostics/outcomes.py",
-        "np.where(other, probes + 1, 0)",
-        "np.where(other, probes, 0)",
+        "np.where(has_other_outcome, probes + 1, 0)",
+        "np.where(has_other_outcome, probes, 0)",
         ("tests/orchestrator/training/test_rows.py",),
     ),
     Fault(

@@ -166,7 +166,7 @@ def test_trainings_without_a_text_are_those_of_before() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"n_words": 7}, r"n_words: got 7, expected \d+, the vocabulary of .*; leave it out"),
+        ({"n_words": 7}, r"n_words: got 7, expected \d+, the vocabulary of .*; remove n_words, which follows"),
         ({"n_tokens": 1024}, r"n_tokens: got 1024, expected below \d+, the tokens of the smaller part"),
         ({"task": "bigram_table"}, r"corpus: got .*, expected null with task=bigram_table"),
         ({"corpus": "missing.parquet"}, r"corpus: got '.*missing.parquet', expected a prepared text"),
