@@ -282,8 +282,8 @@ FAULTS_OF_TRAININGS = (
     Fault(
         "an identity that changes with each new parameter",
         "workloads/parameters.py",
-        "if each.since is None or value != each.default:",
-        "if each.since is None or value == each.default:",
+        "if declared.since is None or value != declared.default:",
+        "if declared.since is None or value == declared.default:",
         ("tests/workloads/test_parameters.py",),
     ),
     Fault(
