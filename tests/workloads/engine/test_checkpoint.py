@@ -317,7 +317,7 @@ def test_an_object_is_neither_written_nor_read() -> None:
         write = np.lib.format.write_array
         patch.setattr(np.lib.format, "write_array", lambda file, array, **_: write(file, array))
         hostile = to_bytes(objects)
-    with pytest.raises(CheckpointError, match="holds what is no plain array: Object arrays cannot be loaded"):
+    with pytest.raises(CheckpointError, match="holds an array that cannot be read: Object arrays cannot be loaded"):
         from_bytes(hostile)
 
 

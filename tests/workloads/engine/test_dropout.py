@@ -120,7 +120,9 @@ class Growing(AnyModule):
 
 
 def test_other_calls_than_at_first_are_refused() -> None:
-    with pytest.raises(SpecError, match=r"^dropout: got 'call \d on a tensor of the shape \(2, 4\), unlike at first"):
+    with pytest.raises(
+        SpecError, match=r"^dropout: got 'call \d on a tensor of the shape \(2, 4\), unlike in the first"
+    ):
         Pack(Growing(lambda _: nn.Linear(WIDTH, 4)), lanes_of(*SETTINGS).trainings).train_to_end()
 
 
