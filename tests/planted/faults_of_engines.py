@@ -76,8 +76,8 @@ FAULTS_OF_ENGINES = (
     Fault(
         "a deviation by place that is never seen",
         "workloads/engine/rounding.py",
-        "for lane, own in enumerate(alone)",
-        "for lane, own in enumerate(alone[:0])",
+        "for lane, tensors in enumerate(alone)",
+        "for lane, tensors in enumerate(alone[:0])",
         (f"{_ENGINE}/test_rounding.py",),
     ),
     Fault(

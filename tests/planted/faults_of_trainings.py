@@ -37,8 +37,8 @@ FAULTS_OF_TRAININGS = (
     Fault(
         "draws that depend on their length",
         "workloads/engine/streams.py",
-        "values = torch.stack(of_blocks, dim=-1).flatten(1)",
-        "values = torch.stack(of_blocks, dim=1).flatten(1)",
+        "values = torch.stack(values_of_blocks, dim=-1).flatten(1)",
+        "values = torch.stack(values_of_blocks, dim=1).flatten(1)",
         (f"{_ENGINE}/test_streams.py",),
     ),
     Fault(

@@ -92,7 +92,8 @@ def over_lanes(
     def padded(parameters: State, buffers: State, batch: Batch) -> Any:
         if next(iter(parameters.values())).shape[0] > 1:
             return vectorized(parameters, buffers, batch)
-        # A single lane is computed twice: alone, it would use other kernels for products and sums, which round otherwise.
+        # A single lane is computed twice: alone, it would use other kernels for products and sums, which round
+        # differently.
         twice = [
             {name: value.repeat_interleave(2, 0) for name, value in tensors.items()}
             for tensors in (parameters, buffers, batch)

@@ -336,7 +336,7 @@ def _others(trainings: Sequence[Training[Any]]) -> dict[str, list[Training[Any]]
 @pytest.mark.parametrize("other", ["another seed", "another parameter", "another order", "fewer", "more"])
 def test_other_trainings_are_refused(other: str) -> None:
     workload, trainings = _case("pairs, lbfgs")
-    with pytest.raises(CheckpointError, match="category_pairs: the checkpoint is of other trainings, or of another"):
+    with pytest.raises(CheckpointError, match="category_pairs: the checkpoint belongs to other trainings or another"):
         Pack.resumed(workload, _others(trainings)[other], from_bytes(CONTENT))
 
 
