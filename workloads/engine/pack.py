@@ -210,7 +210,7 @@ class Pack(Generic[P]):
         return lanes, state | store.interventions.held(state, lanes, steps[positions].tolist())
 
     def checkpoint(self) -> Checkpoint:
-        """Returns all state that training has changed, for `resumed`. State that follows from `trainings` is omitted."""
+        """Returns all state that training has changed, for `resumed`; omits what follows from the trainings."""
         return {
             "fingerprint": np.array(self._fingerprint()),
             "next_probe": np.array(self._next_probe),
