@@ -268,8 +268,8 @@ FAULTS_OF_TRAININGS = (
     Fault(
         "the gradient of another training",
         "workloads/gradients/check.py",
-        "largest(of_lanes[lane] - at.gradients[name])",
-        "largest(of_lanes[0] - at.gradients[name])",
+        "largest(gradient_L[lane] - at.gradients[name])",
+        "largest(gradient_L[0] - at.gradients[name])",
         ("tests/workloads/gradients/test_check.py",),
     ),
     Fault(
