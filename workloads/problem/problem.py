@@ -120,7 +120,7 @@ class Problem(Workload[Any]):
         return self.table_of_verdicts
 
     def score_heads(self, lanes: Lanes[Any], state: State) -> HeadScores | None:
-        """Computes the user's scores of attention heads. A head gets the role of its highest score if that is >= 0.5."""
+        """Computes the user's scores of attention heads. A head has the role of its highest score if >= 0.5."""
         if not self.heads:
             return None
         template = self.build(lanes.shared).to(lanes.device, lanes.dtype)
