@@ -1,4 +1,4 @@
-"""Multi-head attention for one training. It also returns its attention weights, which the scores of heads need.
+"""Multi-head attention for one training. It returns its weights, from which roles of heads are scored.
 
 Axes of one training: B sequence, T token, Q query token, K key token, D model, H head, C channel of a query and a key,
 E = D / H channel of a value.
@@ -18,29 +18,29 @@ QK_FORMS = ("factored", "merged")
 
 
 class Attention(nn.Module):
-    """Multi-head attention: softmax(s Q K^t + mask) V per head, heads concatenated, then a linear layer.
+    """softmax(s Q K^t + mask) V, the heads side by side, then a linear layer.
 
-    With `factored`, Q = x W_q^t + b_q and K = x W_k^t + b_k have C = `qk_rank` channels per head. With `merged`, the
-    product of the two matrices is one parameter: Q = x W^t + c has C = D channels per head, and the keys are the tokens
+    With `factored`, Q = x W_q^t + b_q and K = x W_k^t + b_k have C = `qk_rank` channels a head. With `merged`, the
+    product of the two matrices is one parameter: Q = x W^t + c has C = D channels a head, and the keys are the tokens
     themselves. Both forms express the same functions if `qk_rank` >= D (a key bias adds the same number to all logits
-    of a query, which softmax ignores), but gradient descent takes different paths in them.
+    of a query, which softmax ignores), but gradient descent takes other ways through them.
 
     Args:
         d_model: D.
         n_heads: H, a divisor of D.
-        qk: The form of the logits, one of `QK_FORMS`.
+        qk: A name among `QK_FORMS`.
         qk_rank: C, for `factored`; `None` = D / H.
-        attention_scale: The name of the factor s: see `logit_scale`. Its d is C with `factored`, and D / H with
-            `merged`, so that the default scale does not depend on the form.
+        attention_scale: The factor s: see `logit_scale`. Its d is C with `factored`, and D / H with `merged`, so that
+            the default scale does not depend on the form.
         linear: Makes the linear layers.
 
     Attributes:
         query, key, value, out: The linear layers; `key` is `None` with `merged`.
-        scale, has_log_n: The factor s as buffers, so that trainings of one program may differ in it.
-        clamp_H: The argument of `clamped`; `None` where no training of a program clamps a head of this layer.
+        scale, has_log_n: The factor as buffers, so trainings of one program may differ in it.
+        clamp_H: See `clamped`; `None` where no training of a program clamps a head of this layer.
 
     Raises:
-        SpecError: If D is not a multiple of H, or `qk_rank` is given with `merged`.
+        SpecError: If D is no multiple of H, or `qk_rank` is given with `merged`.
 
     Source: Vaswani et al. 2017, section 3.2. The mask is minus infinity before the softmax.
     """
@@ -66,31 +66,28 @@ class Attention(nn.Module):
         self.key = linear(d_model, n_heads * C) if qk == "factored" else None
         self.value = linear(d_model, d_model)
         self.out = linear(d_model, d_model)
-        factor = logit_scale(attention_scale, d_model // n_heads if qk == "merged" else C)
-        self.register_buffer("scale", factor.scale)
-        self.register_buffer("has_log_n", factor.has_log_n)
+        built = logit_scale(attention_scale, d_model // n_heads if qk == "merged" else C)
+        self.register_buffer("scale", built.scale)
+        self.register_buffer("has_log_n", built.has_log_n)
         self.register_buffer(CLAMP, None)
         self._n_heads = n_heads
 
     @property
     def n_heads(self) -> int:
-        """The number H of heads."""
+        """H."""
         return self._n_heads
 
     def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """Computes self-attention. Returns the output (B, T, D) and the attention weights (B, H, T, T)."""
+        """Self-attention: the output (B, T, D), and the attention weights (B, H, T, T)."""
         return self.attend(x_BTD, self.keys(x_BTD), self.values(x_BTD), sight)
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """Computes attention between two sets of tokens.
+        """The output (B, Q, D) at the asking tokens, and the attention weights (B, H, Q, K).
 
         Args:
-            asking_BQD: The tokens from which queries are computed.
-            key_BHKC, value_BHKE: The results of `keys` and `values` on the tokens that are read.
-            sight: The keys that the queries see.
-
-        Returns:
-            The output (B, Q, D) at the tokens `asking_BQD`, and the attention weights (B, H, Q, K).
+            asking_BQD: The tokens that queries come from.
+            key_BHKC, value_BHKE: Of the tokens that are read, from `keys` and `values`.
+            sight: Which keys the queries see.
         """
         query_BHQC = by_head(self.query(asking_BQD) * self.factor(sight), self._n_heads)
         bias_B1QK = sight.bias_BQK.unsqueeze(1)
@@ -98,22 +95,22 @@ class Attention(nn.Module):
         return self.out(mixed_BQD), weight_BHQK
 
     def factor(self, sight: Sight) -> Tensor:
-        """Computes the factor s of the queries, (B, Q, 1)."""
+        """(B, Q, 1) what multiplies the queries."""
         return LogitScale(self.scale, self.has_log_n).of(sight.log_n_BQ).unsqueeze(-1)
 
     def keys(self, x_BKD: Tensor) -> Tensor:
-        """Computes the keys (B, H, K, C) of tokens."""
+        """(B, H, K, C) of the tokens that are read."""
         if self.key is None:
             return x_BKD.unsqueeze(1).expand(-1, self._n_heads, -1, -1)
         return by_head(self.key(x_BKD), self._n_heads)
 
     def values(self, x_BKD: Tensor) -> Tensor:
-        """Computes the values (B, H, K, E) of tokens."""
+        """(B, H, K, E) of the tokens that are read."""
         return by_head(self.value(x_BKD), self._n_heads)
 
 
 def by_head(x_BTX: Tensor, n_heads: int) -> Tensor:
-    """Splits the channels by head: (B, T, X) to (B, H, T, X / H)."""
+    """(B, H, T, X / H) the channels of each head."""
     heads_BTHX: Tensor = x_BTX.unflatten(-1, (n_heads, -1))
     return heads_BTHX.transpose(1, 2)
 
@@ -121,19 +118,19 @@ def by_head(x_BTX: Tensor, n_heads: int) -> Tensor:
 def attended(
     query_BHQC: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, bias_BHQK: Tensor, clamp_H: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Mixes the values by softmax(Q K^t + bias), or by the fixed weights of `clamped` in heads that are clamped.
+    """The values mixed by softmax(Q K^t + bias), (B, Q, D), the heads side by side; and the weights (B, H, Q, K).
 
-    Returns the mixed values (B, Q, D), heads concatenated, and the attention weights (B, H, Q, K).
+    Heads that are clamped have the weights of `clamped` instead.
     """
     weight_BHQK = clamped(torch.softmax(query_BHQC @ key_BHKC.mT + bias_BHQK, dim=-1), bias_BHQK, clamp_H)
     return (weight_BHQK @ value_BHKE).transpose(1, 2).flatten(2), weight_BHQK
 
 
 def check_heads(d_model: int, n_heads: int, qk: str = "factored", qk_rank: int | None = None) -> None:
-    """Checks the sizes of an attention layer. The arguments are those of `Attention`.
+    """Checks that the sizes of an attention layer go together; the arguments are those of `Attention`.
 
     Raises:
-        SpecError: If `qk` is unknown, D is not a multiple of H, or `qk_rank` is given with `merged`.
+        SpecError: If they do not.
     """
     if qk not in QK_FORMS:
         raise SpecError("qk", given=qk, expected=f"one of {', '.join(QK_FORMS)}", fix="correct its name")

@@ -1,4 +1,4 @@
-"""A transformer block: attention and a feed-forward network, both with layer normalization in front.
+"""A transformer block: attention and a feed-forward part, each behind its layer normalization.
 
 Axes of one training: B sequence, T token, D model, H head.
 """
@@ -11,12 +11,12 @@ from attnsweep.workloads.attention.sight import Sight
 
 
 class TransformerBlock(nn.Module):
-    """A pre-norm transformer block: x' = x + Attention(LN_1 x), x'' = x' + FFN(LN_2 x').
+    """x' = x + Attention(LN_1 x), x'' = x' + FFN(LN_2 x'): the pre-norm block.
 
     Args:
-        d_model, n_heads, qk, qk_rank, attention_scale: The arguments of `Attention`.
-        d_ffn, activation: The arguments of `FeedForward`; `None` for `d_ffn` means 4 D.
-        layer_norm_eps: The epsilon of both layer normalizations, added to the variance inside the root.
+        d_model, n_heads, qk, qk_rank, attention_scale: As `Attention` takes them.
+        d_ffn, activation: As `FeedForward` takes them; `d_ffn` `None` = 4 D.
+        layer_norm_eps: Added to the variance, inside the root.
         linear: Makes all linear layers.
 
     Source: Xiong et al. 2020, figure 1b.
@@ -44,11 +44,11 @@ class TransformerBlock(nn.Module):
         self.ffn = FeedForward(d_model, d_ffn or 4 * d_model, activation=activation, linear=linear)
 
     def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """Computes the block. Returns the output (B, T, D) and the attention weights (B, H, T, T)."""
-        attended_BTD, weight_BHTT = self.attention(self.attention_norm(x_BTD), sight)
-        return self.finished(x_BTD + attended_BTD), weight_BHTT
+        """The output (B, T, D), and the attention weights (B, H, T, T)."""
+        given_BTD, weight_BHTT = self.attention(self.attention_norm(x_BTD), sight)
+        return self.finished(x_BTD + given_BTD), weight_BHTT
 
     def finished(self, x_BTD: Tensor) -> Tensor:
-        """Computes the second half of the block: the output (B, T, D) from x' (B, T, D)."""
+        """(B, T, D) the output, from the stream behind the attention."""
         fed: Tensor = self.ffn(self.ffn_norm(x_BTD))
         return x_BTD + fed

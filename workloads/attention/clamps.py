@@ -1,4 +1,4 @@
-"""Replaces the attention weights of clamped heads by fixed patterns.
+"""Attention weights that are fixed in place of those that a head computes.
 
 Axes of one training: B sequence, H head, Q query token, K key token. The queries are the last of the keys' tokens.
 """
@@ -10,12 +10,12 @@ from attnsweep.workloads.interventions import pattern_number
 
 
 def clamped(weight_BHQK: Tensor, bias_BHQK: Tensor, clamp_H: Tensor | None) -> Tensor:
-    """Replaces the attention weights of clamped heads by their patterns; returns the others unchanged.
+    """The weights, those of clamped heads replaced by their pattern; the same tensor if no head may be clamped.
 
     Args:
-        weight_BHQK: The weights that the heads computed.
-        bias_BHQK: The bias that was added to the logits: -infinity where a key is not seen. It broadcasts.
-        clamp_H: The `pattern_number` of a clamped head, 0 for other heads; `None` if no head may be clamped.
+        weight_BHQK: What the heads computed.
+        bias_BHQK: What was added to the logits: -infinity where a key is not seen. It broadcasts.
+        clamp_H: 0, or the number of its pattern, for each head; `None` as above.
     """
     if clamp_H is None:
         return weight_BHQK
