@@ -83,7 +83,7 @@ class _Watch(TorchFunctionMode):
     def _of_heads(
         self, *args: Any, need_weights: bool = True, average_attn_weights: bool = True, **options: Any
     ) -> Any:
-        """Like `multi_head_attention_forward`; never requests weights, as PyTorch then keeps the axis of heads."""
+        """Computes `multi_head_attention_forward` without weights, because PyTorch then takes the softmax per head."""
         output, _ = multi_head_attention(*args, **options, need_weights=False)
         weights = self.seen[-1]
         return output, (weights.mean(1) if average_attn_weights else weights) if need_weights else None

@@ -14,7 +14,7 @@ HOW_TO_NAME = "a training of another sweep, such as sweeps/first:0/3 (its direct
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamedBase:
-    """Weights on their way into a sweep directory.
+    """Trained weights with their name, to be stored in a sweep directory.
 
     Attributes:
         name: The value that the sweep records for the parameter.

@@ -47,7 +47,9 @@ def read_base(name: str) -> Base:
         UserError: If `name` is not the name of a base, or there is no such file.
     """
     if NAME.fullmatch(name) is None:
-        raise UserError("base", given=name, expected=HOW_TO_NAME, fix="give it to attnsweep run --set base=...")
+        raise UserError(
+            "base", given=name, expected=HOW_TO_NAME, fix="name the training in attnsweep run --set base=..."
+        )
     content = json.loads(given_file(Path(name), "base", HOW_TO_NAME, "name the training itself").read_bytes())
     weights = {weight: _tensor(value) for weight, value in content["weights"].items()}
     return Base(workload=content["workload"], parameters=content["parameters"], weights=weights)

@@ -30,7 +30,7 @@ def registered_names() -> list[str]:
 
 @cache
 def _registered() -> importlib.metadata.EntryPoints:
-    # Cached because reading the entry points of all installed packages takes 10 ms.
+    # The result is cached, because reading the entry points of all installed packages takes 10 ms.
     return importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
 
 

@@ -242,7 +242,7 @@ _FINDER = _Finder()
 
 
 def _text(file: Path) -> str:
-    # Decoded as Python itself does: by the encoding that the file declares, with any line endings.
+    # The text is decoded as Python does it: by the encoding that the file declares, with any line endings.
     try:
         return importlib.util.decode_source(given_file(file, "SPEC", "a Python file").read_bytes())
     except (OSError, SyntaxError, ValueError) as error:

@@ -78,7 +78,7 @@ def conserved_by(workload: Workload[P], parameters: P) -> tuple[Conserved, ...]:
 
 def _families(workload: Workload[P], lanes: Lanes[P], parameters: State) -> Iterator[_Family]:
     declared = [conserved_by(workload, training.parameters) for training in lanes.trainings]
-    # Compared pairwise instead of by a set: a `Conserved` may contain slices, which cannot be hashed.
+    # Families are compared pairwise, because a `Conserved` may contain slices, which cannot be hashed.
     distinct = [family for lane, family in enumerate(declared) if family and family not in declared[:lane]]
     for family in distinct:
         members = np.array([lane for lane, quantities in enumerate(declared) if quantities == family])
@@ -103,7 +103,6 @@ def _quantities(declared: Sequence[Conserved], parameters: State, lanes: NDArray
 
 
 def _metrics(start: State, now: State) -> State:
-    """Computes the metrics (F,) by name from the quantities (F, n) at the start and now."""
     metrics: State = {}
     for name, value_Fn in now.items():
         if name.startswith(_CHARGE):

@@ -29,7 +29,7 @@ _MISSING = "nothing"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A constant of the first of several modules that has another value in one of the other modules.
+    """A constant that has different values in the first of several modules and in another one.
 
     Attributes:
         name: The constant's name, such as `blocks.0.norm.eps`.
@@ -96,7 +96,6 @@ def _in_full(module: nn.Module) -> list[tuple[Any, ...]]:
 
 
 def _shapes(module: nn.Module) -> dict[str, torch.Size | None]:
-    """The shapes of a module's own parameters and buffers."""
     own = module._parameters | module._buffers
     return {name: None if value is None else value.shape for name, value in own.items()}
 
@@ -107,8 +106,6 @@ def _own(module: nn.Module) -> dict[str, Any]:
 
 
 class _Reader:
-    """Reads the constants of one module and its submodules as text."""
-
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         # Parameters, buffers and submodules are no constants: an attribute that refers to one is read as its name.

@@ -45,7 +45,7 @@ class Redraw:
     found: set[str] = field(default_factory=set)
 
     def lanes(self, lanes: Lanes[P]) -> Lanes[P]:
-        """Copies the lanes with streams that apply this rule, for drawing batches."""
+        """Copies the lanes, and replaces their random streams by streams that follow this rule."""
         redrawn = copy(lanes)
         redrawn.streams = _Continued(lanes.streams.seeds, torch.tensor(self.seeds, device=lanes.device), self)
         return redrawn

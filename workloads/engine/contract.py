@@ -81,13 +81,13 @@ class Lanes(Generic[P]):
         if key not in self._tensors:
             values = [getattr(training.parameters, name) for training in self.trainings]
             numbers = [float("nan") if value is None else value for value in values]
-            # Cached, because a copy to the device makes the host wait for the device.
+            # `_tensors` is a cache, because a copy to the device makes the host wait for the device.
             self._tensors[key] = torch.tensor(numbers, dtype=key[1], device=self.device)
         return self._tensors[key].clone()
 
     def select(self, lanes: Tensor) -> "Lanes[P]":
         """Selects the lanes at the positions `lanes`, (K,) int64."""
-        # Copied without the constructor: its check of the static parameters, at every probe, took a tenth of the time.
+        # `copy` avoids the constructor, whose check of the static parameters took a tenth of the time of a probe.
         selected = copy(self)
         selected.trainings = tuple(self.trainings[lane] for lane in lanes.tolist())
         selected.built, selected.streams = None, self.streams.select(lanes)

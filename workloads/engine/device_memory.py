@@ -29,11 +29,7 @@ class DeviceMemory(Protocol):
 
 
 class CudaMemory:
-    """Measures the memory of a GPU by the counters of PyTorch's allocator.
-
-    Args:
-        device: A PyTorch device name, such as `cuda`.
-    """
+    """Measures the memory of a GPU by the counters of PyTorch's allocator."""
 
     def __init__(self, device: str) -> None:
         self._device, self._before = device, 0

@@ -43,7 +43,7 @@ class EngineForms(TorchFunctionMode):
         return rule(*args, **(kwargs or {}))
 
     def _in_context(self, form: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Enters this context again, which PyTorch leaves here, so that calls within a replacement are replaced too."""
+        """Runs a replacement within this context, which PyTorch leaves for the time of `__torch_function__`."""
         with self:
             return form(*args, **kwargs)
 

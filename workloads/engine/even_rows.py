@@ -28,7 +28,7 @@ def even_rows(device: torch.device) -> AbstractContextManager[object]:
 
 
 class EvenRows(TorchDispatchMode):
-    """Copies the rows of a sum, unless all begin at multiples of four numbers, so that they do; zeros fill the gaps."""
+    """A context that copies the rows of a sum to multiples of four numbers, unless all rows begin there already."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -76,7 +76,7 @@ def _axes(value: Tensor, dims: Sequence[int] | None) -> list[int]:
 
 
 def _is_uneven(value: Tensor, reduced: Sequence[int]) -> bool:
-    """Whether a sum adds many adjacent numbers in rows of which some do not begin at a multiple of four numbers."""
+    """Whether a sum adds many adjacent numbers, and some of its rows do not begin at a multiple of four numbers."""
     if not value.is_floating_point() or not value.numel():
         return False
     axes = [(value.shape[axis], value.stride(axis), axis in reduced) for axis in range(value.dim())]

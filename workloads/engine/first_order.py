@@ -38,7 +38,7 @@ class FirstOrder(Optimizer):
         super().__init__(settings)
         self.rule, self.n_updates = rule, 0
         self._averages: State = {}
-        # Decided once for the whole pack, so that the operations stay the same after lanes have ended.
+        # Unused operations are found once for the whole pack, so that the program stays the same when lanes end.
         unused = {name for name in rule.optional if not settings.values[name].any()}
         clips = [] if settings.values[_CLIP].isnan().all() else [_CLIP]
         self.constants = {name: settings.column(name) for name in (*rule.reads, *clips) if name not in unused}
@@ -114,7 +114,7 @@ class FirstOrder(Optimizer):
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """The names of the constants, then those of the usual ones. With the rule's name they determine the program."""
+        """The update's part of a program's key: the names of constants, and of those that are literals in it."""
         return (*(name for name in self.constants if not is_mask(name)), "", *self.usual)
 
     def _note_kinds(self) -> None:
@@ -152,7 +152,7 @@ class FirstOrder(Optimizer):
         """Spreads values by step and group of lanes to (S, L, 1)."""
         like = self.settings.column("learning_rate")
         if len(self._kinds) == 1:
-            # Filled on the device, because a copy from the host would make the host wait for the device.
+            # `full_like` fills on the device. A copy from the host would make the host wait for the device.
             return torch.stack([torch.full_like(like, number) for (number,) in values])
         return torch.tensor(values, dtype=like.dtype).to(like.device)[:, self._kind_L, None]
 
@@ -218,7 +218,7 @@ def clipped(gradients: State, largest_norm: Tensor) -> State:
 def norm_per_lane(state: State) -> Tensor:
     """Computes for every lane the Euclidean norm (L,) over all tensors together."""
     squares = [value.square().flatten(1).sum(1) for value in state.values()]
-    # Added one by one, because `sum` over the first of two axes groups its terms by the length of the second axis (L).
+    # `reduce` adds one by one, because `sum` over the first of two axes groups its terms by the size of the second (L).
     return reduce(torch.add, squares).sqrt()
 
 

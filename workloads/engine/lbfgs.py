@@ -270,12 +270,11 @@ def unflattened(rows: Tensor, like: State) -> State:
     """Splits rows (K, n) into tensors (K, ...) with the names and shapes of `like`."""
     sizes = [value[0].numel() for value in like.values()]
     parts = zip(like.items(), torch.split(rows, sizes, dim=1), strict=True)
-    # Made contiguous, because a strided view may use another kernel than the tensor of a lane that is alone.
+    # The parts are made contiguous, because a strided view may use another kernel than the tensor of a single lane.
     return {name: part.reshape(-1, *value.shape[1:]).contiguous() for (name, value), part in parts}
 
 
 def _where(lanes: Tensor, rows: Tensor, otherwise: Tensor) -> Tensor:
-    """Selects `rows` (L, ...) where `lanes` (L,) is true, and `otherwise` elsewhere."""
     return torch.where(lanes.view(-1, *[1] * (rows.dim() - 1)), rows, otherwise)
 
 

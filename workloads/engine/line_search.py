@@ -188,7 +188,6 @@ def cubic_minimum(one: Points, other: Points, lowest: Tensor, highest: Tensor) -
 
 
 def _where(lanes: Tensor, points: Points, otherwise: Points) -> Points:
-    """Selects `points` where `lanes` (L,) is true, and `otherwise` elsewhere."""
     return Points(
         torch.where(lanes, points.at, otherwise.at),
         torch.where(lanes, points.loss, otherwise.loss),

@@ -277,7 +277,7 @@ class Pack(Generic[P]):
 
     def count_numbers(self) -> int:
         """Makes the first evaluation and returns how many numbers it computes per training."""
-        # The engine computes a single lane twice.
+        # The count is divided by at least 2, because the engine computes a single lane twice.
         return count_numbers(lambda: self._train_vmapped([1], 1)) // max(len(self._store.rows), 2)
 
     def compiled_graph(self) -> StepGraph | GradientGraph:
@@ -344,7 +344,6 @@ class Pack(Generic[P]):
         self._keep(self._store.position[~is_ended])
 
     def _keep(self, position: NDArray[np.int64]) -> None:
-        """Drops all lanes except those at these positions in the pack."""
         lanes = self._store.keep(position)
         if lanes is not None:
             self._probing.select(lanes)

@@ -39,11 +39,11 @@ class CurvaturePairs:
         self._n_used = self._n_full = 0
 
     def counts(self) -> Tensor:
-        """Returns the arguments of `set_counts` as a tensor (2,) int64, so that the host can read it with others."""
+        """Returns the arguments of `set_counts`, (2,) int64, on the device: the caller copies them to the host."""
         return torch.stack([self._end_L.max(), (self._end_L == self._most_slots).sum()])
 
     def set_counts(self, n_used: int, n_full: int) -> None:
-        """Gives the host the present values of `counts`.
+        """Sets the values of `counts`, which the caller has copied to the host.
 
         Args:
             n_used: The number of slots in use in the lane that uses most.
@@ -56,8 +56,7 @@ class CurvaturePairs:
         self._make_room()
         curvature = torch.linalg.vecdot(y, s)
         lanes = lanes & (curvature > _SMALLEST_CURVATURE)
-        # All lanes write to their first free slot, and zeros if they have no pair: so the host need not know which have
-        # one.
+        # All lanes write to their first free slot. Lanes without a pair write zeros, so the host need not know them.
         here = (self._end_L, self._lane_L)
         self._s_CLn[here] = s.masked_fill(~lanes[:, None], 0.0)
         self._y_CLn[here] = y.masked_fill(~lanes[:, None], 0.0)

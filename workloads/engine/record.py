@@ -129,7 +129,6 @@ def _joined(probes: list[HeadProbe]) -> dict[str, NDArray[Any]]:
 
 
 def _parted(joined: Checkpoint) -> list[HeadProbe]:
-    """Inverts `_joined`."""
     if not joined:
         return []
     ends = np.cumsum(joined["n_lanes"])

@@ -35,7 +35,6 @@ class Streams:
 
     @property
     def n_lanes(self) -> int:
-        """The number L of trainings."""
         return self._seeds.shape[0]
 
     def seeds_at(self, name: str, used_from: int) -> Tensor:
@@ -107,7 +106,7 @@ class Streams:
         return philox_4x32((index, steps & _MASK, c2, c3), (seeds & _MASK, (seeds >> 32) & _MASK))
 
     def _word(self, number: int) -> Tensor:
-        # Filled on the device, because a copy from the host would make the host wait for the device.
+        # `full` fills on the device. A copy from the host would make the host wait for the device.
         return torch.full((), number, dtype=torch.int64, device=self._seeds.device)
 
 

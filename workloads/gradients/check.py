@@ -81,7 +81,6 @@ def check_identities(subject: Subject, points: Sequence[Point]) -> Iterator[Find
 
 
 def _in_words(name: str) -> str:
-    """Converts a class name to words: `KeyBias` becomes `key bias`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
 
 

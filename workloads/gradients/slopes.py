@@ -65,7 +65,6 @@ def _slope(subject: Subject, at: Point, name: str, direction: Tensor) -> Slope:
 
 
 def _direction(like: Tensor, seed: int) -> Tensor:
-    """Draws a random direction of length 1."""
     drawn = torch.randn(like.shape, generator=torch.Generator().manual_seed(seed), dtype=like.dtype)
     unit: Tensor = drawn / drawn.norm()
     return unit

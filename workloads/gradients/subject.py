@@ -51,7 +51,6 @@ class Subject:
         return replace(self, lanes=self.lanes.select(lanes), weights=weights, buffers=buffers, batch=batch)
 
     def points(self) -> list[Point]:
-        """Returns `point` of all trainings."""
         return [self.point(lane) for lane in range(len(self.lanes.trainings))]
 
     def point(self, lane: int) -> Point:

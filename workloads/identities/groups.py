@@ -81,7 +81,6 @@ class Group(Conserved):
         return left, stacked(self.right, state) if self.right else left[:0]
 
     def _products(self, one: Tensor, other: Tensor) -> Tensor:
-        """Computes one^t other, or its diagonal."""
         return (one * other).sum(0) if self.diagonal else one.mT @ other
 
 

@@ -160,7 +160,7 @@ def _members(hint: Any, default: object) -> tuple[type, ...]:
 
 
 def _with_default(name: str, value: object) -> tuple[Any, Any]:
-    """Gives a parameter that all workloads have another default. It then always counts in a training's identity."""
+    """Replaces the default of a parameter that all workloads have. It then always counts in a training's identity."""
     known = _COMMON.get(name)
     if known is None:
         raise SpecError(

@@ -38,7 +38,6 @@ class Loss:
 
     @property
     def needs_output(self) -> bool:
-        """Whether the loss is computed from the module's output."""
         return self.call is None or "output" in self.call.names
 
 
@@ -93,7 +92,7 @@ def _unigram(values: Values) -> dict[str, Tensor]:
     """Computes the entropy of the targets' frequencies: the loss of the best constant predictor."""
     output, target = values["output"], values["target"]
     classes = torch.arange(output.shape[-1], device=target.device)
-    # Counted by comparison with all classes, because `vmap` does not support `bincount`.
+    # Classes are counted by comparison, because `vmap` does not support `bincount`.
     count = (target.flatten().unsqueeze(-1) == classes).sum(0).to(output.dtype)
     return {"unigram": -torch.special.xlogy(count / count.sum(), count / count.sum()).sum()}
 

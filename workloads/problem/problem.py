@@ -50,7 +50,7 @@ class Problem(Workload[Any]):
         if self._has_table:
             inputs, target = self._table(values)
             for place, column in enumerate((*inputs, target)):
-                # Copied, because all modules get the same cached table, and a module's buffers may be written to.
+                # Columns are copied, because all modules get the same cached table and may write to their buffers.
                 module.register_buffer(f"{TABLE}{place}", column.clone())
         return module
 
@@ -75,26 +75,21 @@ class Problem(Workload[Any]):
         return batch | {"row": lanes.streams.integers("problem/batch", (values["batch_size"],), n_rows, step)}
 
     def eval_batch(self, lanes: Lanes[Any]) -> Batch:
-        """Draws the held-out data of probes; of a table, nothing."""
         return self._lane_parameters(lanes) | ({} if self._has_table else self._drawn(lanes, "eval", 0))
 
     def probe_steps(self, parameters: Any) -> tuple[int, ...]:
-        """Returns the steps of probes: every `probe_every` steps, or the default ones."""
         if self.probe_every is None:
             return probe_steps(parameters.n_steps)
         return (*range(0, parameters.n_steps, self.probe_every), parameters.n_steps)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Computes the training loss on the data of a step."""
         return self.training_loss.of(self._values(module, batch, self._trained_on(module, batch)))
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns the held-out data and the module's output on them."""
         inputs, target = self._held_out(module, batch)
         return {**_named(inputs), "target": target, "output": output_of(module(*inputs))}
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Computes the training loss on the held-out data."""
         return self.training_loss.of(self._answered(module, batch))
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
@@ -183,7 +178,6 @@ class Problem(Workload[Any]):
         return {**_static(module.of_problem), **lane_values, "module": module}
 
     def _drawn(self, lanes: Lanes[Any], use: str, step: int) -> Batch:
-        """Draws the inputs and target of a step, (L, ...) by name."""
         values = _static(lanes.shared)
         if use == "eval" and "batch_size" in self.data.names:
             values["batch_size"] = self.eval_batch_size

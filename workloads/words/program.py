@@ -53,7 +53,6 @@ class Program:
 
     @property
     def loss(self) -> fx.Node:
-        """The node of the loss."""
         (output,) = self.graph.graph.output_node().all_input_nodes
         return output
 
@@ -95,8 +94,6 @@ class Program:
 
 
 class _Recorder(fx.Interpreter):
-    """Runs a graph and records the values of all nodes."""
-
     def record(self, inputs: Sequence[Tensor]) -> dict[fx.Node, Any]:
         self.recorded: dict[fx.Node, Any] = {}
         self.run(*inputs)

@@ -66,7 +66,6 @@ class Reading:
         return [f"{letter} = {text}" for letter, text in self._defined.items()]
 
     def _cotangent(self, node: fx.Node, depth: int) -> str:
-        """Writes the gradient of the loss with respect to a node."""
         if node in self._outputs:
             return "C"
         readers = [user for user in node.users if user in self._dependent]
@@ -122,7 +121,6 @@ class Reading:
         return f"({text})" if " + " in text or " * " in text else text
 
     def _text(self, node: Any) -> str:
-        """Writes a value: a name, a letter or a number."""
         if not isinstance(node, fx.Node):
             return f"{node:.3g}" if isinstance(node, float) else str(node)
         if (name := self._name_at.get(node)) is not None:

@@ -66,7 +66,6 @@ class Balance:
 
     @property
     def size(self) -> float:
-        """The size of pull and brake together."""
         return self.pull + self.brake
 
 
@@ -138,7 +137,7 @@ class GradientWords:
         fed = [part for part in self.zero_levels if part not in starved]
         if not fed:
             return "starved"
-        # Written with `not`, so that NaN counts as moving.
+        # The condition is written with `not`, so that NaN counts as moving.
         if not all(self.left(part) < _BALANCED for part in fed):
             return "moving"
         if starved:

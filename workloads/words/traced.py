@@ -154,7 +154,7 @@ def _curvature(cotangent: Callable[[Tensor], Tensor], at_zero: Tensor) -> float:
 
 
 def _parts(answer: Tensor, has_classes: bool, groups: Groups) -> Iterator[tuple[str, Tensor]]:
-    """Yields the parts: (name, groups (E,) of the E examples)."""
+    """Yields (name, groups) for every part; groups (E,) numbers the groups of the E examples."""
     examples = answer.shape[:-1] if has_classes else answer.shape
     yield EVERYWHERE, torch.zeros(examples.numel(), dtype=torch.int64)
     for name, group in groups.items():
@@ -163,7 +163,7 @@ def _parts(answer: Tensor, has_classes: bool, groups: Groups) -> Iterator[tuple[
 
 
 def _split(value: Tensor, groups: Sequence[tuple[str, Tensor]], has_classes: bool) -> Iterator[tuple[str, Tensor]]:
-    """Splits a cotangent into parts that add up to it: group means of what earlier parts have left, and the rest."""
+    """Splits a cotangent into parts that add up to it: group means, subtracted one after the other, and the rest."""
     left_EC = value.reshape(groups[0][1].numel(), -1) if has_classes else value.reshape(-1, 1)
     counts_E = (left_EC != 0).any(1)
     for name, group_E in groups:

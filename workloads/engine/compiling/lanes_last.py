@@ -74,12 +74,10 @@ class OverLanes(fx.Interpreter):
         self._stored = read_repeatedly(graph)
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Returns a constant of the graph with a lane axis of size 1."""
         value = super().get_attr(target, args, kwargs)
         return constant(value).unsqueeze(-1) if isinstance(value, Tensor) else value
 
     def run_node(self, n: fx.Node) -> Any:
-        """Computes one operation for all lanes by its rule."""
         if n.op != "call_function":
             return super().run_node(n)
         args, kwargs = self.fetch_args_kwargs_from_env(n)

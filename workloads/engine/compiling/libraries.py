@@ -134,7 +134,6 @@ def compiled_gradient(gradient: GradientGraph, examples: Sequence[Tensor]) -> Pa
 
 
 def loaded(program: Path) -> Step:
-    """Loads a program from its file."""
     run: Step = torch._C._aoti.AOTIModelContainerRunnerCpu(str(program), 1).run
     return run
 
@@ -145,7 +144,7 @@ def loaded_bytes(program: bytes) -> Step:
     Raises:
         NoCompilerError: If this user has no folder for programs.
     """
-    # Written to a temporary file instead of among this machine's programs, whose names are hashes of their sources.
+    # The file is temporary: files among this machine's programs are named by hashes of their sources.
     with _with_room(), tempfile.TemporaryDirectory(dir=_folder()) as folder:
         file = Path(folder) / "sent.so"
         file.write_bytes(program)

@@ -76,7 +76,7 @@ def equal_lanes(*values: Tensor) -> list[Tensor]:
 
 def _embedding(node: fx.Node, table: Tensor, index: Tensor, *_: Any) -> Tensor:
     one_hot = _one_hot(index, shape_of(node.args[0])[0], table.dtype)
-    # (..., V, 1, W) * (V, D, W), summed over V.
+    # The product (..., V, 1, W) * (V, D, W) is summed over V.
     return (one_hot.unsqueeze(-2) * table).sum(-3)
 
 
@@ -120,14 +120,13 @@ def _gather(node: fx.Node, value: Tensor, dim: int, index: Tensor, **_: Any) -> 
 
 
 def _scatter(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: Any) -> Tensor:
-    """Writes the source at one index along the axis."""
     axis = axis_of(node, dim)
     return torch.where(index == _places(node, axis, index), _read_by(index, source), value).to(value.dtype)
 
 
 def _scatter_add(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     axis = axis_of(node, dim)
-    # (..., V, K, ..., W), summed over K.
+    # The comparison (..., V, K, ..., W) is summed over K below.
     is_place = index.unsqueeze(axis) == _places(node, axis, index).unsqueeze(axis + 1)
     return value + torch.where(is_place, _read_by(index, source).unsqueeze(axis), 0).sum(axis + 1)
 

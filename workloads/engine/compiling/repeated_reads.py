@@ -36,7 +36,6 @@ class Storing(fx.Interpreter):
         self._stored = read_repeatedly(graph)
 
     def run_node(self, n: fx.Node) -> Any:
-        """Computes one operation, and stores its result if selected."""
         if n.target is aten.view.default:
             result = aten.reshape.default(*self.fetch_args_kwargs_from_env(n)[0])
         else:
@@ -44,12 +43,10 @@ class Storing(fx.Interpreter):
         return stored(result) if n in self._stored else result
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Returns a constant of the graph, in a form that the compiler accepts."""
         value = super().get_attr(target, args, kwargs)
         return constant(value) if isinstance(value, Tensor) else value
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Computes one operation, replaced by an equal one if the compiler refuses it."""
         return _COMPILED_AS.get(target, target)(*args, **kwargs)
 
 

@@ -125,5 +125,4 @@ class MergedStep:
 
 
 def _lanes_last(name: str, value: Tensor) -> Tensor:
-    """Converts an input to the layout of the program, (..., L)."""
     return (value.unsqueeze(1) if has_lane_axis(name) else value).movedim(0, -1).contiguous()

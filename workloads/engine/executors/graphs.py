@@ -44,8 +44,6 @@ class Graph(Protocol):
 
 
 class CudaGraph:
-    """A `Graph` that is a `torch.cuda.CUDAGraph`."""
-
     def __init__(self) -> None:
         self._graph = torch.cuda.CUDAGraph()
 
@@ -176,5 +174,4 @@ class GraphedStep:
 
 
 def _filled_up(read: State, size: int) -> State:
-    """Fills inputs (A, ...) up to the size of a bucket, with copies of the last lane."""
     return {name: filled_up(value, size) for name, value in read.items()}

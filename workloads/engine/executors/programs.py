@@ -36,7 +36,6 @@ class Compiled(Generic[Reads]):
         return self if isinstance(self.library, bytes) else replace(self, library=self.library.read_bytes())
 
     def loaded(self) -> Step:
-        """Loads the program into this process."""
         return loaded_bytes(self.library) if isinstance(self.library, bytes) else loaded(self.library)
 
 
