@@ -82,8 +82,8 @@ def gradient_words(workload: Workload[Any], training: Training[Any], module: nn.
         batch: The data; not read where the words are known in closed form.
     """
     lenses, loss = lenses_of(workload), loss_of(workload)
-    if (known := lenses.words(training.parameters, module)) is not None:
-        return known
+    if (words := lenses.words(training.parameters, module)) is not None:
+        return words
     try:
         program = program_of(module, loss, batch)
     except NotTracedError:

@@ -96,11 +96,11 @@ def _imported(place: str, class_name: str, reference: str) -> ModuleType:
 
 def _instance(module: ModuleType, class_name: str, reference: str) -> Workload[Any]:
     if not hasattr(module, class_name):
-        there = sorted(name for name, value in vars(module).items() if _is_workload(value) and value is not Workload)
+        defined = sorted(name for name, value in vars(module).items() if _is_workload(value) and value is not Workload)
         raise SpecError(
             "workload",
             given=reference,
-            expected="a workload that the module defines: " + (", ".join(there) or "it defines none"),
+            expected="a workload that the module defines: " + (", ".join(defined) or "it defines none"),
             fix=f"correct the name {class_name}, or define that class",
         )
     kind = getattr(module, class_name)
@@ -113,8 +113,8 @@ def _instance(module: ModuleType, class_name: str, reference: str) -> Workload[A
         )
     check_declarations(kind)
     with users_code(reference, "a class that is made without arguments", "correct its __init__, or leave it out"):
-        made: Workload[Any] = kind()
-    return made
+        workload: Workload[Any] = kind()
+    return workload
 
 
 def _is_workload(value: object) -> bool:

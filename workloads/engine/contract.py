@@ -221,7 +221,10 @@ class Written:
 
     def __post_init__(self) -> None:
         if len(self.hypotheses) != len(self.references):
-            raise ValueError(f"{self.name}: {len(self.hypotheses)} hypotheses, {len(self.references)} references")
+            raise ValueError(
+                f"Written {self.name}: got {len(self.hypotheses)} hypotheses and {len(self.references)} references, "
+                "expected one reference per hypothesis"
+            )
 
 
 @dataclass(frozen=True, slots=True)

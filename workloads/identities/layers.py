@@ -60,7 +60,7 @@ def merged_keys(query: Layer, n_heads: int, d_model: int) -> list[Part]:
     return [part for head in heads for part in (weight[:, head].T, bias[head].column)]
 
 
-def outputs(layer: Layer, some: slice) -> Layer:
+def outputs(layer: Layer, channels: slice) -> Layer:
     """Selects some outputs of a layer: the columns of the weight, and the entries of the bias."""
     weight, bias = layer
-    return weight[:, some], bias[some]
+    return weight[:, channels], bias[channels]
