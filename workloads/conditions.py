@@ -31,7 +31,7 @@ def holds(
     Args:
         condition: Comparisons of a metric with a number, joined by `and`.
         metrics: Arrays (L, P) by the metric's name.
-        subject: What error messages call the condition.
+        subject: The name of the condition in error messages.
 
     Raises:
         SpecError: If the text is not a condition, or names a metric that the workload does not measure.

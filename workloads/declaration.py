@@ -35,8 +35,9 @@ class Parameter:
         since: The version that added the parameter to an already released workload; `None` if the parameter is as old
             as its workload. At its default such a parameter is left out of a training's identity, so that older
             trainings keep their ids: never change that default.
-        retired: What to write in its place, for a parameter that only sweeps of earlier versions have. In new sweeps
-            its value is `None`, and the identity is that of a training with the old default.
+        retired: The advice what to write instead, for a parameter that only sweeps of earlier versions have; `None` for
+            all others. In new sweeps the value of a retired parameter is `None`, and a training's identity is that of a
+            training with the old default.
         doc: One line for the user, with the unit.
         check: Raises a `SpecError` for a `str` that is no value; `None` accepts any.
     """
@@ -129,8 +130,8 @@ def retired_parameter(default: Value, doc: str, *, fix: str) -> Any:
 
     Args:
         default: The default that the parameter had before it was retired.
-        doc: What the parameter did.
-        fix: What to write in its place.
+        doc: The meaning that the parameter had.
+        fix: The advice what to write instead.
     """
     former = parameter(default, doc).metadata["parameter"]
     return dataclasses.field(default=None, metadata={"parameter": former | {"retired": fix}})

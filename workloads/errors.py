@@ -12,9 +12,9 @@ class UserError(Exception):
 
     Args:
         subject: The parameter, flag, file or directory at fault.
-        given: What the user gave.
-        expected: What is accepted.
-        fix: What to do about it.
+        given: The value that the user gave.
+        expected: The accepted values, in words.
+        fix: The advice how to correct the mistake.
     """
 
     def __init__(self, subject: str, *, given: object, expected: str, fix: str) -> None:

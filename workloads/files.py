@@ -25,8 +25,8 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
     Args:
         path: The path that the user gave.
         subject: The argument whose value the path is.
-        expected: What kind of file is expected.
-        fix: What to do if there is no such file.
+        expected: The expected kind of file, in words.
+        fix: The advice if there is no such file.
 
     Raises:
         UserError: If there is no regular file at the path.

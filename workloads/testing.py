@@ -202,9 +202,9 @@ def check_engine_equals_plain_pytorch(
 def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
     """Checks the outcomes and levels of a pack against the workload's declarations.
 
-    Every probe of every training must have a known outcome and every level a declared name. Two levels that the loss
-    cannot tell apart must not both have labels. Losses must not be negative unless the workload allows it. All outcomes
-    of the workload's own must be able to occur, as far as their conditions are given as text.
+    Every probe of every training must have a known outcome, and every level a declared name. Where the loss cannot tell
+    two levels apart, a label must not name just one of them. Losses must not be negative unless the workload allows it.
+    All outcomes of the workload's own must be able to occur, as far as their conditions are given as text.
     """
     result = Pack(workload, trainings, device).train_to_end()
     try:

@@ -159,7 +159,7 @@ def users_code(subject: str, expected: str, fix: str) -> Iterator[None]:
 
     Args:
         subject: The file or reference that the code came from.
-        expected: What the code should have done.
+        expected: The expected result of the code, in words.
         fix: How to find the fault.
 
     Raises:
