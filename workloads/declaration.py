@@ -85,7 +85,7 @@ class Parameter:
         if self.kind is float and type(value) is int and abs(value) <= sys.float_info.max:
             number = float(value)
         if type(number) is not self.kind or not self._inside(number):
-            fix = did_you_mean(value, self.choices or (), otherwise=f"{self.name} is: {self.doc}")
+            fix = did_you_mean(value, self.choices or (), otherwise=f"meaning: {self.doc}")
             raise SpecError(self.name, given=value, expected=self.expected(), fix=fix)
         if self.check is not None:
             try:
