@@ -76,8 +76,8 @@ FAULTS_OF_ENGINES = (
     Fault(
         "a deviation by place that is never seen",
         "workloads/engine/rounding.py",
-        "for lane, own in enumerate(alone)",
-        "for lane, own in enumerate(alone[:0])",
+        "for lane, tensors in enumerate(alone)",
+        "for lane, tensors in enumerate(alone[:0])",
         (f"{_ENGINE}/test_rounding.py",),
     ),
     Fault(
@@ -90,7 +90,7 @@ FAULTS_OF_ENGINES = (
     Fault(
         "a full disk is an error of what is compiled",
         "workloads/engine/compiling/libraries.py",
-        "refusal = next((each for each in _REFUSALS if each in said), None)",
+        "refusal = next((text for text in _REFUSALS if text in trace), None)",
         "refusal = None",
         (f"{_ENGINE}/test_blocks.py::test_a_full_disk_says_nothing_against_what_is_compiled",),
     ),

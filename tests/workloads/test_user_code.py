@@ -129,7 +129,9 @@ def test_a_module_that_is_already_imported_from_elsewhere_is_not_replaced(
         patch.syspath_prepend(write("elsewhere/x", "").parent)
         importlib.import_module("found_elsewhere")
     write("here/found_elsewhere.py", "VALUE = 2")
-    with pytest.raises(UserError, match=r"a module found_elsewhere, while another of this name is imported already"):
+    with pytest.raises(
+        UserError, match=r"a module found_elsewhere, while another module of this name is imported already"
+    ):
         load_module(write("here/main.py", "import found_elsewhere"))
     del sys.modules["found_elsewhere"]
 

@@ -102,7 +102,7 @@ def test_a_path_without_a_file(tmp_path: Path) -> None:
 def test_rows_that_were_changed_do_not_match_their_digest(tmp_path: Path, changed: dict[str, Any]) -> None:
     path = _write(tmp_path / "c.parquet", **changed)
     with pytest.raises(
-        UserError, match=r"expected the digest it was written with, .*; it was changed since: prepare it"
+        UserError, match=r"expected the digest it was written with, .*; the file was changed since: prepare it"
     ):
         read_corpus(path)
 
