@@ -18,7 +18,11 @@ from attnsweep.workloads.parameters import TrainingParameters, parameter
             0.1,
             "init_sigm: got 0.1, expected a parameter of the workload (init_sigma, .*; did you mean init_sigma?",
         ),
-        ("init_sigma", -1.0, "init_sigma: got -1.0, expected a finite number >= 0, or null; meaning: standard deviation"),
+        (
+            "init_sigma",
+            -1.0,
+            "init_sigma: got -1.0, expected a finite number >= 0, or null; meaning: standard deviation",
+        ),
         ("init_sigma", float("nan"), "init_sigma: got nan, expected a finite number >= 0, or null"),
         ("learning_rate", 0, "learning_rate: got 0, expected a finite number > 0; meaning: step size of the optimizer"),
         ("learning_rate", "0.1", "learning_rate: got '0.1', expected a finite number > 0"),
