@@ -133,7 +133,7 @@ def test_what_a_product_reads_repeatedly_is_stored() -> None:
         (lambda x: x.sort().values, "aten.sort.default cannot be compiled"),
         (
             lambda x: x if x.sum() > 0 else -x,
-            r"the training step cannot be traced: it depends on the value of a tensor \(test_lanes_last.py, line \d+: .*x",
+            r"the training step cannot be traced: it depends on the value of a tensor \(test_lanes_last.py, line \d+",
         ),
         (
             lambda x: x * ELSEWHERE.exp(),
