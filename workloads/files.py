@@ -41,7 +41,8 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
     except (RuntimeError, ValueError) as error:
         # `resolve` raises these for a loop of symbolic links, and for a path with a null character.
         reason = str(error)
-    raise UserError(subject, given=str(path), expected=expected, fix=f"{fix} ({reason})")
+    advice = f"{fix} ({reason})"
+    raise UserError(subject, given=str(path), expected=expected, fix=advice)
 
 
 def take_over(files: Mapping[str, bytes]) -> None:

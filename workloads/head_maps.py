@@ -70,7 +70,7 @@ def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
             "--sentence",
             given=number,
             expected=most,
-            fix="choose a number of this range" if n_sentences else "the corpus of this training has no test sentences",
+            fix="choose a sentence number of this range" if n_sentences else "its corpus has no test sentences",
         )
     return number
 

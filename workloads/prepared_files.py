@@ -111,24 +111,24 @@ class Format(Generic[C]):
 @lru_cache(maxsize=8)
 def _read(kind: Format[Any], path: str, mtime_ns: int, size: int) -> Any:
     del mtime_ns, size
-    noun, again = f"a {kind.noun}", "prepare it again"
+    noun, again = f"a {kind.noun}", "prepare the corpus again"
     try:
         table = pq.read_table(path, partitioning=None)
     except (OSError, pa.ArrowInvalid) as error:
-        raise kind.refused(path, noun, "prepare it") from error
+        raise kind.refused(path, noun, "prepare the corpus") from error
     metadata = {key.decode(errors="replace"): value for key, value in (table.schema.metadata or {}).items()}
     if kind.version_key not in metadata:
-        raise kind.refused(path, noun, "prepare it")
+        raise kind.refused(path, noun, "prepare the corpus")
     if (version := metadata[kind.version_key].decode(errors="replace")) != _VERSION:
-        raise kind.refused(f"{path}, version {version}", f"version {_VERSION}", again)
+        raise kind.refused(f"{path}, of format version {version}", f"a file of format version {_VERSION}", again)
     try:
         content = kind.assembled(table.select(kind.schema.names).cast(kind.schema), json.loads(metadata[_WORDS_KEY]))
         recorded = metadata[_DIGEST_KEY].decode()
     except (KeyError, TypeError, ValueError, pa.ArrowInvalid) as error:
-        raise kind.refused(path, f"a complete {kind.noun}", again) from error
+        raise kind.refused(path, f"{noun} with all its columns and metadata", again) from error
     if content.digest != recorded:
         given, expected = f"{path}, digest {content.digest}", f"the digest it was written with, {recorded}"
-        raise kind.refused(given, expected, f"the file was changed since: {again}")
+        raise kind.refused(given, expected, f"the file was changed after its preparation: {again}")
     return content
 
 

@@ -138,7 +138,7 @@ def check_declarations(kind: type[Workload[typing.Any]]) -> None:
         )
     for name in ("name", "summary"):
         if not isinstance(getattr(kind, name, None), str):
-            raise _refused(f"{subject}.{name}", getattr(kind, name, None), "a string")
+            raise _refused(f"{subject}.{name}", getattr(kind, name, None), "a string as class attribute")
     for name in ("level_names", "head_score_names", "head_layer_names"):
         _check_names(f"{subject}.{name}", getattr(kind, name, None))
     _check_outcomes(f"{subject}.outcomes", kind.outcomes)
@@ -164,7 +164,9 @@ def _check_outcomes(subject: str, own: object) -> None:
         if not isinstance(outcome.colour, str) or not _COLOUR.fullmatch(outcome.colour):
             raise _refused(f"{subject}, {label}", outcome.colour, 'a colour as "#rrggbb", or "" to have one chosen')
         if not outcome.is_judged:
-            raise _refused(f"{subject}, {label}", "is_judged=False", "an outcome that the workload itself gives")
+            raise _refused(
+                f"{subject}, {label}", "is_judged=False", "is_judged=True, as the workload itself gives the outcome"
+            )
 
 
 def _check_events(subject: str, events: object) -> None:
@@ -172,7 +174,7 @@ def _check_events(subject: str, events: object) -> None:
         raise _refused(subject, events, 'a dictionary such as {"fits": "train_accuracy >= 0.99"}')
     for name, when in events.items():
         if not isinstance(name, str) or not _LABEL.fullmatch(name):
-            raise _refused(subject, name, "a name of lower-case letters, digits and _")
+            raise _refused(subject, name, "the name of an event in lower-case letters, digits and _")
         if isinstance(when, str):
             terms_of(when)
 
@@ -188,18 +190,22 @@ def _check_parameters(subject: str, declared: object) -> None:
             )
     for name, field in fields.items():
         if "parameter" not in field.metadata:
-            raise _refused(f"{declared.__name__}.{name}", field.default, 'parameter(default, "what it is")')
+            raise _refused(
+                f"{declared.__name__}.{name}", field.default, 'a field declared by parameter(default, "its meaning")'
+            )
     try:
         parameters = declared.declared()
     except (NameError, TypeError, StopIteration) as error:
-        raise _refused(subject, declared.__name__, f"fields whose types are defined ({error})") from error
+        raise _refused(subject, declared.__name__, f"field annotations that Python can resolve ({error})") from error
     for parameter in parameters.values():
         _check_parameter(f"{declared.__name__}.{parameter.name}", parameter)
 
 
 def _check_parameter(subject: str, declared: Parameter) -> None:
     if declared.kind not in KINDS:
-        raise _refused(subject, declared.kind, f"one of the types {', '.join(kind.__name__ for kind in KINDS)}")
+        raise _refused(
+            subject, declared.kind, f"a field of one of the types {', '.join(kind.__name__ for kind in KINDS)}"
+        )
     if declared.since is not None and declared.optional and declared.default is not None:
         # Null in a row of the ledger may also mean that its version did not declare the parameter.
         raise _refused(subject, declared.default, "the default None, because the parameter is optional and has `since`")

@@ -172,7 +172,7 @@ def users_code(subject: str, expected: str, fix: str) -> Iterator[None]:
     except SyntaxError as error:
         line = (error.text or "").strip()
         see = f"see line {error.lineno}" if error.lineno else fix
-        raise UserError(subject, given=line, expected=f"Python ({error.msg})", fix=see) from error
+        raise UserError(subject, given=line, expected=f"valid Python code ({error.msg})", fix=see) from error
     except BaseException as error:
         raise UserError(subject, given=in_words(error) + _raised_at(error), expected=expected, fix=fix) from error
 

@@ -83,8 +83,8 @@ FAULTS_OF_ENGINES = (
     Fault(
         "one reason given twice",
         "workloads/engine/executors/blocks.py",
-        "reasons = dict.fromkeys((str(no_step), str(no_gradient)))",
-        "reasons = (str(no_step), str(no_gradient))",
+        'reasons = "; ".join(dict.fromkeys((str(no_step), str(no_gradient))))',
+        'reasons = "; ".join((str(no_step), str(no_gradient)))',
         (f"{_ENGINE}/test_blocks.py::test_a_shape_without_a_program_trains_as_without_blocks",),
     ),
     Fault(

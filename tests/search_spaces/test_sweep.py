@@ -287,7 +287,7 @@ class TestLoading:
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            ("def sweep(:\n", "expected Python (invalid syntax); see line 1"),
+            ("def sweep(:\n", "expected valid Python code (invalid syntax); see line 1"),
             ("1/0\n", "got 'ZeroDivisionError: division by zero, in line 1', expected a file that runs"),
             ("x = 1\n", "got 'no function sweep()', expected a function sweep(); define sweep() -> Sweep"),
             ("def sweep(): return 3\n", "got 3, expected an attnsweep.Sweep; return a Sweep from it"),

@@ -120,10 +120,16 @@ FINE = Outcome("knows its pairs only")
         ({"outcomes": {"Two words": FINE}}, "got 'Two words', expected a label of lower-case letters"),
         ({"outcomes": {"memorized": Outcome(" ")}}, "memorized: got ' ', expected a sentence"),
         ({"outcomes": {"memorized": Outcome("fine", "red")}}, "memorized: got 'red', expected a colour as \"#rrggbb\""),
-        ({"outcomes": {"memorized": Outcome("fine", is_judged=False)}}, "expected an outcome that the workload itself"),
+        (
+            {"outcomes": {"memorized": Outcome("fine", is_judged=False)}},
+            "expected is_judged=True, as the workload itself",
+        ),
         ({"events": {"fits": "fits"}}, "got 'fits', expected comparisons of a metric with a number"),
         ({"events": {"fits": 1}}, r"Mine\.events: got .*, expected a dictionary such as"),
-        ({"events": {"Fits it": lambda *_: None}}, "got 'Fits it', expected a name of lower-case letters"),
+        (
+            {"events": {"Fits it": lambda *_: None}},
+            "got 'Fits it', expected the name of an event in lower-case letters",
+        ),
     ],
 )
 def test_outcomes_and_events_that_cannot_be_declared(declared: dict[str, Any], told: str) -> None:

@@ -30,7 +30,7 @@ def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts
     """
     verdicts = workload.judge(parameters, evidence)
     if not isinstance(verdicts, Verdicts):
-        raise TypeError(f"{workload.name}.judge: got {type(verdicts).__name__}, expected Verdicts")
+        raise TypeError(f"{workload.name}.judge: got {type(verdicts).__name__}, expected Verdicts as its result")
     expected = evidence.metrics["eval_loss"].shape
     if verdicts.outcome.shape != expected:
         raise ValueError(

@@ -288,7 +288,7 @@ class Pack(Generic[P]):
         """
         store = self._store
         if is_rounded(store.lanes):
-            raise NoRuleError("bfloat16 is not compiled")
+            raise NoRuleError("a training in bfloat16 is not compiled")
         return compiled_graph(store, store.batch_at(0))
 
     def step_graph(self) -> StepGraph:

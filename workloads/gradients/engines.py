@@ -57,7 +57,7 @@ def block_gradients(subject: Subject, *, compiled: bool) -> State:
 def _gradient_from_step(subject: Subject, lanes: LaneState, *, compiled: bool) -> Tensor:
     """Takes one step of gradient descent with the program of a step, and returns the gradients (L, n) that it used."""
     if subject.lanes.shared.optimizer not in UPDATE_RULES:
-        raise NoRuleError("its optimizer uses line searches")
+        raise NoRuleError("the optimizer uses line searches")
     traced, before = TracedStep.of(lanes, subject.batch), lanes.rows.clone()
     step_and_examples = traced.step, traced.examples
     run = (

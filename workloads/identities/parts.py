@@ -61,7 +61,7 @@ class Part:
                 "identities",
                 given=f'Part("{self.parameter}")',
                 expected=f"a parameter of the module: {', '.join(state)}",
-                fix=did_you_mean(self.parameter, state, otherwise="correct its name"),
+                fix=did_you_mean(self.parameter, state, otherwise="correct the parameter's name"),
             )
         value = state[self.parameter]
         for step in self.steps:

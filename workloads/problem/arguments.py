@@ -43,7 +43,7 @@ def read_call(role: str, function: object) -> Call:
         SpecError: If it is not a function, or has positional-only arguments, `*args` or `**kwargs`.
     """
     if not callable(function):
-        raise SpecError(role, given=function, expected="a function", fix="pass a function made by `def` or `lambda`")
+        raise SpecError(role, given=function, expected="a function", fix="pass one that is made by `def` or `lambda`")
     arguments = inspect.signature(function).parameters.values()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     if other := [str(argument) for argument in arguments if argument.kind not in named]:

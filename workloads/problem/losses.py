@@ -69,7 +69,7 @@ def read_loss(loss: object) -> Loss:
         if loss not in LOSSES:
             known = " or ".join(map(repr, LOSSES))
             fix = did_you_mean(loss, LOSSES, otherwise="pass a function of output and target")
-            raise SpecError("loss", given=loss, expected=f"{known}, or a function", fix=fix)
+            raise SpecError("loss", given=loss, expected=f"{known}, or a function that computes a loss", fix=fix)
         return LOSSES[loss]
     call = read_call("loss", loss)
     return Loss(of=call, metrics=lambda _: {}, levels=lambda _: {}, call=call)

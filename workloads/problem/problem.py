@@ -45,7 +45,12 @@ class Problem(Workload[Any]):
         values = parameters.values()
         module = self.model(values)
         if not isinstance(module, nn.Module):
-            raise SpecError("model", given=type(module).__name__, expected="a torch.nn.Module", fix="return the module")
+            raise SpecError(
+                "model",
+                given=type(module).__name__,
+                expected="a torch.nn.Module",
+                fix="let the function return a module",
+            )
         module.of_problem = parameters
         if self._has_table:
             inputs, target = self._table(values)

@@ -123,7 +123,8 @@ def program_of(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], ba
         with sdpa_kernel(SDPBackend.MATH), OneHotByComparison():
             graph = make_fx(functionalize(one_lane(module, loss), remove="mutations"))(*groups)
     except Exception as error:
-        raise NotTracedError(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from error
+        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        raise NotTracedError(reason) from error
     graph.graph.eliminate_dead_code()
     inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
     names = [name for group in groups for name in group]

@@ -92,7 +92,7 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "expectation: got 'population', expected sampled",
         ),
         (["missing.py"], "SPEC: got 'missing.py', expected a Python file; check the path"),
-        (["broken.py"], "broken.py: got 'def sweep(:', expected Python (invalid syntax); see line 1"),
+        (["broken.py"], "broken.py: got 'def sweep(:', expected valid Python code (invalid syntax); see line 1"),
         (["odd.py"], "workload: got 'no_such_workload', expected one of abrupt_learning, category_pairs"),
         (["sampler.py"], "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid', 'cmaes', 'boundary' or 'nsga2'"),
     ],

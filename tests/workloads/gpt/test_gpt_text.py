@@ -185,5 +185,5 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="expected the digest it was written with"):
         read_text(corpus)
     pq.write_table(table.replace_schema_metadata(None), corpus)
-    with pytest.raises(UserError, match=r"expected a prepared text; prepare it: "):
+    with pytest.raises(UserError, match=r"expected a prepared text; prepare the corpus: "):
         read_text(corpus)

@@ -189,7 +189,7 @@ def _n_parts(read: State, split: Split | None) -> int:
     for n_parts in range(fewest, 2 * fewest + 1):
         if n_rows % n_parts == 0:
             return n_parts
-    raise NoRuleError(f"{split.name}: its {n_rows} rows cannot be split into equal parts of about {split.most_rows}")
+    raise NoRuleError(f"the {n_rows} rows of {split.name} cannot be split into equal parts of about {split.most_rows}")
 
 
 def _part(read: State, parts: Parts, part: int) -> State:

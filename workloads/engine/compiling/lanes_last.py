@@ -42,7 +42,7 @@ def check_known(graph: fx.GraphModule) -> None:
     """
     for node in operations_of(graph):
         if _rule_of(node.target) is None:
-            raise NoRuleError(f"{node.target} cannot be compiled for a block")
+            raise NoRuleError(f"the operation {node.target} cannot be compiled for a block")
     for value in constants_of(graph).values():
         if not 0 < value.numel() <= _MOST_WRITTEN_OUT:
             raise NoRuleError(f"a constant tensor of {value.numel()} numbers cannot be compiled; make it a buffer")
@@ -60,9 +60,12 @@ def check_rules(graph: fx.GraphModule) -> None:
         if node.target in (aten.mm.default, aten.bmm.default):
             sizes = (*shape_of(node.args[0])[-2:], shape_of(node.args[1])[-1])
             if min(sizes) >= _FEWEST_OF_A_GEMM:
-                raise NoRuleError(f"its matrix products, such as {sizes[0]}x{sizes[1]}x{sizes[2]}, are faster vmapped")
+                product = "x".join(map(str, sizes))
+                raise NoRuleError(f"its matrix products, such as {product}, are faster in the vmapped engine")
         if node.target is aten.as_strided.default and slices_of(node) is None:
-            raise NoRuleError(f"{node.target} cannot be compiled for a block, except where the view is a slice")
+            raise NoRuleError(
+                f"the operation {node.target} cannot be compiled for a block, except where the view is a slice"
+            )
         check_lookup(node)
 
 

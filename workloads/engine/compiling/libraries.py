@@ -100,7 +100,7 @@ def compiler() -> str:
         NoCompilerError: If there is no compiler, or the processor lacks AVX2.
     """
     if not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
-        raise NoCompilerError(f"the processor has no {_VECTORS}")
+        raise NoCompilerError(f"the processor has no {_VECTORS} instructions")
     name = os.environ.get("CXX", "g++")
     try:
         result = subprocess.run([name, "--version"], capture_output=True, text=True, check=True, timeout=60)

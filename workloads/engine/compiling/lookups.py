@@ -38,12 +38,15 @@ def check_lookup(node: Any) -> None:
         if node.target is aten.embedding_dense_backward.default and node.args[4]:
             raise NoRuleError("an embedding that scales its gradient by frequency cannot be compiled for a block")
     if node.target is aten.gather.default and not shape_of(node.args[0]):
-        raise NoRuleError("an entry of a tensor without axes cannot be compiled")
+        raise NoRuleError("reading an entry of a tensor without axes cannot be compiled")
     if node.target in _SCATTERS:
         target, index, axis = shape_of(node.args[0]), shape_of(node.args[2]), axis_of(node, node.args[1])
         most = _LONGEST_TABLE if node.target is aten.scatter_add.default else 1
         if not target or _without(target, axis) != _without(index, axis) or index[axis] > most:
-            raise NoRuleError(f"{node.target} of {index} to {target} cannot be compiled for a block, or is slow there")
+            raise NoRuleError(
+                f"the operation {node.target} of shape {index} into shape {target} cannot be compiled for a block,"
+                " or is slow there"
+            )
 
 
 def check_no_places(graph: fx.GraphModule) -> None:
@@ -54,7 +57,7 @@ def check_no_places(graph: fx.GraphModule) -> None:
     """
     for node in operations_of(graph):
         if node.target in (aten.gather.default, *_SCATTERS):
-            raise NoRuleError(f"{node.target} is compiled in whole steps only")
+            raise NoRuleError(f"the operation {node.target} is compiled as part of whole steps only")
 
 
 def shape_of(node: Any) -> tuple[int, ...]:

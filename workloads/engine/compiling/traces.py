@@ -43,7 +43,7 @@ def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.Graph
                 functionalize(function, remove="mutations"), decomposition_table=_decompositions(), tracing_mode="fake"
             )(*examples)
     except Exception as error:
-        raise NoRuleError(f"its step cannot be traced: {reason_of(error)}") from error
+        raise NoRuleError(f"the training step cannot be traced: {reason_of(error)}") from error
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph

@@ -52,8 +52,8 @@ def compiled_graph(lanes: LaneState, batch: Batch) -> StepGraph | GradientGraph:
         try:
             return gradient_graph(lanes, batch)
         except NoRuleError as no_gradient:
-            reasons = dict.fromkeys((str(no_step), str(no_gradient)))
-            raise NoRuleError("; ".join(reasons)) from no_gradient
+            reasons = "; ".join(dict.fromkeys((str(no_step), str(no_gradient))))
+            raise NoRuleError(reasons) from no_gradient
 
 
 @dataclass(frozen=True)
