@@ -146,7 +146,7 @@ def compare_sweeps(
     changed = _changed(before, after)
     rows_a, rows_b, configuration = _pairs(before, after, changed)
     paired = len(rows_a) > 0 and len(rows_a) >= _ENOUGH_PAIRS * min(len(before.seed), len(after.seed))
-    specs = [directory.spec for data in (a, b) for directory in data.directories]
+    specs = [sweep.spec for data in (a, b) for sweep in data.directories]
     compared = _Compared(specs, before.ends, after.ends, None)
     if paired:
         ends = before.ends.at(rows_a)

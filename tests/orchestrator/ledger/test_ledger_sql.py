@@ -296,7 +296,9 @@ def test_no_column_is_lost_because_another_has_its_name(ledger: Ledger, tmp_path
 
 def test_a_query_that_was_forgotten_is_asked_for() -> None:
     mistake = CliRunner().invoke(cli.app, ["query", "sweep"]).exception
-    assert str(mistake).startswith("SQL: got None, expected a query after the directory; for example: attnsweep query sweep ")
+    assert str(mistake).startswith(
+        "SQL: got None, expected a query after the directory; for example: attnsweep query sweep "
+    )
 
 
 @pytest.mark.slow
