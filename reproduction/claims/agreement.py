@@ -130,7 +130,7 @@ def recorded(claims: Sequence[Stated], folder: Path) -> dict[str, list[Tested]]:
         rows = tomllib.loads(path.read_text())["again"]
         pairs = [(by_name[row.pop("claim")], Measured(**row)) for row in rows]
         runs[path.stem] = verdicts(pairs)
-    for group in dict.fromkeys(stated.group.name for stated in claims):
+    for group in sorted({stated.group.name for stated in claims}):
         pairs = list(_twins(group, by_name))
         if pairs:
             runs[f"{group}, twice on its page"] = verdicts(pairs)
