@@ -57,7 +57,7 @@ def test_a_file_that_raises_is_the_users_to_mend(write: Write, content: str, giv
 
 def test_a_file_that_failed_runs_again_once_mended(write: Write) -> None:
     path = write("mended.py", "def broken(:")
-    with pytest.raises(UserError, match="expected Python"):
+    with pytest.raises(UserError, match="expected valid Python"):
         load_module(path)
     assert not [name for name in sys.modules if name.startswith(f"{MODULE_PREFIX}mended")]
     write("mended.py", "VALUE = 1")

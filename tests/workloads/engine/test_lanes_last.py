@@ -141,7 +141,10 @@ def test_what_a_product_reads_repeatedly_is_stored() -> None:
         ),
         (lambda x: x.sum() * torch.tensor([0.5] * 65), "a constant tensor of 65 numbers cannot be compiled; make it"),
         (lambda x: x.sum().gather(0, torch.tensor(0)), "an entry of a tensor without axes"),
-        (lambda x: x.scatter(0, torch.tensor([0, 1]), 0.5), r"aten.scatter.value of shape \(2,\) into shape \(4,\) cannot be"),
+        (
+            lambda x: x.scatter(0, torch.tensor([0, 1]), 0.5),
+            r"aten.scatter.value of shape \(2,\) into shape \(4,\) cannot be",
+        ),
         (lambda x: x.expand(64, -1) @ x.expand(64, -1).T, None),
         (lambda x: x.expand(64, -1).T @ x.expand(64, -1), None),
         (lambda x: x.repeat(64, 16) @ x.repeat(64, 16).T, "its matrix products, such as 64x64x64, are faster in the"),
