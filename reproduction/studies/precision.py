@@ -1,5 +1,5 @@
-"""The init_sigma below which trainings end at the zero (docs/notes/precision.md, its border): by floating-point type, from the
-sweep `precision_border`; and of the full models, whose k^t q is trained as one matrix or as k and q. Axes: R row of the
+"""The init_sigma below which trainings end at the zero (docs/notes/precision.md): by floating-point type, from the sweep
+`precision_border`; and of the full models, whose k^t q is trained as one matrix or as k and q. Axes: R row of the
 ledger.
 """
 
@@ -38,8 +38,8 @@ def derived_border(dtype: str, form: str) -> float:
     """Returns the sigma at which L-BFGS no longer sees the way down: |gradient|^2 = max(u L, tolerance), L = M - 1.
 
     At a start of size sigma, E |gradient|^2 is c sigma^2 for two factors and 3 M c sigma^4 / 2 for three (k and q of M
-    rows), where c / 2 is the contribution of v, and likewise of q, in the merged form: docs/notes/precision.md, the border by
-    precision.
+    rows), where c / 2 is the contribution of v, and likewise of q, in the merged form: see
+    docs/notes/precision.md, the border by precision.
     """
     K = M - 1
     half = (2 / N) ** 2 * K * (N + M - 1)

@@ -1,4 +1,5 @@
-"""docs/notes/precision.md: which float32 trainings are stuck at a zero of the loss, and which are held there only by rounding.
+"""docs/notes/precision.md: which float32 trainings are stuck at a zero of the loss, and which are held there only by
+rounding.
 
 Axes: T trial.
 """
