@@ -1,5 +1,5 @@
-"""The init_sigma below which trainings end at the zero (docs/notes/precision.md): by floating-point type, from the sweep
-`precision_border`; and of the full models, whose k^t q is trained as one matrix or as k and q. Axes: R row of the
+"""The init_sigma below which trainings end at the zero (docs/notes/precision.md): by floating-point type, from the
+sweep `precision_border`; and of the full models, whose k^t q is trained as one matrix or as k and q. Axes: R row of the
 ledger.
 """
 
