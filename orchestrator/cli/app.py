@@ -52,7 +52,8 @@ def _show_no_values(params: Iterable[object]) -> None:
 app = typer.Typer(
     name="attnsweep",
     cls=_Group,
-    help="Run sweeps of small attention models, and measure how often their trainings get stuck.",
+    help="Run sweeps of small attention models, and measure how often their trainings get stuck.\n\n"
+    "First steps: `attnsweep` without arguments. A tutorial: `attnsweep docs tutorial`.",
     invoke_without_command=True,
     pretty_exceptions_enable=False,
 )
