@@ -2,38 +2,58 @@
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from attnsweep.workloads.errors import SpecError
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _NAME = r"[A-Za-z_]\w*"
 _QUANTITY = re.compile(
-    rf"(?:(?P<factor>{_NUMBER})\s*\*\s*)?(?P<kind>rate|median)\s*\(\s*(?:(?P<event>event)\s+)?(?P<name>{_NAME})"
-    rf"(?:\s+before\s+(?P<before>{_NAME})|\s+by\s+(?P<by>\d+))?\s*,\s*(?P<group>[\w.+-]+)\s*\)"
+    rf"(?:(?P<factor>{_NUMBER})\s*\*\s*)?(?P<kind>rate|median)\s*\(\s*"
+    rf"(?:(?P<what>event|role|value)\s+)?(?P<name>{_NAME})(?:\s+in\s+(?P<layer>\w+))?"
+    rf"(?:\s+before\s+(?P<before>{_NAME})|\s+by\s+(?P<by>\d+)|\s+(?P<side>above|below)\s+(?P<than>[-+]?{_NUMBER}))?"
+    r"\s*,\s*(?P<group>[\w.+-]+)\s*\)"
 )
+What: TypeAlias = Literal["outcome", "event", "role", "value"]
+"""How a training ended, when something was first true of it, when a head took a role, what it measured at the end."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
     """A rate or a median over the trainings of a group.
 
     Attributes:
         kind: `rate`, the share of the trainings of which something is true; or `median`, of the steps at which it
-            first was.
-        name: An outcome, `stuck`, or an event.
-        is_event: Whether it is an event.
-        by: The step by which it must have been true; `None` for by the end.
-        before: The event that must not have been earlier, or at the same probe; `None` for none.
+            first was, or of values.
+        what: What it is about.
+        name: An outcome, `stuck`, an event, a role, or a metric.
         group: Whose trainings.
+        by: Rate: the step by which it must have been true; `None` for by the end.
+        before: Rate of an event: the event that must not have been earlier, or at the same probe; `None` for none.
+        layer: Name or number of the layer whose heads may have the role; `None` for any.
+        side, than: Rate of a value: whether it must be above or below this number.
     """
 
     kind: Literal["rate", "median"]
+    what: What
     name: str
-    is_event: bool
-    by: int | None
-    before: str | None
     group: str
+    by: int | None = None
+    before: str | None = None
+    layer: str | None = None
+    side: Literal["above", "below"] | None = None
+    than: float = 0.0
+
+    @property
+    def is_fitting(self) -> bool:
+        """Whether its parts fit together."""
+        is_rate = self.kind == "rate"
+        return (
+            (self.by is None or (is_rate and self.what != "value"))
+            and (self.before is None or (is_rate and self.what == "event"))
+            and (self.layer is None or self.what == "role")
+            and (self.side is not None) == (is_rate and self.what == "value")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +81,11 @@ class Statement:
     def kind(self) -> Literal["rate", "median"]:
         """What it is about."""
         return self.quantities[0].kind
+
+    @property
+    def is_of_values(self) -> bool:
+        """Whether it is about medians of values, not of steps."""
+        return self.kind == "median" and self.quantities[0].what == "value"
 
     @property
     def bound(self) -> float | None:
@@ -95,20 +120,19 @@ def _side(text: str, side: str) -> tuple[float, Quantity | None]:
     if match is None:
         raise _refused(text)
     found = match.groupdict()
+    factor, by, than = float(found.pop("factor") or 1), found.pop("by"), found.pop("than")
     quantity = Quantity(
-        kind="rate" if found["kind"] == "rate" else "median",
-        name=found["name"],
-        is_event=found["event"] is not None,
-        by=None if found["by"] is None else int(found["by"]),
-        before=found["before"],
-        group=found["group"],
+        **found | {"what": found["what"] or "outcome"},
+        by=None if by is None else int(by),
+        than=float(than or 0),
     )
-    return float(found["factor"] or 1), quantity
+    return factor, quantity
 
 
 def _check(statement: Statement) -> None:
     text, of = statement.text, statement.quantities
-    if not of or len({each.kind for each in of}) > 1 or not (statement.lower_factor and statement.upper_factor):
+    scales = {(each.kind, each.kind == "median" and each.what == "value") for each in of}
+    if len(scales) != 1 or not (statement.lower_factor and statement.upper_factor):
         raise _refused(text)
     if len({each.group for each in of}) < len(of):
         raise SpecError(
@@ -117,9 +141,8 @@ def _check(statement: Statement) -> None:
             expected="two groups: the trainings of one are not independent of themselves",
             fix="of two events in one group, state: rate(event A before B, GROUP) > a number",
         )
-    for each in of:
-        if (each.before is not None and not each.is_event) or (each.kind == "median" and (each.by or each.before)):
-            raise _refused(text)
+    if not all(each.is_fitting for each in of):
+        raise _refused(text)
     if statement.kind == "rate" and statement.bound is not None and not 0 < statement.bound < 1:
         raise SpecError("states", given=text, expected="a rate between 0 and 1", fix="correct the number")
 
@@ -129,7 +152,8 @@ def _refused(text: str) -> SpecError:
         "states",
         given=text,
         expected="A < B or A > B, each a number, [NUMBER *] rate(WHAT, GROUP) or [NUMBER *] median(WHAT, GROUP), not"
-        " both kinds; WHAT is an outcome, `stuck` or `event NAME`; in a rate also `... by STEP` or"
-        " `event NAME before OTHER`",
+        " both kinds; WHAT is an outcome, `stuck`, `event NAME`, `role NAME [in LAYER]`, in a rate also with `by STEP`,"
+        " or `event NAME before OTHER`; of a metric `value NAME above NUMBER` or `below NUMBER` in a rate, `value NAME`"
+        " in a median",
         fix="write for example: rate(stuck, small) > 2 * rate(stuck, large)",
     )

@@ -1,6 +1,7 @@
 """`make claims NAME=...`: measures the claims of a group again on another seed, and says which agree.
 
-The name may be that of a claim in `docs/claims/stated`, which decides itself: docs/verify.md.
+The name may be that of a claim in `docs/claims/stated`, which decides itself: docs/verify.md. Without a name, all of
+these are decided.
 """
 
 import argparse
@@ -10,55 +11,83 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from attnsweep.orchestrator.analysis.verdicts.verdict import Decision
-from attnsweep.orchestrator.running.verifying import begin, decide
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.resources import Resources
-from attnsweep.reproduction.claims.agreement import FAMILY_ERROR, Measured, Tested, effective_n, verdicts, write_record
+from attnsweep.reproduction.claims.agreement import FAMILY_ERROR, Measured, Tested, effective_n, verdicts
+from attnsweep.reproduction.claims.agreement import write_record as write_record_of_group
 from attnsweep.reproduction.claims.claim import Stated, load_claims
+from attnsweep.reproduction.claims.deciding import (
+    RECORD,
+    STATED,
+    Decided,
+    StoppedError,
+    announcement,
+    claims_of,
+    decide_all,
+    decide_one,
+    print_table,
+    read_record,
+    write_record,
+)
 from attnsweep.reproduction.claims.sources import SWEPT, Numbers, Run, measure, measure_ledger, measure_sweep
-from attnsweep.search_spaces.claim import load_claim
+from attnsweep.search_spaces.claim import Claim
 from attnsweep.workloads.errors import UserError, did_you_mean
 
 FOLDER = Path("docs/claims")
-STATED = FOLDER / "stated"
 
 
 def main() -> int:
     """Reads the arguments, measures, prints, and records; 1 if a claim fails or is refuted, 2 for a mistake."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", help=f"a group of {FOLDER}/*.toml, or a claim in {STATED}")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "name", nargs="?", default="", help=f"a group of {FOLDER}/*.toml, or a claim in {STATED}; default: all of these"
+    )
+    parser.add_argument("--seed", type=int, help="default: 1, and for a claim that decides itself that of its file")
+    parser.add_argument("--budget", type=int, help="the most trainings of each claim that decides itself")
     parser.add_argument("--dir", type=Path, default=Path("sweeps/claims"))
     parser.add_argument("--sweep", type=Path, help="a finished sweep on the other seed, in place of a new one")
-    parser.add_argument("--record", action="store_true", help=f"write the result into {FOLDER}/again")
+    parser.add_argument("--record", action="store_true", help=f"write the result into {FOLDER}/again, or {STATED}")
     given = parser.parse_args()
     console = Console(stderr=True)
+    stated = {claim.name: claim for claim in claims_of(STATED, given.seed, given.budget)}
     try:
-        stated = STATED / f"{given.name}.yaml"
-        if stated.exists():
-            return int(decided(stated, Run(given.seed, given.dir / f"{given.name}-{given.seed}", console)) == "refuted")
-        chosen = group_named(given.name, load_claims(FOLDER))
-        run = Run(given.seed, given.dir / f"{given.name}-{given.seed}", console)
-        pairs = measured_again(chosen, run, given.sweep)
+        if not given.name:
+            return _all(list(stated.values()), given.dir, console, record=given.record)
+        if given.name in stated:
+            found = decide_one(stated[given.name], given.dir, console).verdict
+            found.print(Console())
+            return int(found.decision == "refuted")
+        seed = 1 if given.seed is None else given.seed
+        return _again(given.name, Run(seed, given.dir / f"{given.name}-{seed}", console), given.sweep, given.record)
     except UserError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 2
+    except StoppedError:
+        return 130
+
+
+def _all(claims: list[Claim], folder: Path, console: Console, *, record: bool) -> int:
+    """Decides all claims and prints a table, also of those before one that cannot be decided."""
+    console.print(announcement(claims, read_record(STATED / RECORD)), highlight=False)
+    found: list[Decided] = []
+    try:
+        for each in decide_all(claims, folder):
+            found.append(each)
+            line = f"{len(found)}/{len(claims)} {each.name}: {each.verdict}, {each.trainings} trainings"
+            console.print(f"{line}, {each.cpu_seconds:.0f} CPU s", highlight=False)
+    finally:
+        print_table(found, Console())
+    if record:
+        write_record(STATED / RECORD, found)
+    return int(any(each.verdict == "refuted" for each in found))
+
+
+def _again(name: str, run: Run, sweep: Path | None, record: bool) -> int:
+    pairs = measured_again(group_named(name, load_claims(FOLDER)), run, sweep)
     found = verdicts(pairs)
     _print(found, Console())
-    if given.record:
-        write_record(FOLDER / "again" / f"{given.name}-seed-{given.seed}.toml", pairs)
+    if record:
+        write_record_of_group(FOLDER / "again" / f"{name}-seed-{run.seed}.toml", pairs)
     return int(not all(each.agrees for each in found))
-
-
-def decided(file: Path, run: Run) -> Decision:
-    """Decides a claim on another seed than its file's, or goes on with it, and prints the verdict."""
-    claim = load_claim(file).but(seed=run.seed)
-    is_new, resources = not SweepDirectory.is_there(run.directory), Resources(local=True)
-    latest = begin(claim, run.directory, resources, run.console) if is_new else None
-    found = decide(run.directory, resources, run.console, claim=claim, latest=latest).verdict
-    found.print(Console())
-    return found.decision
 
 
 def group_named(name: str, claims: list[Stated]) -> list[Stated]:

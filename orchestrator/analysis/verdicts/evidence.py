@@ -81,12 +81,12 @@ def medians_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
     """Evidence that the median of one group is below another's.
 
     Args:
-        lower_R, upper_R: When it came in each training; infinite where it has not come by the end.
+        lower_R, upper_R: When it came in each training, or a value of each; infinite where it has not come by the end.
         last: The end in the group `upper`. There, what has not come counts as if it came right after it, in the group
             `lower` as if it never came: either is against the statement.
     """
     lower_R, upper_R = np.sort(lower_R), np.sort(np.minimum(upper_R, np.nextafter(last, np.inf)))
-    steps_C = np.concatenate([[0.0], upper_R])
+    steps_C = np.concatenate([[-np.inf], upper_R])
     n_lower_C, n_upper_C = np.searchsorted(lower_R, steps_C), np.searchsorted(upper_R, steps_C, side="right")
     return float(np.min(above(n_lower_C, lower_R.size, 0.5) + below(n_upper_C, upper_R.size, 0.5)))
 
@@ -94,15 +94,15 @@ def medians_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
 def medians_not_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
     """Evidence that it is not below it; `last` is the end in the group `lower`."""
     lower_R, upper_R = np.sort(np.minimum(lower_R, np.nextafter(last, np.inf))), np.sort(upper_R)
-    steps_C = np.concatenate([[0.0], lower_R])
+    steps_C = np.concatenate([[-np.inf], lower_R])
     n_lower_C, n_upper_C = (np.searchsorted(each_R, steps_C, side="right") for each_R in (lower_R, upper_R))
     return float(np.min(below(n_lower_C, lower_R.size, 0.5) + above(n_upper_C, upper_R.size, 0.5)))
 
 
-def median_interval(steps_R: Numbers, confidence: float) -> tuple[float, float]:
-    """The median's interval, valid at all times; its ends are steps that were seen, 0, or infinite."""
+def median_interval(steps_R: Numbers, confidence: float, lowest: float = 0.0) -> tuple[float, float]:
+    """The median's interval, valid at all times; its ends are steps that were seen, `lowest`, or infinite."""
     least, sorted_R, n = np.log(2 / (1 - confidence)), np.sort(steps_R), steps_R.size
-    seen_C = np.concatenate([[0.0], sorted_R, [np.inf]])
+    seen_C = np.concatenate([[lowest], sorted_R, [np.inf]])
     is_too_low_C = below(np.searchsorted(sorted_R, seen_C, side="right"), n, 0.5) >= least
     is_too_high_C = above(np.searchsorted(sorted_R, seen_C), n, 0.5) >= least
     inside_C = seen_C[~is_too_low_C & ~is_too_high_C]

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from attnsweep.orchestrator.analysis.verdicts.verdict import read_verdict
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.report.verdict_page import BADGE, VERDICT_PAGE, write_verdict
-from attnsweep.orchestrator.running.verifying import check_claim, read_verdict
+from attnsweep.orchestrator.running.preflight.claim import check_claim
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.claim import load_claim
@@ -88,10 +89,25 @@ def test_what_the_workload_cannot_tell_is_refused_before_anything_is_written(tmp
         ("rate(event fits, small) > 0.5", "declares no events"),
         ("rate(solved by 900, small) > 0.5", "a step up to n_steps=8"),
         ("median(solved, small) > 9", "a step up to n_steps=8"),
+        ("rate(role positional, small) > 0.5", "solution_3; name one of them"),
+        ("rate(role solution_2 in first, small) > 0.5", "give its number, from 0"),
+        ("median(value eval_los, small) < 9", "did you mean eval_loss?"),
     ):
         with pytest.raises(UserError) as refused:
             check_claim(claim(fixed={"n_steps": 8}, groups={"small": {"init_sigma": 0.1}}, states=(state,)))
         assert said in str(refused.value)
+
+
+def test_a_step_is_held_against_what_the_parameters_amount_to() -> None:
+    fixed = {"n_epochs": 2, "steps_per_epoch": 50}
+    state, groups = "rate(solved by STEP, small) > 0.5", {"small": {"train_length": 3}}
+    for step, is_refused in ((100, False), (101, True)):
+        one = claim(workload="formal_languages", fixed=fixed, groups=groups, states=(state.replace("STEP", str(step)),))
+        if is_refused:
+            with pytest.raises(UserError, match="a step up to n_steps=100"):
+                check_claim(one)
+        else:
+            check_claim(one)
 
 
 def test_a_forecast_trains_nothing(tmp_path: Path) -> None:
