@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from attnsweep.workloads.errors import SpecError
 
@@ -119,7 +119,7 @@ def _side(text: str, side: str) -> tuple[float, Quantity | None]:
     match = _QUANTITY.fullmatch(side.strip())
     if match is None:
         raise _refused(text)
-    found = match.groupdict()
+    found: dict[str, Any] = match.groupdict()
     factor, by, than = float(found.pop("factor") or 1), found.pop("by"), found.pop("than")
     quantity = Quantity(
         **found | {"what": found["what"] or "outcome"},

@@ -29,23 +29,25 @@ from attnsweep.workloads.user_code import UserCode, user_code_of, users_code
 Entry = Callable[[SweepDirectory], SweepDirectory]
 """From a sweep as recorded to the sweep that the run goes on with. Raises UserError to refuse it; writes nothing."""
 
-_NOTHING_MORE = Extension()
-
 
 def going_on(
-    workload: Workload[Any], environment: Environment, more: Extension = _NOTHING_MORE, *, accept_drift: bool = False
+    workload: Workload[Any],
+    environment: Environment,
+    more: Callable[[SweepDirectory], Extension] = lambda _: Extension(),
+    *,
+    accept_drift: bool = False,
 ) -> Entry:
     """The entry of a run that trains.
 
     Args:
         workload: The sweep's.
         environment: In which the run trains.
-        more: What it adds to the sweep.
+        more: What it adds to the sweep as it finds it.
         accept_drift: Whether it may train in another environment than the sweep's latest.
     """
 
     def enter(found: SweepDirectory) -> SweepDirectory:
-        entered = found.entering(environment).extended(more)
+        entered = found.entering(environment).extended(more(found))
         check_sweep(entered.spec, workload.parameters, workload.outcomes)
         if not accept_drift:
             _check_drift(found, environment)

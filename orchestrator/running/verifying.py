@@ -11,7 +11,7 @@ from rich.console import Console
 from attnsweep.orchestrator.analysis.verdicts.verdict import Verdict, read_verdict
 from attnsweep.orchestrator.report.verdict_page import write_verdict
 from attnsweep.orchestrator.running.preflight.claim import check_claim
-from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
+from attnsweep.orchestrator.running.session import PREDECESSOR_SECONDS, resume_sweep, run_sweep
 from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.place_names import PlaceName
@@ -63,7 +63,8 @@ def decide(
     Args:
         where: The sweep directory that `begin` has made.
         resources, console: As for `resume_sweep`.
-        claim: As the user gives it again; its budget counts.
+        claim: As the user gives it again; its budget counts. Then another process that holds the sweep is waited for,
+            as it may be a predecessor that was killed: a scheduler repeats the command.
         budget: In place of the claim's.
         latest: Of the batch that was just trained.
 
@@ -71,12 +72,13 @@ def decide(
         UserError: If there is no claim in it, or another one; or as `resume_sweep` does.
         PoolError, SweepError: As `resume_sweep` does.
     """
+    patience = 0.0 if claim is None else PREDECESSOR_SECONDS
     while True:
         directory = SweepDirectory.open(where)
         stored = _stored_claim(directory, claim)
         stored = stored.but(budget=max(budget or stored.budget, stored.batch * len(stored.groups)))
         is_stopped = latest is not None and (not latest.finished or latest.fault is not None)
-        added = 0
+        wanted = 0
         if directory.finished or is_stopped:
             found = read_verdict(directory, stored)
             more = stored.next_size(directory.stages[-1])
@@ -84,8 +86,8 @@ def decide(
             if is_stopped or is_over or more is None:
                 write_verdict(directory, found)
                 return Verified(directory, found, latest)
-            added = more - directory.stages[-1]
-        latest = resume_sweep(where, resources, console, more_replicates=added)
+            wanted = more
+        latest = resume_sweep(where, resources, console, replicates=wanted, patience=patience)
 
 
 def _stored_claim(directory: SweepDirectory, given: Claim | None) -> Claim:

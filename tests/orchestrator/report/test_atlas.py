@@ -75,7 +75,7 @@ def test_each_sweep_has_its_rates_and_each_claim_its_verdict(sweeps: Path, tmp_p
 def test_the_page_runs_its_own_script_alone_and_loads_nothing(sweeps: Path, tmp_path: Path) -> None:
     page = page_of(sweeps, tmp_path / "atlas.html")
     (policy,) = [each for each in page.all("meta") if each.attributes.get("http-equiv") == "Content-Security-Policy"]
-    assert "default-src 'none'; script-src 'sha256-" in policy.attributes["content"]
+    assert "default-src 'none'; img-src data:; script-src 'sha256-" in policy.attributes["content"]
     text = (tmp_path / "atlas.html").read_text()
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in text
