@@ -30,7 +30,7 @@ from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
 from attnsweep.orchestrator.storage.sweeps_below import sweeps_below
-from attnsweep.search_spaces.dimensions import Categorical, Conditional, Varied
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Varied
 from attnsweep.workloads.errors import UserError
 
 
@@ -79,13 +79,15 @@ class AtlasSweep:
         }
 
 
-def _in_words(dimension: Varied | Conditional) -> str:
+def _in_words(dimension: Varied | Conditional | Scalar) -> str:
     """`0.0001 to 3`, or the values of a choice."""
     if isinstance(dimension, Conditional):
         return f"{_in_words(dimension.then)}, by {dimension.on}"
     if isinstance(dimension, Categorical):
         return ", ".join(map(value_label, dimension.choices))
-    return f"{value_label(dimension.low)} to {value_label(dimension.high)}"
+    if isinstance(dimension, Float | Int):
+        return f"{value_label(dimension.low)} to {value_label(dimension.high)}"
+    return value_label(dimension)
 
 
 def read_atlas(places: Sequence[PlaceName], pass_over: Callable[[OSError], object]) -> list[AtlasSweep]:

@@ -20,6 +20,7 @@ from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.verifying import begin, decide
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.owner import TakenError
+from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.claim import load_claim
@@ -110,11 +111,11 @@ def test_a_repeated_command_waits_for_the_one_that_holds_the_claim_and_adds_noth
 
 @pytest.mark.slow
 def test_a_claim_is_decided_in_an_object_store(tmp_path: Path, no_mlflow: None, s3: str) -> None:
-    path, place = claim_file(tmp_path, 0.4, budget=8), new_prefix()
+    path, place = claim_file(tmp_path, 0.4, budget=8), str(new_prefix())
     assert verify(path, "--dir", place)[0] == 6
     code, said = verify(place, "--budget", "16")
     assert (code, f"page {place}/{VERDICT_PAGE}" in said) == (0, True)
-    assert "supported, 16 trainings" in place.read_text(BADGE)
+    assert "supported, 16 trainings" in place_of(place).read_text(BADGE)
     assert SweepDirectory.open(place).stages == (4, 8)
 
 
