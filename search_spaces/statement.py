@@ -1,4 +1,4 @@
-"""What a claim states of its groups, as text: `rate(solved, small) < rate(solved, large)`."""
+"""Parses what a claim states about groups of trainings: `rate(solved, small) < rate(solved, large)`."""
 
 import re
 from dataclasses import dataclass
@@ -23,15 +23,15 @@ class Quantity:
     """A rate or a median over the trainings of a group.
 
     Attributes:
-        kind: `rate`, the share of the trainings of which something is true; or `median`, of the steps at which it
-            first was, or of values.
-        what: What it is about.
-        name: An outcome, `stuck`, an event, a role, or a metric.
-        group: Whose trainings.
-        by: Rate: the step by which it must have been true; `None` for by the end.
-        before: Rate of an event: the event that must not have been earlier, or at the same probe; `None` for none.
-        layer: Name or number of the layer whose heads may have the role; `None` for any.
-        side, than: Rate of a value: whether it must be above or below this number.
+        kind: `rate`, the share of the trainings in which something is true; or `median`, the median step at which it
+            first became true, or the median of a metric.
+        what: The type of the thing that is named.
+        name: An outcome, `stuck`, or the name of an event, a role or a metric.
+        group: The name of the group of trainings.
+        by: The step by which it must have become true, for a rate; `None` for the end of the training.
+        before: The event that must not have happened earlier or at the same probe; `None` for no such event.
+        layer: The name or number of the layer whose heads may have the role; `None` for any layer.
+        side, than: Whether the metric must be above or below this number, for a rate of a metric.
     """
 
     kind: Literal["rate", "median"]
@@ -58,12 +58,12 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """`lower_factor lower < upper_factor upper`: of rates, or of medians.
+    """An inequality `lower_factor * lower < upper_factor * upper` between rates, or between medians.
 
     Attributes:
-        text: As it was given.
-        lower, upper: The two sides; `None` for a side that is the number 1, so that its factor is the number.
-        lower_factor, upper_factor: Above 0.
+        text: The statement as the user wrote it.
+        lower, upper: The two sides; `None` for a side that is a plain number, which is then its factor.
+        lower_factor, upper_factor: Positive factors of the sides.
     """
 
     text: str
@@ -74,12 +74,12 @@ class Statement:
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:
-        """The one or two of it."""
-        return tuple(each for each in (self.lower, self.upper) if each is not None)
+        """The one or two rates or medians that the statement compares."""
+        return tuple(side for side in (self.lower, self.upper) if side is not None)
 
     @property
     def kind(self) -> Literal["rate", "median"]:
-        """What it is about."""
+        """The kind of the compared quantities, the same on both sides."""
         return self.quantities[0].kind
 
     @property
@@ -89,17 +89,17 @@ class Statement:
 
     @property
     def bound(self) -> float | None:
-        """The number that a single rate or median is compared with; `None` where there are two."""
+        """The number that a single rate or median is compared with; `None` if two of them are compared."""
         if self.lower is None:
             return self.lower_factor / self.upper_factor
         return self.upper_factor / self.lower_factor if self.upper is None else None
 
 
 def read_statement(text: str) -> Statement:
-    """The statement of a text.
+    """Parses a statement such as `rate(solved, small) < rate(solved, large)`.
 
     Raises:
-        SpecError: If it is none, or if it can be decided without a training.
+        SpecError: If the text is no statement, or if it can be decided without a training.
     """
     sides = re.split("[<>]", text)
     if len(sides) != 2:
@@ -113,16 +113,16 @@ def read_statement(text: str) -> Statement:
 
 
 def _side(text: str, side: str) -> tuple[float, Quantity | None]:
-    """Its factor, or the number that it is."""
+    """Parses one side into its factor and its quantity; a plain number is a factor without a quantity."""
     if re.fullmatch(_NUMBER, side.strip()):
         return float(side), None
     match = _QUANTITY.fullmatch(side.strip())
     if match is None:
         raise _refused(text)
-    found: dict[str, Any] = match.groupdict()
-    factor, by, than = float(found.pop("factor") or 1), found.pop("by"), found.pop("than")
+    parts: dict[str, Any] = match.groupdict()
+    factor, by, than = float(parts.pop("factor") or 1), parts.pop("by"), parts.pop("than")
     quantity = Quantity(
-        **found | {"what": found["what"] or "outcome"},
+        **parts | {"what": parts["what"] or "outcome"},
         by=None if by is None else int(by),
         than=float(than or 0),
     )
@@ -130,30 +130,30 @@ def _side(text: str, side: str) -> tuple[float, Quantity | None]:
 
 
 def _check(statement: Statement) -> None:
-    text, of = statement.text, statement.quantities
-    scales = {(each.kind, each.kind == "median" and each.what == "value") for each in of}
+    text, quantities = statement.text, statement.quantities
+    scales = {(quantity.kind, quantity.kind == "median" and quantity.what == "value") for quantity in quantities}
     if len(scales) != 1 or not (statement.lower_factor and statement.upper_factor):
         raise _refused(text)
-    if len({each.group for each in of}) < len(of):
+    if len({quantity.group for quantity in quantities}) < len(quantities):
         raise SpecError(
             "states",
             given=text,
-            expected="two groups: the trainings of one are not independent of themselves",
-            fix="of two events in one group, state: rate(event A before B, GROUP) > a number",
+            expected="two different groups: a group cannot be compared with itself",
+            fix="to compare two events in one group, write: rate(event A before B, GROUP) > a number",
         )
-    if not all(each.is_fitting for each in of):
+    if not all(quantity.is_fitting for quantity in quantities):
         raise _refused(text)
     if statement.kind == "rate" and statement.bound is not None and not 0 < statement.bound < 1:
-        raise SpecError("states", given=text, expected="a rate between 0 and 1", fix="correct the number")
+        raise SpecError("states", given=text, expected="a bound of the rate between 0 and 1", fix="correct the number")
 
 
 def _refused(text: str) -> SpecError:
     return SpecError(
         "states",
         given=text,
-        expected="A < B or A > B, each a number, [NUMBER *] rate(WHAT, GROUP) or [NUMBER *] median(WHAT, GROUP), not"
-        " both kinds; WHAT is an outcome, `stuck`, `event NAME`, `role NAME [in LAYER]`, in a rate also with `by STEP`,"
-        " or `event NAME before OTHER`; of a metric `value NAME above NUMBER` or `below NUMBER` in a rate, `value NAME`"
-        " in a median",
+        expected="A < B or A > B, where A and B are numbers, [NUMBER *] rate(WHAT, GROUP) or [NUMBER *] median(WHAT,"
+        " GROUP), but not a rate and a median; WHAT is an outcome, `stuck`, `event NAME` or `role NAME [in LAYER]`, in"
+        " a rate also `... by STEP` or `event NAME before OTHER`; for a metric `value NAME above NUMBER` or `value NAME"
+        " below NUMBER` in a rate, `value NAME` in a median",
         fix="write for example: rate(stuck, small) > 2 * rate(stuck, large)",
     )

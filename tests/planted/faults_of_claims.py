@@ -45,8 +45,8 @@ FAULTS_OF_CLAIMS = (
     Fault(
         "a claim that one of its statements supports",
         _VERDICT,
-        "Evidence(min(each.pro for each in evidence), mean)",
-        "Evidence(max(each.pro for each in evidence), mean)",
+        "Evidence(min(statement.pro for statement in evidence), mean)",
+        "Evidence(max(statement.pro for statement in evidence), mean)",
         (f"{_OF_VERDICTS}::test_all_statements_must_be_supported_and_evidence_against_any_refutes",),
     ),
     Fault(
@@ -136,7 +136,7 @@ FAULTS_OF_CLAIMS = (
     Fault(
         "a refuted claim that is no failure of `make claims`",
         "reproduction/claims/__main__.py",
-        '    return int(any(each.verdict == "refuted" for each in found))\n',
+        '    return int(any(verdict.verdict == "refuted" for verdict in decided))\n',
         "    return 0\n",
         (
             "tests/reproduction/test_deciding.py::test_all_claims_of_the_folder_are_decided_and_a_refuted_one_is_a_failure",

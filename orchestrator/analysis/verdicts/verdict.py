@@ -1,4 +1,4 @@
-"""The verdict on a claim: supported, refuted or undecided, by the trainings that there are."""
+"""The verdict on a claim: supported, refuted or undecided, from the trainings in the ledger."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -27,34 +27,33 @@ from attnsweep.search_spaces.statement import Quantity, Statement
 
 Decision: TypeAlias = Literal["supported", "refuted", "undecided"]
 _MOST = 1e12
-"""An e-value above this says no more."""
+"""E-values above this are reported as this value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """For and against something: natural logarithms of e-values."""
+    """Evidence for and against a statement or a claim: natural logarithms of e-values."""
 
     pro: float
     contra: float
 
     def decision(self, confidence: float) -> Decision:
-        """What it decides; it is never large both ways."""
+        """Decides by the thresholds of this confidence; both thresholds are never passed at once."""
         least = -np.log(1 - confidence)
         return "supported" if self.pro >= least else "refuted" if self.contra >= least else "undecided"
 
     def as_json(self) -> dict[str, float]:
-        """The e-values."""
         return {"for": e_value(self.pro), "against": e_value(self.contra)}
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A rate or a median of a group, with its interval, which is valid at all times.
+    """A rate or a median of a group, with its anytime-valid interval.
 
     Attributes:
-        group: The group.
+        group: The group's name.
         value, low, high: The number and its interval.
-        n: Of how many trainings.
+        n: The number of judged trainings.
         is_value: Whether it is the median of a metric, not a rate or a step.
     """
 
@@ -67,13 +66,13 @@ class Measured:
 
     def __str__(self) -> str:
         ends = (self.value, self.low, self.high)
-        value, low, high = (f"{each:.3g}" if self.is_value else _short(each) for each in ends)
+        value, low, high = (f"{number:.3g}" if self.is_value else _short(number) for number in ends)
         return f"{self.group} {value} [{low}, {high}] of {self.n}"
 
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """A statement, what was measured of its sides, and the evidence."""
+    """A statement of a claim, the measured rates or medians of its sides, and the evidence."""
 
     text: str
     measured: tuple[Measured, ...]
@@ -90,14 +89,14 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What is known of a claim.
+    """The verdict on a claim with its evidence.
 
     Attributes:
         claim: The claim.
-        decision: Of the first look that decided, else `undecided`.
-        looks: Up to that one.
-        statements: At the last of them.
-        n_failed: Trainings that failed, and count as if they had not been drawn.
+        decision: The decision of the first look that decided, else `undecided`.
+        looks: All looks up to the one that decided.
+        statements: The statements with their evidence at the last look.
+        n_failed: The number of trainings that failed; they count as if they had not been drawn.
     """
 
     claim: Claim
@@ -108,46 +107,46 @@ class Verdict:
 
     @property
     def n_trainings(self) -> int:
-        """Of all groups, at the last look."""
+        """The number of trainings of all groups at the last look."""
         return self.looks[-1].n * len(self.claim.groups) if self.looks else 0
 
     def to_json(self) -> str:
-        """One line of JSON."""
         content = {
             "claim": self.claim.model_dump(mode="json"),
             "verdict": self.decision,
             "trainings": self.n_trainings,
             "failed": self.n_failed,
-            "statements": [_statement_json(each) for each in self.statements],
-            "looks": [{"trainings_each": each.n, **each.evidence.as_json()} for each in self.looks],
+            "statements": [_statement_json(statement) for statement in self.statements],
+            "looks": [{"trainings_each": look.n, **look.evidence.as_json()} for look in self.looks],
         }
         return json.dumps(content, allow_nan=False)
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Formats the verdict as lines for people."""
         claim = self.claim
         lines = [f"{self.decision}: {claim.claim}", f" source: {claim.source}"]
-        for each in self.statements:
-            decision = each.evidence.decision(claim.confidence)
-            lines.append(f" {each.text}: {decision}; {', '.join(map(str, each.measured))}; {said(each.evidence)}")
+        for statement in self.statements:
+            decision = statement.evidence.decision(claim.confidence)
+            lines.append(
+                f" {statement.text}: {decision}; {', '.join(map(str, statement.measured))}; {said(statement.evidence)}"
+            )
         failed = f", {self.n_failed} failed" if self.n_failed else ""
         last = f"; {said(self.looks[-1].evidence)}" if self.looks else ""
         lines.append(f" after {self.n_trainings} trainings of a budget of {claim.budget}{failed}{last}")
         return lines
 
     def print(self, console: Console) -> None:
-        """Prints it."""
         for line in self.lines():
             console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def e_value(log: float) -> float:
-    """The e-value of its logarithm, at most 1e12."""
+    """Returns the e-value of a logarithm, at most 1e12."""
     return float(np.exp(min(log, np.log(_MOST))))
 
 
 def said(evidence: Evidence) -> str:
-    """The larger side, for people: `evidence 31 for`."""
+    """Formats the larger of both e-values for people: `evidence 31 for`."""
     side = "for" if evidence.pro >= evidence.contra else "against"
     return f"evidence {e_value(max(evidence.pro, evidence.contra)):.3g} {side}"
 
@@ -158,54 +157,54 @@ def read_verdict(directory: SweepDirectory, claim: Claim) -> Verdict:
 
 
 def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
-    """The verdict on a claim. It is a function of the rows: a resumed run finds the one of an undisturbed one.
+    """Decides a claim. The verdict is a function of the rows: a resumed run reaches that of an uninterrupted run.
 
     Args:
         claim: The claim.
-        trainings: Its sweep's rows: `rows.read_rows`.
-        sizes: The trainings of each group at each look.
+        trainings: The rows of the claim's sweep, as `rows.read_rows` returns them.
+        sizes: The number of trainings of each group at each look.
 
     Raises:
-        UserError: If the rows are not of the claim's groups.
+        UserError: If a row belongs to none of the claim's groups.
     """
     rows = by_group(claim, trainings)
-    n_ended = min(len(each) for each in rows.values())
+    n_ended = min(len(group_rows) for group_rows in rows.values())
     looks: list[Look] = []
     decision: Decision = "undecided"
     for n in sizes:
         if n > n_ended or decision != "undecided":
             break
-        evidence = together([_weighed(each, rows, n) for each in claim.statements])
+        evidence = together([_weighed(statement, rows, n) for statement in claim.statements])
         looks.append(Look(n, evidence))
         decision = evidence.decision(claim.confidence)
-    n = looks[-1].n if looks else 0
+    n, stated = (looks[-1].n, claim.statements) if looks else (0, ())
     return Verdict(
         claim=claim,
         decision=decision,
         looks=tuple(looks),
-        statements=tuple(_stated(each, rows, n, claim.confidence) for each in claim.statements) if looks else (),
-        n_failed=sum(not is_judged(each) for group in rows.values() for each in group[:n]),
+        statements=tuple(_stated(statement, rows, n, claim.confidence) for statement in stated),
+        n_failed=sum(not is_judged(row) for group in rows.values() for row in group[:n]),
     )
 
 
 def together(evidence: Sequence[Evidence]) -> Evidence:
-    """The evidence that all statements hold: the least for one; against it: the mean, which is an e-value too."""
-    contra = np.array([each.contra for each in evidence])
+    """Combines the evidence of statements: for all of them, the least e-value; against, the mean, also an e-value."""
+    contra = np.array([statement.contra for statement in evidence])
     mean = float(contra.max() + np.log(np.mean(np.exp(contra - contra.max()))))
-    return Evidence(min(each.pro for each in evidence), mean)
+    return Evidence(min(statement.pro for statement in evidence), mean)
 
 
 def weigh(
     statement: Statement, sample_of: Callable[[Quantity], Sample], end_of: Callable[[Quantity], float]
 ) -> Evidence:
-    """The evidence for a statement and against it.
+    """Computes the evidence for a statement and against it.
 
     Args:
         statement: The statement.
-        sample_of: The sample of each of its sides.
-        end_of: The last step at which each side could have come.
+        sample_of: Returns the sample of a side of the statement.
+        end_of: Returns the last step at which the trainings of a side could have reached the goal.
     """
-    lower, upper = (None if each is None else sample_of(each) for each in (statement.lower, statement.upper))
+    lower, upper = (None if side is None else sample_of(side) for side in (statement.lower, statement.upper))
     if lower is None or upper is None:
         return _weigh_one(statement, statement.quantities[0], sample_of)
     if statement.kind == "rate":
@@ -223,7 +222,10 @@ def weigh(
 
 
 def _weigh_one(statement: Statement, quantity: Quantity, sample_of: Callable[[Quantity], Sample]) -> Evidence:
-    """Of a rate or a median and a number. A median is below a number if more than half came before it."""
+    """Computes the evidence for a statement that compares one rate or median with a number.
+
+    A median is below a number if more than half of the trainings reached the goal before it.
+    """
     sample, bound, is_above = sample_of(quantity), statement.bound, statement.upper is not None
     assert bound is not None
     if quantity.kind == "median":
@@ -236,13 +238,13 @@ def _weigh_one(statement: Statement, quantity: Quantity, sample_of: Callable[[Qu
 def _weighed(statement: Statement, rows: Mapping[str, list[Row]], n: int) -> Evidence:
     return weigh(
         statement,
-        lambda each: sample(each, rows[each.group][:n]),
-        lambda each: end(each, rows[each.group][:n]),
+        lambda side: sample(side, rows[side.group][:n]),
+        lambda side: end(side, rows[side.group][:n]),
     )
 
 
 def _stated(statement: Statement, rows: Mapping[str, list[Row]], n: int, confidence: float) -> Stated:
-    measured = tuple(_measured(each, sample(each, rows[each.group][:n]), confidence) for each in statement.quantities)
+    measured = tuple(_measured(side, sample(side, rows[side.group][:n]), confidence) for side in statement.quantities)
     return Stated(statement.text, measured, _weighed(statement, rows, n))
 
 
@@ -261,9 +263,9 @@ def _statement_json(stated: Stated) -> dict[str, Any]:
     return {
         "text": stated.text,
         "measured": [
-            {"group": each.group, "n": each.n}
-            | {name: _or_none(getattr(each, name)) for name in ("value", "low", "high")}
-            for each in stated.measured
+            {"group": measured.group, "n": measured.n}
+            | {name: _or_none(getattr(measured, name)) for name in ("value", "low", "high")}
+            for measured in stated.measured
         ],
         **stated.evidence.as_json(),
     }
