@@ -1,11 +1,14 @@
-"""Options of `run` and `resume` for the resources to train on. Environment variables set the defaults of most."""
+"""Options of `run`, `resume` and `verify` for the resources to train on. Environment variables set most defaults."""
 
 import re
-from functools import partial
+from collections.abc import Callable
+from functools import partial, wraps
+from inspect import Parameter, get_annotations, signature
 from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
+from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.orchestrator.training.trainers_per_node import Device
 from attnsweep.workloads.errors import UserError
 
@@ -37,7 +40,10 @@ Trainers = Annotated[
     ),
 ]
 WaitNodes = Annotated[
-    int, _of_cluster(envvar="ATTNSWEEP_WAIT_NODES", min=0, help="Begin when the cluster has this many nodes.")
+    int,
+    _of_cluster(
+        "--wait-nodes", envvar="ATTNSWEEP_WAIT_NODES", min=0, help="Begin when the cluster has this many nodes."
+    ),
 ]
 OnDevice = Annotated[
     Device,
@@ -62,6 +68,50 @@ PackSize = Annotated[
     _option(envvar="ATTNSWEEP_PACK_SIZE", min=1, help="Trainings fused into one program; default: tuned for speed."),
 ]
 MaxFailures = Annotated[int | None, _option(min=0, help="Stop the run when more trainings than this have failed.")]
+
+_OPTIONS = (
+    ("address", Address, None),
+    ("local", Local, False),
+    ("trainers", Trainers, None),
+    ("n_nodes", WaitNodes, 0),
+    ("device", OnDevice, "auto"),
+    ("priority", Priority, 0),
+    ("engine", ByEngine, "auto"),
+    ("pack_size", PackSize, None),
+    ("max_failures", MaxFailures, None),
+)
+"""Of each option the name in `Resources`, the type, and the default."""
+
+
+def with_resources(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command these options in the place of its parameter `resources`.
+
+    Args:
+        without: The names of options that the command does not have.
+    """
+    options = [each for each in _OPTIONS if each[0] not in without]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_options(**given: Any) -> None:
+            values = {name: given.pop(name) for name, *_ in options}
+            resources = Resources(n_trainers=parse_trainers(values.pop("trainers")), **values)
+            command(**given, resources=resources)
+
+        parameters: list[Parameter] = []
+        for each in signature(command).parameters.values():
+            if each.name == "resources":
+                parameters += (
+                    Parameter(name, each.kind, default=default, annotation=of) for name, of, default in options
+                )
+            else:
+                parameters.append(each)
+        annotations = {name: of for name, of in get_annotations(command).items() if name != "resources"}
+        with_options.__annotations__ = annotations | {name: of for name, of, _ in options}
+        with_options.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
+        return with_options
+
+    return decorate
 
 
 def parse_more(text: str | None, option: str, what: str) -> int:

@@ -46,7 +46,18 @@ def page_script(*, live: bool = False) -> PageScript:
     folder = resources.files("attnsweep.orchestrator.report") / "templates"
     names = (*(f"explore_{part}.js" for part in _PARTS), "explore.js")
     parts = [(folder / name).read_text(encoding="utf-8") for name in names]
-    text = "\n" + "\n".join([*parts, (folder / "live.js").read_text(encoding="utf-8") if live else _BEGIN])
+    return _inlined([*parts, (folder / "live.js").read_text(encoding="utf-8") if live else _BEGIN])
+
+
+@cache
+def own_script(name: str) -> PageScript:
+    """The script of a page that has one file of its own in `templates`."""
+    folder = resources.files("attnsweep.orchestrator.report") / "templates"
+    return _inlined([(folder / name).read_text(encoding="utf-8")])
+
+
+def _inlined(parts: Sequence[str]) -> PageScript:
+    text = "\n" + "\n".join(parts)
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return PageScript(Markup(text), Markup(f"sha256-{digest}"))
 

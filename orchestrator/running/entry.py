@@ -29,23 +29,25 @@ from attnsweep.workloads.user_code import UserCode, user_code_of, users_code
 Entry = Callable[[SweepDirectory], SweepDirectory]
 """Maps a sweep as recorded to the sweep that the run continues. Raises UserError to refuse it; writes nothing."""
 
-_NOTHING_MORE = Extension()
-
 
 def going_on(
-    workload: Workload[Any], environment: Environment, more: Extension = _NOTHING_MORE, *, accept_drift: bool = False
+    workload: Workload[Any],
+    environment: Environment,
+    more: Callable[[SweepDirectory], Extension] = lambda _: Extension(),
+    *,
+    accept_drift: bool = False,
 ) -> Entry:
     """Returns the entry of a run that trains: the function that derives from a sweep's record the sweep to train.
 
     Args:
         workload: The sweep's workload.
         environment: The environment in which the run trains.
-        more: The trials and replicates that the run adds to the sweep.
+        more: Returns the trials and replicates that the run adds to the sweep as recorded.
         accept_drift: Whether the run may train in an environment that differs from the sweep's latest.
     """
 
     def enter(directory: SweepDirectory) -> SweepDirectory:
-        entered = directory.entering(environment).extended(more)
+        entered = directory.entering(environment).extended(more(directory))
         check_sweep(entered.spec, workload.parameters, workload.outcomes)
         if not accept_drift:
             _check_drift(directory, environment)

@@ -57,7 +57,7 @@ from attnsweep.orchestrator.storage.extension import Extension
 from attnsweep.orchestrator.storage.lease import LEASE_SECONDS
 from attnsweep.orchestrator.storage.named_files import check_unchanged, named_files, sha256_of_files
 from attnsweep.orchestrator.storage.owner import TakenError
-from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
+from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.progress import Beacon
 from attnsweep.orchestrator.storage.promise import take_promise
 from attnsweep.orchestrator.storage.replays import Replays, earlier_replays
@@ -79,7 +79,7 @@ from attnsweep.workloads.user_code import UserCode, user_code_of
 
 _NOTHING_TO_REMEMBER = Annotation()
 _THIS_MACHINE = Resources()
-_PREDECESSOR_SECONDS = 1.1 * LEASE_SECONDS
+PREDECESSOR_SECONDS = 1.1 * LEASE_SECONDS
 """How long a sweep in an object store can look taken after its driver was killed, with a margin."""
 _LOOK_SECONDS = 5.0
 _SHOW_SECONDS_PER_TRAINER = 2.5e-4
@@ -226,10 +226,10 @@ def run_or_resume(
         # The code is trusted, because the user has given the same files again.
         trust(code.sha256, console.print)
     if not directory.finished:
-        return resume_sweep(directory.place, resources, console, patience=_PREDECESSOR_SECONDS)
+        return resume_sweep(directory.place, resources, console, patience=PREDECESSOR_SECONDS)
     tracking_uri()
     with open_resources(Resources(local=True)) as start_pool:
-        return _Session(resources, console, _PREDECESSOR_SECONDS).run(directory, workload, start_pool, as_it_ended)
+        return _Session(resources, console, PREDECESSOR_SECONDS).run(directory, workload, start_pool, as_it_ended)
 
 
 def resume_sweep(
@@ -241,6 +241,7 @@ def resume_sweep(
     patience: float = 0.0,
     more_trials: int = 0,
     more_replicates: int = 0,
+    replicates: int = 0,
     retry_failed: bool = False,
 ) -> Summary:
     """Continues an interrupted sweep, or summarizes a finished one again.
@@ -253,6 +254,8 @@ def resume_sweep(
         more_trials: Trials to add to the sweep, finished or not.
         more_replicates: Replicates to add to every trial. Trials that have ended keep the value that the study has
             recorded.
+        replicates: Replicates that every trial is to have at least, instead of `more_replicates`. Those that another
+            process has added meanwhile are not added again.
         retry_failed: Whether to train failed trainings again. Trials that have ended keep the value that the study has
             recorded.
 
@@ -264,7 +267,12 @@ def resume_sweep(
     session = _Session(resources, console or PlainConsole(stderr=True), patience, retry_failed=retry_failed)
     tracking_uri()
     directory = SweepDirectory.open(where)
-    if more_trials or more_replicates:
+
+    def more(found: SweepDirectory) -> Extension:
+        there = found.spec.replicates
+        return Extension(more_trials, max(more_replicates, replicates - there if isinstance(there, int) else 0))
+
+    if more(directory):
         refuse_extension(directory)
     if retry_failed:
         check_retry(directory.spec)
@@ -274,11 +282,11 @@ def resume_sweep(
             directory, partial(resume_shard, retry_failed=retry_failed), session.console, everything=retry_failed
         )
     workload = load_workload_of(directory)
-    more, environment = Extension(more_trials, more_replicates), Environment.current(workload, directory.engine)
+    environment = Environment.current(workload, directory.engine)
     enter = going_on(workload, environment, more, accept_drift=accept_drift)
     spec = enter(directory).spec
     check_unchanged(directory, pinned(workload, spec))
-    if more or retry_failed or not directory.finished:
+    if more(directory) or retry_failed or not directory.finished:
         check_starts(Sample.of(spec, workload))
     processes.start_ahead()
     ahead = Ahead.of(
@@ -381,7 +389,7 @@ class _Session:
             raise SweepError(str(error), directory.place) from error
         except KeyboardInterrupt:
             # Raised by a second Ctrl-C, or by one before the sweep runs or at its end: no summary is printed.
-            self.console.print(how_to_continue(as_argument(directory.place)), soft_wrap=True, markup=False)
+            self.console.print(how_to_continue(directory), soft_wrap=True, markup=False)
             raise
 
     @contextmanager

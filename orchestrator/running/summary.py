@@ -29,9 +29,10 @@ from attnsweep.search_spaces.sweep import Sweep
 _TABLES = ("trainings", "curves", "heads")
 
 
-def how_to_continue(place: str) -> str:
-    """Returns the line that is printed for an interrupted sweep; `place` is as in a command."""
-    return f"interrupted; continue with: attnsweep resume {place}"
+def how_to_continue(directory: SweepDirectory) -> str:
+    """Returns the line that is printed for an interrupted sweep."""
+    command = "resume" if directory.claim is None else "verify"
+    return f"interrupted; continue with: attnsweep {command} {as_argument(directory.place)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +231,7 @@ class Summary:
                     *lines,
                     f"begin the other shards with: attnsweep run SPEC --shard I/{sweep.shards} --dir {place}",
                 ]
-            return [*lines, how_to_continue(place)]
+            return [*lines, how_to_continue(self.directory)]
         query = "select outcome, count(*) from trainings group by 1"
         lines.append(f'next     attnsweep query {place} "{query}"')
         if self.n_failed:
