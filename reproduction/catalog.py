@@ -83,6 +83,7 @@ _ZEROS = "attnsweep, docs/zeros.md"
 _MISSION = "attnsweep, docs/mission.md"
 _GPT = "attnsweep, docs/gpt.md"
 _TRANSLATION = "attnsweep, docs/translation.md"
+_FORKS = "attnsweep, docs/forks.md"
 
 REPRODUCTIONS = (
     Reproduction(
@@ -435,6 +436,20 @@ REPRODUCTIONS = (
         function="attnsweep.reproduction.field.sparse_parity:compare",
         sweep="sparse_parity",
         full="attnsweep.reproduction.field.sparse_parity:reproduce_full",
+    ),
+    Reproduction(
+        name="fork-decided",
+        title="when a training's outcome is decided, and by what: initialization or data",
+        source=_FORKS,
+        cost="20 min",
+        function="attnsweep.reproduction.studies.fork_decided:reproduce",
+    ),
+    Reproduction(
+        name="fork-border",
+        title="the committor at the border of the zero of system P, as the escape law predicts it",
+        source=_FORKS,
+        cost="3 min",
+        function="attnsweep.reproduction.studies.fork_border:reproduce",
     ),
     Reproduction(
         name="atlas",

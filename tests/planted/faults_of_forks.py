@@ -53,8 +53,8 @@ FAULTS_OF_FORKS = (
     Fault(
         "the training itself has other draws too",
         _CONTINUATION,
-        'own if number == 0 or self._change == "kick" else',
-        'own if self._change == "kick" else',
+        'own if number == 0 or self.change == "kick" else',
+        'own if self.change == "kick" else',
         (f"{_OF_FORKS}::test_the_training_itself_is_among_its_continuations",),
     ),
     Fault(
@@ -88,8 +88,8 @@ FAULTS_OF_FORKS = (
     Fault(
         "the other side of an outcome",
         "orchestrator/inspection/sealing.py",
-        "sum((each == self.outcome) == is_own for each in ended)",
-        "sum(each == self.outcome for each in ended)",
+        "sum((outcome == self.outcome) == is_own for outcome in outcomes)",
+        "sum(outcome == self.outcome for outcome in outcomes)",
         (f"{_OF_FORKS}::test_a_bisection_finds_the_step_of_the_coin",),
     ),
     Fault(
