@@ -113,8 +113,8 @@ def committors(
     rows = _trainings(directory, trial)
     found, differences = [], []
     for row in rows:
-        say(f"training {trial}/{row['replicate']} of {len(rows)}: {n} continuations from each of {len(steps)} steps")
         name = f"{trial}/{row['replicate']}"
+        say(f"{name} of {len(rows)} trainings: {n} continuations from each of {len(steps)} steps ...")
         while_training = [step for step in steps if step < row["n_steps"]]
         by_step = {
             fork.step: fork

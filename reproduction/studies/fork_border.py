@@ -31,11 +31,11 @@ from rich.console import Console
 from torch import Tensor
 
 from attnsweep.orchestrator.analysis.figures.style import group_style
-from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate
+from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate, pooled_rate
 from attnsweep.orchestrator.inspection.continuation import Source
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, framed, save_figure
-from attnsweep.reproduction.rows import mean_interval, mean_row, share_row, value_row
+from attnsweep.reproduction.rows import estimate_row, mean_interval, mean_row, rate_row, value_row
 from attnsweep.reproduction.studies.metric_laws import Floats, coordinates, modes_of_zero
 from attnsweep.reproduction.trained import one_thread, queried, swept
 from attnsweep.search_spaces.loading import load_sweep
@@ -46,7 +46,11 @@ from attnsweep.workloads.parameters import Value
 
 N, M = 10, 20
 _N_DRAWS = 4_096
-"""Kicks drawn for one predicted committor, which is then known to 0.008."""
+"""The number of kicks drawn for one predicted committor, which is then known to 0.008."""
+DELAYS = np.arange(-6, 19)
+"""Steps by which trainings may leave later than the law says."""
+_NO_DELAY = 6
+"""The place of 0 in `DELAYS`."""
 _BINS = (0.0, 0.02, 0.2, 0.4, 0.6, 0.8, 0.98, 1.0)
 """Edges of the bins of predicted committors."""
 _NEAR = """
@@ -115,6 +119,9 @@ LABEL = Border(
     n=64,
 )
 MERGED = replace(LABEL, name="merged", law="column", n_steps=159, n_rows=16, n=48)
+LARGE = replace(
+    LABEL, name="large", init_sigma=0.03, n_steps=63, around=72, n_rows=16, steps=(0, 30), sizes=(0.1, 0.3, 1.0), n=48
+)
 FACTORED = Border(
     name="factored",
     form="factored",
@@ -130,7 +137,7 @@ FACTORED = Border(
     sizes=(0.01, 0.03, 0.1),
     n=48,
 )
-BORDERS = (LABEL, MERGED, FACTORED)
+BORDERS = (LABEL, LARGE, MERGED, FACTORED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +150,7 @@ class Cell:
         step, size: The step from which continuations begin, and the size of their kicks.
         n: The number of continuations.
         k: How many of them are still at the zero at their last step.
-        predicted: The committor by the law.
+        predicted: The committor by the law, if trainings leave as many steps later than it says as `DELAYS` has.
         n_wrong: How many of them do not end as `predicted_escape_step` says; `None` for the linear law.
     """
 
@@ -153,12 +160,17 @@ class Cell:
     size: float
     n: int
     k: int
-    predicted: float
+    predicted: Floats
     n_wrong: int | None
 
     @property
-    def excess(self) -> float:
-        """The measured committor minus the predicted one."""
+    def committor(self) -> float:
+        """The committor by the law itself."""
+        return float(self.predicted[_NO_DELAY])
+
+    @property
+    def excess(self) -> Floats:
+        """The measured committor minus the predicted one, by delay."""
         return self.k / self.n - self.predicted
 
 
@@ -196,16 +208,16 @@ class LinearLaw:
         is_still = gradient_L * norm_L < STATIONARY_GAMMA * np.abs(level_L)
         return np.asarray((np.abs(level_L - 1) <= AT_LEVEL) & is_still)
 
-    def committor(self, q_MK: Tensor, v_NN: Tensor, size: float, n_steps: int) -> float:
-        """P(`degenerate_zero` after n_steps) of weights that are kicked."""
+    def committors(self, q_MK: Tensor, v_NN: Tensor, size: float, n_steps: Sequence[int]) -> Floats:
+        """P(`degenerate_zero` after so many steps) of weights that are kicked."""
         rms_F = np.array([float(value.square().mean().sqrt()) for value in (q_MK, q_MK, v_NN, v_NN)])
         (own_F,) = coordinates(q_MK[None], v_NN[None])
         noise_LF = np.random.default_rng(0).standard_normal((_N_DRAWS, 4))
         rest = float(q_MK.square().sum() + v_NN.square().sum()) - float((own_F**2).sum())
         # The kick moves the other parts too, each by its own normal number: only their number counts.
         rest += size**2 * (rms_F[0] ** 2 * (q_MK.numel() - 2) + rms_F[2] ** 2 * (v_NN.numel() - 2))
-        held = self.is_at_zero(own_F + size * rms_F * noise_LF, np.full(_N_DRAWS, rest), n_steps)
-        return float(held.mean())
+        kicked_LF, rest_L = own_F + size * rms_F * noise_LF, np.full(_N_DRAWS, rest)
+        return np.array([self.is_at_zero(kicked_LF, rest_L, n).mean() for n in n_steps])
 
 
 def reproduce(directory: Path, console: Console, seed: int = 0, borders: Sequence[Border] = BORDERS) -> Comparison:
@@ -224,8 +236,9 @@ def reproduce(directory: Path, console: Console, seed: int = 0, borders: Sequenc
         figures=save_figure(_figure(cells), directory, "fork-border"),
         notes=[
             f"System P, N = {N}, M = {M}, exact loss, gradient descent; sweep seed {seed}.",
-            "label: merged form, P(degenerate_zero) by the linear law. merged, factored: P(the loss at the last step "
-            "is within 1% of that of the start) by predicted_escape_step of the kicked weights.",
+            "label, large: merged form, init_sigma 0.001 and 0.03, P(degenerate_zero) by the linear law.",
+            "merged, factored: P(the loss at the last step is within 1% of that of the start), by "
+            "predicted_escape_step of the kicked weights.",
             "Differences: measured minus predicted, averaged over the cells of a training; intervals over trainings.",
         ],
     )
@@ -248,49 +261,63 @@ def _cell(border: Border, source: Source, states: Mapping[int, Checkpoint], step
     place = {"replicate": source.row["replicate"], "escape": escape, "step": step, "size": source.size, "n": border.n}
     if border.law == "linear":
         weights = source.weights(states, step)
-        law, n_left = LinearLaw.of(border.learning_rate), border.n_steps - step
-        predicted = law.committor(weights["q_MK"], weights["v_NN"], source.size, n_left)
+        n_left = (border.n_steps - step - DELAYS).tolist()
+        law = LinearLaw.of(border.learning_rate)
+        predicted = law.committors(weights["q_MK"], weights["v_NN"], source.size, n_left)
         outcomes = rows.trainings["outcome"].to_pylist()
         return Cell(**place, k=outcomes.count("degenerate_zero"), predicted=predicted, n_wrong=None)
     of_start = pc.field("metric").isin(["eval_loss"]) & (pc.field("step") == 0)
     start = min(1.0, rows.curves.filter(of_start)["value"][0].as_py())
     is_held = rows.trainings["eval_loss"].to_numpy() >= (1 - AT_LEVEL) * start
-    is_held_by_law = rows.trainings["predicted_escape_step"].to_numpy() > border.n_steps
-    n_wrong = int((is_held != is_held_by_law).sum())
-    return Cell(**place, k=int(is_held.sum()), predicted=float(is_held_by_law.mean()), n_wrong=n_wrong)
+    escapes = rows.trainings["predicted_escape_step"].to_numpy()
+    n_wrong = int((is_held != (escapes > border.n_steps)).sum())
+    predicted = (escapes[:, None] + DELAYS > border.n_steps).mean(axis=0)
+    return Cell(**place, k=int(is_held.sum()), predicted=predicted, n_wrong=n_wrong)
 
 
 def _rows(name: str, cells: Sequence[Cell]) -> Iterator[ComparedValue]:
     excess = _over_trainings(cells)
-    yield mean_row(f"{name}: measured minus predicted committor", excess, published="0 (the law)")
-    square = np.mean([cell.excess**2 for cell in cells])
-    by_chance = np.mean([cell.predicted * (1 - cell.predicted) / cell.n for cell in cells])
+    yield mean_row(f"{name}: measured minus predicted committor", excess[:, _NO_DELAY].tolist(), published="0")
+    yield estimate_row(f"{name}: steps by which they leave later than predicted", *_delay(excess), published="0")
     if cells[0].n_wrong is None:
-        yield value_row("  root mean square of the differences", float(np.sqrt(square)), float(np.sqrt(by_chance)))
+        delayed = round(_delay(excess)[0]) + _NO_DELAY
+        square = np.mean([cell.excess[delayed] ** 2 for cell in cells])
+        by_chance = np.mean([cell.predicted[delayed] * (1 - cell.predicted[delayed]) / cell.n for cell in cells])
+        chance = f"{np.sqrt(by_chance):.3f} by chance alone"
+        yield value_row("  root mean square difference of a cell, with this delay", float(np.sqrt(square)), chance)
         return
-    n, n_wrong = sum(cell.n for cell in cells), sum(cell.n_wrong or 0 for cell in cells)
-    yield value_row("  root mean square of the differences", float(np.sqrt(square)))
-    yield share_row(f"{name}: continuations that the law misjudges", n_wrong, n)
+    wrong = [(cell.n, cell.n_wrong or 0) for cell in cells]
+    of_training = np.array([cell.replicate for cell in cells])
+    counts = [np.array(wrong)[of_training == replicate].sum(0) for replicate in np.unique(of_training)]
+    yield rate_row(f"{name}: continuations that predicted_escape_step misjudges", pooled_rate(np.array(counts)))
 
 
-def _over_trainings(cells: Iterable[Cell]) -> list[float]:
-    """The mean excess of each training."""
-    of_training: dict[int, list[float]] = {}
+def _over_trainings(cells: Iterable[Cell]) -> Floats:
+    """(training, delay) the mean excess of each training."""
+    of_training: dict[int, list[Floats]] = {}
     for cell in cells:
         of_training.setdefault(cell.replicate, []).append(cell.excess)
-    return [float(np.mean(excess)) for excess in of_training.values()]
+    return np.array([np.mean(excess, axis=0) for excess in of_training.values()])
+
+
+def _delay(excess: Floats) -> tuple[float, float, float]:
+    """The delay at which the mean excess is 0, with the delays at which an end of its interval is."""
+    mean, low, high = np.array([mean_interval(of_delay.tolist()) for of_delay in excess.T]).T
+    # The later trainings leave, the more are predicted to stay: the excess falls with the delay.
+    delay, least, most = (float(np.interp(0.0, -each, DELAYS)) for each in (mean, low, high))
+    return delay, least, most
 
 
 def _tables(name: str, cells: Sequence[Cell]) -> Iterator[tuple[str, list[list[str]]]]:
     by_kick = [["border", "kick", "from step", "open", "predicted", "measured", "difference"]]
     for size, step in sorted({(cell.size, cell.step) for cell in cells}):
         chosen = [cell for cell in cells if (cell.size, cell.step) == (size, step)]
-        n_open = sum(0.02 < cell.predicted < 0.98 for cell in chosen)
+        n_open = sum(0.02 < cell.committor < 0.98 for cell in chosen)
         by_kick.append([name, f"{size:g}", str(step), f"{n_open} of {len(chosen)}", *_compared(chosen)])
     yield f"{name}: committors by the size of the kick and the step", by_kick
     by_bin = [["border", "predicted committor", "cells", "predicted", "measured", "difference"]]
     for low, high in pairwise(_BINS):
-        chosen = [cell for cell in cells if low <= cell.predicted < high or cell.predicted == high == 1]
+        chosen = [cell for cell in cells if low <= cell.committor < high or cell.committor == high == 1]
         if len({cell.replicate for cell in chosen}) > 1:
             by_bin.append([name, f"{low:g} to {high:g}", str(len(chosen)), *_compared(chosen)])
     yield f"{name}: calibration", by_bin
@@ -298,8 +325,10 @@ def _tables(name: str, cells: Sequence[Cell]) -> Iterator[tuple[str, list[list[s
 
 def _compared(cells: Sequence[Cell]) -> tuple[str, str, str]:
     """The mean predicted and measured committor, and their difference with its interval over trainings."""
-    predicted, measured = (np.mean(each) for each in zip(*((c.predicted, c.k / c.n) for c in cells), strict=True))
-    mean, low, high = mean_interval(_over_trainings(cells))
+    predicted, measured = (
+        np.mean(each) for each in zip(*((cell.committor, cell.k / cell.n) for cell in cells), strict=True)
+    )
+    mean, low, high = mean_interval(_over_trainings(cells)[:, _NO_DELAY].tolist())
     return f"{predicted:.3f}", f"{measured:.3f}", f"{mean:.3f} [{low:.3f}, {high:.3f}]"
 
 
@@ -319,7 +348,7 @@ def _draw(panel: Axes, cells: Sequence[Cell], number: int) -> None:
     colour, _, marker = group_style(number)
     rates = [binomial_rate(cell.k, cell.n).interval for cell in cells]
     share, low, high = np.array(rates).T
-    predicted = [cell.predicted for cell in cells]
+    predicted = [cell.committor for cell in cells]
     panel.errorbar(
         predicted,
         share,

@@ -49,7 +49,7 @@ class Case:
     values: Mapping[str, Value]
     replicates: int
     steps: tuple[int, ...]
-    n: int = 16
+    n: int = 10
     redraw: Change = "data"
     size: float = 0.01
 
@@ -99,14 +99,14 @@ CASES = (
         sweep="induction",
         values=_INDUCTION,
         replicates=24,
-        steps=(0, 60, 120, 180, 240, 300),
+        steps=(0, 60, 120, 180, 240),
     ),
     Case(
         name="induction, merged",
         sweep="induction",
         values={**_INDUCTION, "qk": "merged", "n_steps": 325},
         replicates=16,
-        steps=(0, 100, 200),
+        steps=(0, 150),
     ),
     Case(name="FIRST", sweep="first_lengths", values=_FIRST, replicates=24, steps=(0, 100, 200, 300, 400)),
     Case(
@@ -114,7 +114,7 @@ CASES = (
         sweep="first_lengths",
         values={**_FIRST, "n_layers": 1},
         replicates=16,
-        steps=(0, 200, 400),
+        steps=(0, 250),
     ),
     *(
         Case(
@@ -134,7 +134,7 @@ CASES = (
         values=_MODULAR,
         replicates=12,
         steps=(0, 400),
-        n=8,
+        n=6,
         redraw="kick",
     ),
 )
