@@ -53,6 +53,7 @@ _NO_DELAY = 6
 """The place of 0 in `DELAYS`."""
 _BINS = (0.0, 0.02, 0.2, 0.4, 0.6, 0.8, 0.98, 1.0)
 """Edges of the bins of predicted committors."""
+_DIFFERENCE = "measured minus predicted"
 _NEAR = """
 select replicate, predicted_escape_step from trainings where abs(predicted_escape_step - ?) <= ? order by 2, 1
 """
@@ -278,9 +279,9 @@ def _cell(border: Border, source: Source, states: Mapping[int, Checkpoint], step
 def _rows(name: str, cells: Sequence[Cell]) -> Iterator[ComparedValue]:
     excess = _over_trainings(cells)
     yield mean_row(f"{name}: measured minus predicted committor", excess[:, _NO_DELAY].tolist(), published="0")
-    yield estimate_row(f"{name}: steps by which they leave later than predicted", *_delay(excess), published="0")
+    yield estimate_row(f"{name}: steps by which they leave later than predicted", *delay_of(excess), published="0")
     if cells[0].n_wrong is None:
-        delayed = round(_delay(excess)[0]) + _NO_DELAY
+        delayed = round(delay_of(excess)[0]) + _NO_DELAY
         square = np.mean([cell.excess[delayed] ** 2 for cell in cells])
         by_chance = np.mean([cell.predicted[delayed] * (1 - cell.predicted[delayed]) / cell.n for cell in cells])
         chance = f"{np.sqrt(by_chance):.3f} by chance alone"
@@ -300,8 +301,12 @@ def _over_trainings(cells: Iterable[Cell]) -> Floats:
     return np.array([np.mean(excess, axis=0) for excess in of_training.values()])
 
 
-def _delay(excess: Floats) -> tuple[float, float, float]:
-    """The delay at which the mean excess is 0, with the delays at which an end of its interval is."""
+def delay_of(excess: Floats) -> tuple[float, float, float]:
+    """The delay at which the mean excess is 0, and the delays at which an end of its 95% interval is.
+
+    Args:
+        excess: (training, delay) measured minus predicted committors.
+    """
     mean, low, high = np.array([mean_interval(of_delay.tolist()) for of_delay in excess.T]).T
     # The later trainings leave, the more are predicted to stay: the excess falls with the delay.
     delay, least, most = (float(np.interp(0.0, -each, DELAYS)) for each in (mean, low, high))
@@ -309,27 +314,25 @@ def _delay(excess: Floats) -> tuple[float, float, float]:
 
 
 def _tables(name: str, cells: Sequence[Cell]) -> Iterator[tuple[str, list[list[str]]]]:
-    by_kick = [["border", "kick", "from step", "open", "predicted", "measured", "difference"]]
+    by_kick = [["border", "kick", "from step", _DIFFERENCE, "predicted", "measured", "open"]]
     for size, step in sorted({(cell.size, cell.step) for cell in cells}):
         chosen = [cell for cell in cells if (cell.size, cell.step) == (size, step)]
-        n_open = sum(0.02 < cell.committor < 0.98 for cell in chosen)
-        by_kick.append([name, f"{size:g}", str(step), f"{n_open} of {len(chosen)}", *_compared(chosen)])
+        n_open = sum(_BINS[1] < cell.committor < _BINS[-2] for cell in chosen)
+        by_kick.append([name, f"{size:g}", str(step), *_compared(chosen), f"{n_open} of {len(chosen)}"])
     yield f"{name}: committors by the size of the kick and the step", by_kick
-    by_bin = [["border", "predicted committor", "cells", "predicted", "measured", "difference"]]
+    by_bin = [["border", "predicted committor", _DIFFERENCE, "predicted", "measured", "cells"]]
     for low, high in pairwise(_BINS):
         chosen = [cell for cell in cells if low <= cell.committor < high or cell.committor == high == 1]
         if len({cell.replicate for cell in chosen}) > 1:
-            by_bin.append([name, f"{low:g} to {high:g}", str(len(chosen)), *_compared(chosen)])
+            by_bin.append([name, f"{low:g} to {high:g}", *_compared(chosen), str(len(chosen))])
     yield f"{name}: calibration", by_bin
 
 
 def _compared(cells: Sequence[Cell]) -> tuple[str, str, str]:
-    """The mean predicted and measured committor, and their difference with its interval over trainings."""
-    predicted, measured = (
-        np.mean(each) for each in zip(*((cell.committor, cell.k / cell.n) for cell in cells), strict=True)
-    )
+    """The mean difference with its interval over trainings, the mean predicted and the mean measured committor."""
     mean, low, high = mean_interval(_over_trainings(cells)[:, _NO_DELAY].tolist())
-    return f"{predicted:.3f}", f"{measured:.3f}", f"{mean:.3f} [{low:.3f}, {high:.3f}]"
+    predicted, measured = np.mean([(cell.committor, cell.k / cell.n) for cell in cells], axis=0)
+    return f"{mean:.3f} [{low:.3f}, {high:.3f}]", f"{predicted:.3f}", f"{measured:.3f}"
 
 
 def _figure(cells: Mapping[str, Sequence[Cell]]) -> Figure:

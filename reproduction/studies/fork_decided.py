@@ -176,14 +176,13 @@ def _rows(case: Case, answer: Committors) -> Iterator[ComparedValue]:
 
 
 def _table(found: Found) -> list[list[str]]:
-    lines = [["problem", "redrawn", "step", "trainings x n", "solved", "share decided", "open", "least q", "largest q"]]
+    lines = [["problem", "redrawn", "step", "share decided", "trainings x n", "solved", "open", "least q", "largest q"]]
     for case, answer in found:
         for step, decided in answer.decided.items():
             q = [_share(committor) for committor in answer.at(step)]
             n_open = sum(OPEN_BETWEEN[0] < each < OPEN_BETWEEN[1] for each in q)
-            ends = f"{n_open} of {len(q)}", f"{min(q):.2f}", f"{max(q):.2f}"
-            size = f"{len(q)} x {answer.n}"
-            lines.append([case.name, case.change, str(step), size, f"{np.mean(q):.2f}", decided.label, *ends])
+            ends = f"{np.mean(q):.2f}", f"{n_open} of {len(q)}", f"{min(q):.2f}", f"{max(q):.2f}"
+            lines.append([case.name, case.change, str(step), decided.label, f"{len(q)} x {answer.n}", *ends])
     return lines
 
 
