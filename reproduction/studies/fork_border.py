@@ -121,7 +121,7 @@ LABEL = Border(
 )
 MERGED = replace(LABEL, name="merged", law="column", n_steps=159, n_rows=16, n=48)
 LARGE = replace(
-    LABEL, name="large", init_sigma=0.03, n_steps=63, around=72, n_rows=16, steps=(0, 30), sizes=(0.1, 0.3, 1.0), n=48
+    LABEL, name="large", init_sigma=0.03, n_steps=35, around=72, n_rows=16, steps=(0, 20), sizes=(0.1, 0.3, 1.0), n=48
 )
 FACTORED = Border(
     name="factored",

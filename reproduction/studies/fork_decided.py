@@ -149,8 +149,15 @@ def reproduce(directory: Path, console: Console, seed: int = 0, cases: Sequence[
     for case in cases:
         sweep = swept(case.folder, directory, console, changed=case.spec(seed), local=True)
         with one_thread():
-            chosen = {"steps": case.steps, "redraw": case.redraw, "n": case.n, "size": case.size}
-            answer = committors(sweep, 0, **chosen, say=lambda line: console.print(line))
+            answer = committors(
+                sweep,
+                0,
+                steps=case.steps,
+                redraw=case.redraw,
+                n=case.n,
+                size=case.size,
+                say=lambda line: console.print(line),
+            )
         found.append((case, answer))
     differences = [f"{case.name} {line}" for case, answer in found for line in answer.differences]
     return Comparison(
@@ -231,8 +238,17 @@ def _draw_decided(panel: Axes, case: Case, answer: Committors, number: int) -> N
     shares = [(step / case.n_steps, each) for step, each in answer.decided.items() if each.share is not None]
     middle = np.array([each.share for _, each in shares])
     bounds = np.array([[each.low, each.high] for _, each in shares]).reshape(-1, 2).T
-    style = {"color": colour, "linestyle": dashes, "marker": marker, "markersize": 4, "elinewidth": 0.8}
     # Beside each other where two cases have the same step.
     x = np.array([step for step, _ in shares]) + 0.012 * number
-    panel.errorbar(x, middle, np.abs(bounds - middle), label=case.name, **style)
+    panel.errorbar(
+        x,
+        middle,
+        np.abs(bounds - middle),
+        label=case.name,
+        color=colour,
+        linestyle=dashes,
+        marker=marker,
+        markersize=4,
+        elinewidth=0.8,
+    )
     scale_shares(panel)

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from attnsweep.reproduction.studies import fork_border, fork_decided
 from attnsweep.reproduction.studies.fork_border import Border, LinearLaw
+from attnsweep.reproduction.studies.metric_laws import coordinates
 from attnsweep.reproduction.trained import trained
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Lanes, Training
@@ -29,8 +30,8 @@ def test_the_linear_law_labels_each_training_as_it_ends() -> None:
     parameters = ended.parameters
     lanes = Lanes([Training(parameters, seed) for seed in seeds], torch.device("cpu"))
     start = PAIRS.initial(PAIRS.build(parameters).to(lanes.dtype), lanes)
-    own_LF = fork_border.coordinates(start["q_MK"], start["v_NN"])
-    squares_L = sum(value.square().sum((1, 2)) for value in start.values()).numpy()
+    own_LF = coordinates(start["q_MK"], start["v_NN"])
+    squares_L = torch.cat([value.flatten(1) for value in start.values()], dim=1).square().sum(1).numpy()
     rest_L = squares_L - (own_LF**2).sum(1)
     expected = LinearLaw.of(0.03).is_at_zero(own_LF, rest_L, n_steps)
     assert 8 < expected.sum() < 40
