@@ -47,9 +47,9 @@ from attnsweep.workloads.parameters import Value
 N, M = 10, 20
 _N_DRAWS = 4_096
 """The number of kicks drawn for one predicted committor, which is then known to 0.008."""
-DELAYS = np.arange(-6, 19)
+DELAYS = np.arange(-4, 10.5, 0.5)
 """Steps by which trainings may leave later than the law says."""
-_NO_DELAY = 6
+_NO_DELAY = 8
 """The place of 0 in `DELAYS`."""
 _BINS = (0.0, 0.02, 0.2, 0.4, 0.6, 0.8, 0.98, 1.0)
 """Edges of the bins of predicted committors."""
@@ -194,7 +194,7 @@ class LinearLaw:
         """The law for N = 10 and M = 20."""
         return cls(*modes_of_zero(N, M), learning_rate)
 
-    def is_at_zero(self, start_LF: Floats, rest_L: Floats, n_steps: int) -> NDArray[np.bool_]:
+    def is_at_zero(self, start_LF: Floats, rest_L: Floats, n_steps: float) -> NDArray[np.bool_]:
         """(L,) whether trainings are labelled `degenerate_zero` after some steps.
 
         Args:
@@ -209,8 +209,8 @@ class LinearLaw:
         is_still = gradient_L * norm_L < STATIONARY_GAMMA * np.abs(level_L)
         return np.asarray((np.abs(level_L - 1) <= AT_LEVEL) & is_still)
 
-    def committors(self, q_MK: Tensor, v_NN: Tensor, size: float, n_steps: Sequence[int]) -> Floats:
-        """P(`degenerate_zero` after so many steps) of weights that are kicked."""
+    def committors(self, q_MK: Tensor, v_NN: Tensor, size: float, n_steps: Sequence[float]) -> Floats:
+        """P(`degenerate_zero` after so many steps) of weights that are kicked; the law knows parts of a step, too."""
         rms_F = np.array([float(value.square().mean().sqrt()) for value in (q_MK, q_MK, v_NN, v_NN)])
         (own_F,) = coordinates(q_MK[None], v_NN[None])
         noise_LF = np.random.default_rng(0).standard_normal((_N_DRAWS, 4))
@@ -281,7 +281,7 @@ def _rows(name: str, cells: Sequence[Cell]) -> Iterator[ComparedValue]:
     yield mean_row(f"{name}: measured minus predicted committor", excess[:, _NO_DELAY].tolist(), published="0")
     yield estimate_row(f"{name}: steps by which they leave later than predicted", *delay_of(excess), published="0")
     if cells[0].n_wrong is None:
-        delayed = round(delay_of(excess)[0]) + _NO_DELAY
+        delayed = int(np.abs(DELAYS - delay_of(excess)[0]).argmin())
         square = np.mean([cell.excess[delayed] ** 2 for cell in cells])
         by_chance = np.mean([cell.predicted[delayed] * (1 - cell.predicted[delayed]) / cell.n for cell in cells])
         chance = f"{np.sqrt(by_chance):.3f} by chance alone"

@@ -65,7 +65,7 @@ def test_a_law_of_another_learning_rate_predicts_other_committors() -> None:
 def test_a_planted_delay_is_found(delay: int) -> None:
     rng = np.random.default_rng(2)
     committor = 1 / (1 + np.exp(-(fork_border.DELAYS[:, None] + rng.normal(0, 8, (1, 32))) / 5))
-    measured = rng.binomial(64, 1 / (1 + np.exp(-(delay + np.log(committor[6] / (1 - committor[6])) * 5) / 5))) / 64
+    measured = rng.binomial(64, 1 / (1 + np.exp(-(delay + np.log(committor[8] / (1 - committor[8])) * 5) / 5))) / 64
     found, least, most = fork_border.delay_of((measured - committor).T)
     assert least < delay < most
     assert abs(found - delay) < 1.5
