@@ -279,8 +279,8 @@ def _cell(border: Border, source: Source, states: Mapping[int, Checkpoint], step
 def _rows(name: str, cells: Sequence[Cell]) -> Iterator[ComparedValue]:
     excess = _over_trainings(cells)
     yield mean_row(f"{name}: measured minus predicted committor", excess[:, _NO_DELAY].tolist(), published="0")
-    yield estimate_row(f"{name}: steps by which they leave later than predicted", *delay_of(excess), published="0")
     if cells[0].n_wrong is None:
+        yield estimate_row(f"{name}: steps by which they leave later than predicted", *delay_of(excess), published="0")
         delayed = int(np.abs(DELAYS - delay_of(excess)[0]).argmin())
         square = np.mean([cell.excess[delayed] ** 2 for cell in cells])
         by_chance = np.mean([cell.predicted[delayed] * (1 - cell.predicted[delayed]) / cell.n for cell in cells])
