@@ -178,10 +178,11 @@ def test_how_much_is_decided_is_nothing_before_the_coin_and_all_after_it_or_at_t
 
 
 def test_what_ended_before_a_step_has_the_committor_of_its_own_outcome(pairs: SweepDirectory) -> None:
-    found = open_sweep(str(pairs.place)).committors(0, at=[0, 10_000], outcome="plateau", redraw="kick", n=2)
-    assert {each.rate.k for each in found.at(10_000)} <= {0, 2}
-    for each in found.at(10_000):
-        assert (each.rate.k == 2) == (each.recorded == "plateau")
+    own = records(pairs, trial=0, replicate=0)[0]["outcome"]
+    found = open_sweep(str(pairs.place)).committors(0, at=[0, 10_000], outcome=own, redraw="kick", n=2)
+    beyond = found.at(10_000)
+    assert beyond[0].rate.k == 2
+    assert [each.rate.k for each in beyond] == [2 * (each.recorded == own) for each in beyond]
 
 
 @pytest.mark.parametrize(
