@@ -201,7 +201,7 @@ def _share(committor: Committor) -> float:
 def _figure(found: Found) -> Figure:
     """The committors of all trainings of two cases against the step, and the shares decided of all that draw data."""
     drawn = [(case, answer) for case, answer in found if case.name in _DRAWN]
-    figure = Figure(figsize=(3.2 * (len(drawn) + 1), 2.9), layout="constrained", dpi=150)
+    figure = Figure(figsize=(3.2 * (len(drawn) + 1), 2.9), layout="constrained", dpi=110)
     *panels, last = figure.subplots(1, len(drawn) + 1, squeeze=False)[0]
     for panel, (case, answer) in zip(panels, drawn, strict=True):
         _draw_committors(panel, case, answer)
