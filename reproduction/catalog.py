@@ -18,7 +18,7 @@ class Reproduction:
     """A reproduction of one figure or table.
 
     A package adds its own to `attnsweep reproduce` by an entry point of the group `attnsweep.reproductions` that names
-    a tuple of `Reproduction`s.
+    a tuple of `Reproduction` objects.
 
     Attributes:
         name: The name that the user types.
@@ -88,6 +88,7 @@ _ZEROS = "attnsweep, docs/zeros.md"
 _MISSION = "attnsweep, docs/mission.md"
 _GPT = "attnsweep, docs/gpt.md"
 _TRANSLATION = "attnsweep, docs/translation.md"
+_FORKS = "attnsweep, docs/forks.md"
 
 REPRODUCTIONS = (
     Reproduction(
@@ -440,6 +441,20 @@ REPRODUCTIONS = (
         function="attnsweep.reproduction.field.sparse_parity:compare",
         sweep="sparse_parity",
         full="attnsweep.reproduction.field.sparse_parity:reproduce_full",
+    ),
+    Reproduction(
+        name="fork-decided",
+        title="when a training's outcome is decided, and by what: initialization or data",
+        source=_FORKS,
+        cost="20 min",
+        function="attnsweep.reproduction.studies.fork_decided:reproduce",
+    ),
+    Reproduction(
+        name="fork-border",
+        title="the committor at the border of the zero of system P, as the escape law predicts it",
+        source=_FORKS,
+        cost="3 min",
+        function="attnsweep.reproduction.studies.fork_border:reproduce",
     ),
     Reproduction(
         name="atlas",

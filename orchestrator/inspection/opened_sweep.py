@@ -7,8 +7,11 @@ from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sources import TRIALS_APART
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import nn
 
+    from attnsweep.orchestrator.inspection.committors import Committors
     from attnsweep.orchestrator.inspection.fork import Fork
     from attnsweep.orchestrator.inspection.sealing import Sealing
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -86,6 +89,34 @@ class OpenedSweep(SweepData):
 
         directory, name = self._at_home(training)
         return sealing(directory, name, redraw=redraw, outcome=outcome, n=n, size=size)
+
+    def committors(
+        self,
+        trial: int,
+        *,
+        at: "Sequence[int]",
+        outcome: str = "solved",
+        n: int = 16,
+        redraw: Literal["data", "noise", "kick"] = "data",
+        size: float = 0.01,
+    ) -> "Committors":
+        """Forks all trainings of a trial at some steps: how much of an outcome do their states decide?
+
+        Args:
+            trial: The trial: trainings of one configuration with different seeds.
+            at: The steps from which continuations begin.
+            outcome: The outcome in question.
+            n: The number of continuations of each training from each step, at least 2.
+            redraw, size: As `fork` takes them.
+
+        Raises:
+            UserError: As `fork`; if the trial has fewer than two trainings, or one of them failed or was pruned.
+        """
+        from attnsweep.orchestrator.inspection.committors import committors
+
+        directory, name = self._at_home(f"{trial}/0")
+        number = int(name.partition("/")[0])
+        return committors(directory, number, steps=at, outcome=outcome, redraw=redraw, n=n, size=size)
 
     def _at_home(self, training: str) -> "tuple[SweepDirectory, str]":
         """Returns the directory that has a training, and its name there; several sweeps number their trials apart."""

@@ -19,6 +19,7 @@ from attnsweep import open_sweep
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis import compare
 from attnsweep.orchestrator.audit.audit import audit
+from attnsweep.orchestrator.inspection.fork import fork
 from attnsweep.orchestrator.ledger.fragments import TABLES
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
@@ -106,6 +107,15 @@ def test_the_union_is_the_sweep_of_one_driver(one: Path, three: Path) -> None:
     assert [(each.number, each.params, each.values) for each in told] == [
         (each.number, each.params, each.values) for each in expected
     ]
+
+
+def test_a_fork_is_the_same_in_a_shard_in_all_shards_and_in_the_sweep_of_one_driver(one: Path, three: Path) -> None:
+    found = [
+        fork(SweepDirectory.open(path), "4/1", step=3, redraw="kick", n=2, size=0.1)
+        for path in (one, three, three / "shard-1")
+    ]
+    assert {each.difference for each in found} == {""}
+    assert len({tuple(each.trainings["eval_loss"].to_pylist()) for each in found}) == 1
 
 
 @pytest.mark.parametrize(
