@@ -79,6 +79,8 @@ OUTCOMES: Mapping[str, Outcome] = MappingProxyType(
 )
 """In the order of every table and figure."""
 
+AT_LEVEL = 0.01
+"""A loss within this share of a reference level is at the level."""
 MOVING_SHARE = 0.01
 """A loss that fell by more than this share over the last fifth of the steps still moves."""
 

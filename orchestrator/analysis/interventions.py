@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.answer import Answer, table
 from attnsweep.orchestrator.analysis.onset.events import event_names, event_times
+from attnsweep.orchestrator.analysis.onset.levels import level_names, level_times
 from attnsweep.orchestrator.analysis.onset.onset import outcome_onsets
 from attnsweep.orchestrator.analysis.rates.intervals import exact_interval
 from attnsweep.orchestrator.analysis.roles.history import layer_names_of, layer_title, role_histories
@@ -40,10 +41,11 @@ class InterventionRatio:
     """The hazard of reaching something with an intervention over that without.
 
     Attributes:
-        what: An outcome, an event, or a role with its layer.
+        what: The outcome `solved`, a reference level that the loss falls below, an event, or a role with its layer.
         intervention: The text of the intervention.
         n_pairs: Pairs of which both are known.
         n_with, n_without: Trainings of them that reached it with the intervention, and without.
+        median_with, median_without: The step by which half of these have reached it; `None` if there are none.
         n_sooner, n_later: Pairs in which the one with the intervention is known to have come first, and last.
         ratio: Their ratio; `None` if it is infinite, or without such pairs.
         low, high: Its 95% interval; `None` where it is open, or without such pairs.
@@ -54,6 +56,8 @@ class InterventionRatio:
     n_pairs: int
     n_with: int
     n_without: int
+    median_with: int | None
+    median_without: int | None
     n_sooner: int
     n_later: int
     ratio: float | None
@@ -82,13 +86,14 @@ class InterventionRatios(Answer):
     def to_arrow(self) -> pa.Table:
         """One row for each intervention and what is reached, `ratio` with its 95% interval `low` to `high`."""
         columns: dict[str, type] = {"what": str, "intervention": str}
-        columns |= dict.fromkeys(("n_pairs", "n_with", "n_without", "n_sooner", "n_later"), int)
+        numbers = ("n_pairs", "n_with", "n_without", "median_with", "median_without", "n_sooner", "n_later")
+        columns |= dict.fromkeys(numbers, int)
         return table(columns | dict.fromkeys(("ratio", "low", "high"), float), map(astuple, self.ratios))
 
 
 def read_interventions(connection: duckdb.DuckDBPyConnection, workload: str) -> InterventionRatios:
-    """The ratios of the outcome `solved`, and of all events and roles that some training of a pair reached; none
-    without pairs."""
+    """Reads the ratios of the outcome `solved`, and of all levels, events and roles that a training of a pair reached;
+    none without pairs."""
     pairs = _read_pairs(connection)
     found = [
         paired_ratio(what, intervention, *(_at(places, of_rows, step, came) for places in zip(*of_one, strict=True)))
@@ -113,7 +118,8 @@ def paired_ratio(
     came, other_came = came > 0, other_came > 0
     n_sooner = int((came & (step < other + ~other_came)).sum())
     n_later = int((other_came & (other < step + ~came)).sum())
-    counts = (int(known.sum()), int(came.sum()), int(other_came.sum()), n_sooner, n_later)
+    medians = (_median(step[came]), _median(other[other_came]))
+    counts = (int(known.sum()), int(came.sum()), int(other_came.sum()), *medians, n_sooner, n_later)
     if not n_sooner + n_later:
         return InterventionRatio(what, intervention, *counts, None, None, None)
     low, high = exact_interval(n_sooner, n_sooner + n_later)
@@ -121,6 +127,10 @@ def paired_ratio(
     return InterventionRatio(
         what, intervention, *counts, ratio, low / (1 - low), None if high == 1 else high / (1 - high)
     )
+
+
+def _median(steps: NDArray[np.int64]) -> int | None:
+    return int(np.quantile(steps, 0.5, method="inverted_cdf")) if steps.size else None
 
 
 def _read_pairs(connection: duckdb.DuckDBPyConnection) -> _Pairs:
@@ -149,6 +159,7 @@ def _reached(connection: duckdb.DuckDBPyConnection, workload: str) -> Iterator[_
         f"select trial, replicate from trainings where {IS_JUDGED} order by trial, replicate"
     ).fetchall()
     times = {_SOLVED: outcome_onsets(connection, _SOLVED)}
+    times |= {f"loss below {level}": level_times(connection, level) for level in level_names(connection)}
     times |= {event: event_times(connection, event) for event in event_names(connection)}
     for what, each in times.items():
         yield what, judged, each.step, each.came

@@ -69,6 +69,7 @@ def test_a_prediction_is_of_the_start_whatever_became_of_the_weights() -> None:
         {"momentum": 0.9},
         {"learning_rate_schedule": "cosine"},
         {"gradient_clip_norm": 1.0},
+        {"intervention": "freeze v_NN 0..5"},
         {"init_sigma": None},
         {"init_sigma": 0.0},
         {"init_sigma": 1.0},

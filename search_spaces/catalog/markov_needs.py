@@ -1,0 +1,32 @@
+"""What do statistical induction heads need? The same seeds with and without clamped, scaled and frozen attention."""
+
+from attnsweep.search_spaces import Categorical, Sweep
+
+
+def sweep() -> Sweep:
+    """9 interventions x 64 paired seeds of two-block models with one head a block, on Markov chains of three states."""
+    return Sweep(
+        name="markov_needs",
+        description="models of in-context Markov chains with and without interventions, on the same seeds",
+        workload="markov_chains",
+        space={
+            "n_steps": 500,
+            "stop_when_solved": False,
+            "intervention": Categorical(
+                choices=(
+                    None,
+                    "clamp 0:0 previous_token 0..",
+                    "clamp 0:0 uniform 0..",
+                    "clamp 1:0 uniform 0..",
+                    "clamp 1:0 uniform 0..100",
+                    "freeze blocks.0.attention 0..",
+                    "freeze blocks.1.attention.query 0..",
+                    "scale attention 3 0..100",
+                    "scale 1:0 3 0..100",
+                )
+            ),
+        },
+        sampler="grid",
+        trials=9,
+        replicates=64,
+    )
