@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help sweep quick test test-all test-oldest planted check docs notebooks claims bench clean
+.PHONY: help sweep quick test test-all test-oldest planted check docs notebooks claims bench release clean
 
 help:
 	@echo 'make sweep   build $(VENV), install, run the shipped quickstart sweep'
@@ -14,10 +14,11 @@ help:
 	@echo 'make test-oldest  run the tests with the oldest libraries that pyproject.toml allows'
 	@echo 'make planted  plant a fault in each room in turn: do the tests notice?'
 	@echo 'make check   format, lint, types, layers'
-	@echo 'make docs    build the site in docs/_build; warnings are errors'
+	@echo 'make docs    run the tutorial, build the site in docs/_build; warnings are errors'
 	@echo 'make notebooks  run the notebooks in docs/notebooks and store their outputs'
 	@echo 'make claims NAME=...  measure numbers of the documents again on another seed (docs/claims.md); SEED=1'
 	@echo 'make bench   run every benchmark in benchmarks/'
+	@echo 'make release  build the distributions in dist/ and check them in a clean environment; publishes nothing'
 	@echo 'make clean   remove $(VENV) and the caches; sweeps/ is kept'
 
 sweep: $(VENV)/.installed
@@ -56,6 +57,7 @@ check: $(VENV)/.installed-test
 	$(BIN)/lint-imports --no-logo
 
 docs: $(VENV)/.installed-docs
+	$(BIN)/python docs/execute_tutorial.py
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet docs docs/_build
 
 notebooks: $(VENV)/.installed-test
@@ -68,8 +70,22 @@ claims: $(VENV)/.installed
 bench: $(VENV)/.installed-test
 	set -e; for benchmark in $(filter-out benchmarks/harness.py,$(wildcard benchmarks/*.py)); do echo "== $$benchmark" >&2; $(BIN)/python $$benchmark; done
 
+# The wheel is built from the sdist, as `pip install` of an sdist does, and runs without the checkout.
+CLEAN := $(CURDIR)/build/clean
+release: check
+	rm -rf dist build
+	grep -q "^## \[$$($(BIN)/attnsweep --version | cut -d' ' -f2)\]" CHANGELOG.md
+	$(BIN)/pytest --numprocesses 0 tests/across/test_packaging.py
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/python -m pip install --quiet 'build>=1.2' 'twine>=6'
+	build/tools/bin/python -m build
+	build/tools/bin/python -m twine check --strict dist/*
+	$(PYTHON) -m venv $(CLEAN)
+	$(CLEAN)/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	cd build && $(CLEAN)/bin/attnsweep doctor && $(CLEAN)/bin/attnsweep run quickstart --local --trials 8 --dir sweeps/first
+
 clean:
-	rm -rf $(VENV) build docs/_build docs/reference/command_line.md *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist docs/_build docs/reference/command_line.md docs/reference/shipped.md *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # Editable, so that a changed source file is what the next run imports, in Ray's workers too; the stamps make pip
 # run again only when one of the two files that name versions changed.

@@ -8,6 +8,9 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
+from attnsweep.search_spaces.loading import load_sweep, shipped_names
+from attnsweep.workloads.registry import load_workload, registered_names
+
 DOCS = Path(__file__).parent
 
 project = "attnsweep"
@@ -44,6 +47,31 @@ def write_command_line(app: Sphinx) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
+def write_shipped(app: Sphinx) -> None:
+    """Writes the reference of the shipped workloads, with their parameters, and of the shipped sweeps."""
+    del app
+    lines = ["# Shipped workloads and sweeps", ""]
+    for name in registered_names():
+        workload = load_workload(name)
+        lines += [
+            f"## `{name}`",
+            "",
+            workload.summary,
+            "",
+            "| parameter | default | static | meaning |",
+            "|---|---|---|---|",
+        ]
+        for parameter in workload.parameters.declared().values():
+            default = "null" if parameter.default is None else parameter.default
+            cells = (f"`{parameter.name}`", str(default), "yes" if parameter.static else "", parameter.doc)
+            lines.append(f"| {' | '.join(cells)} |")
+        lines.append("")
+    lines += ["## Sweeps", "", "| sweep | workload | what it asks |", "|---|---|---|"]
+    sweeps = [load_sweep(name) for name in shipped_names()]
+    lines += [f"| `{sweep.name}` | `{sweep.workload}` | {sweep.description} |" for sweep in sweeps]
+    (DOCS / "reference" / "shipped.md").write_text("\n".join(lines) + "\n")
+
+
 def escape_type_names(_app: Sphinx, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]) -> None:
     """Escapes the underscore at the end of NumPy's type names, which reStructuredText takes for a link."""
     lines[:] = [line.replace("numpy.str_", r"numpy.str\_") for line in lines]
@@ -52,4 +80,5 @@ def escape_type_names(_app: Sphinx, _what: str, _name: str, _object: Any, _optio
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("builder-inited", write_command_line)
+    app.connect("builder-inited", write_shipped)
     app.connect("autodoc-process-docstring", escape_type_names, priority=900)  # after Napoleon, which writes the types

@@ -10,12 +10,15 @@ from typer.core import TyperGroup, TyperOption
 from attnsweep.orchestrator.cli.author import check_gradients, new_workload, prepare_corpus, workloads
 from attnsweep.orchestrator.cli.care import audit, compact, doctor, gc, merge, mlflow_sync, tensorboard_sync, wandb_sync
 from attnsweep.orchestrator.cli.literature import reproduce, score_heads
+from attnsweep.orchestrator.cli.pages import docs
 from attnsweep.orchestrator.cli.read import compare, list_, query, report, serve, status
 from attnsweep.orchestrator.cli.run import forecast, resume, run, specs
 from attnsweep.orchestrator.cli.training import export, fork, heads, replay, why
 from attnsweep.orchestrator.cli.verify import verify
+from attnsweep.orchestrator.cli.welcome import WELCOME
 
 _PANELS = {
+    "Learn": (docs,),
     "Run": (run, resume, forecast, verify, specs),
     "Read": (status, list_, query, compare, report, serve),
     "One training": (replay, fork, why, heads, export),
@@ -50,7 +53,7 @@ app = typer.Typer(
     name="attnsweep",
     cls=_Group,
     help="Run sweeps of small attention models, and measure how often their trainings get stuck.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
 )
 
@@ -68,9 +71,12 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
     show_version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Options of the program itself."""
+    """Run sweeps of small attention models, and measure how often their trainings get stuck."""
     del show_version
+    if context.invoked_subcommand is None:
+        typer.echo(WELCOME)

@@ -127,7 +127,7 @@ class Page(_Strict):
     """
 
     page: str
-    groups: tuple[Group, ...]
+    groups: tuple[Group, ...] = ()
     counted: tuple[Counted, ...] = ()
 
 

@@ -5,7 +5,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-DOCUMENTS = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+PAGES = sorted(path for folder in ("", "problems", "notes") for path in (ROOT / "docs" / folder).glob("*.md"))
+DOCUMENTS = {"README.md": README} | {path.relative_to(ROOT / "docs").as_posix(): path.read_text() for path in PAGES}
+"""The texts by their place in docs/."""
 
 
 def blocks(text: str, language: str) -> list[str]:

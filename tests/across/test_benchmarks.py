@@ -10,7 +10,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted(path for path in (ROOT / "benchmarks").glob("*.py") if path.name != "harness.py")
-DOCUMENTS = [ROOT / "README.md", ROOT / "benchmarks" / "RESULTS.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "benchmarks" / "RESULTS.md",
+    ROOT / "benchmarks" / "HISTORY.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 COMMAND = re.compile(r"benchmarks/(\w+)\.py([^`]*)`")
 SMALL = """
 from harness import chosen, main

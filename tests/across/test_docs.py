@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
@@ -116,6 +117,10 @@ def test_the_documents_have_their_examples() -> None:
         "best.py",
         "drift.py",
         "verses.py",
+        "three_curves.py",
+        "adam_or_sgd.py",
+        "copying.py",
+        "borrowed_copying.py",
     }
 
 
@@ -148,6 +153,8 @@ def test_the_workload_of_the_readme_is_a_part_of_the_whole_one() -> None:
             "goals.py",
             "best.py",
             "needs.py",
+            "adam_or_sgd.py",
+            "copying.py",
         ),
         *("modadd.py", "tied.py", "two_terms.py", "graded.py"),
     ],
@@ -169,6 +176,15 @@ def test_the_settings_of_a_documented_run_fit_its_workload(name: str, written: P
             if "--trials" in words:
                 sweep = sweep.but(trials=int(words[words.index("--trials") + 1]))
             check_sweep(sweep, load_workload(sweep.workload).parameters)
+
+
+@pytest.mark.scale
+@pytest.mark.slow
+def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="the tutorial trains a GPT-2: pip install 'attnsweep[hf]'")
+    program = Path(__file__).parents[2] / "docs" / "execute_tutorial.py"
+    done = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import pytest
 from typer.main import get_group
 
 from attnsweep.orchestrator.cli import app
+from attnsweep.workloads.registry import load_workload, registered_names
 from tests.across.documents import DOCUMENTS, ROOT, invocations
 
 COMMANDS = get_group(app).commands
@@ -42,9 +43,9 @@ def anchors(text: str) -> set[str]:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_the_links_of_a_document_lead_somewhere(name: str) -> None:
-    home = ROOT if name == "README.md" else ROOT / "docs"
+    at = ROOT / "README.md" if name == "README.md" else ROOT / "docs" / name
     for target, anchor in re.findall(r"\]\(([^)#:]*)#?([^):]*)\)", DOCUMENTS[name]):
-        page = home / target if target else home / name
+        page = at.parent / target if target else at
         assert page.exists(), target
         assert not anchor or anchor in anchors(page.read_text()), f"{target}#{anchor}"
 
@@ -88,4 +89,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (built.returncode, built.stderr) == (0, "")
     assert "attnsweep.open_sweep" in (site / "reference" / "api.html").read_text()
+    words = set(re.findall(r"\w+", (site / "reference" / "shipped.html").read_text()))
+    parameters = {each for name in registered_names() for each in load_workload(name).parameters.declared()}
+    assert parameters - words == set(), "the site's search does not find these parameters"
     assert "mlflow-sync" in (site / "reference" / "command_line.html").read_text()

@@ -30,8 +30,7 @@ from tests.across.documents import DOCUMENTS, ROOT
 from tests.reproduction.pages import counted_numbers, flat, flaws, interval_ends, places, prints
 
 FOLDER = ROOT / "docs" / "claims"
-PROBLEMS = {f"problems/{path.name}": path.read_text() for path in sorted((ROOT / "docs" / "problems").glob("*.md"))}
-PAGES = {name: flat(text) for name, text in (DOCUMENTS | PROBLEMS).items()}
+PAGES = {name: flat(text) for name, text in DOCUMENTS.items()}
 CLAIMS = load_claims(FOLDER)
 QUOTES = "claims.md"
 """The page that shows what a row looks like."""
