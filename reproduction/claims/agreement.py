@@ -124,7 +124,7 @@ def recorded(claims: Sequence[Stated], folder: Path) -> dict[str, list[Tested]]:
         rows = tomllib.loads(path.read_text())["again"]
         pairs = [(by_name[row.pop("claim")], Measured(**row)) for row in rows]
         found[path.stem] = verdicts(pairs)
-    for group in dict.fromkeys(each.group.name for each in claims):
+    for group in sorted({each.group.name for each in claims}):
         pairs = list(_twins(group, by_name))
         if pairs:
             found[f"{group}, twice on its page"] = verdicts(pairs)
