@@ -69,8 +69,8 @@ class InterventionRatio:
         """`0.4 [0.2, 0.9]`, `0 [0, 0.1]`, `∞ [8, ∞]`, or `-` where no pair says anything."""
         if self.low is None:
             return "-"
-        ratio, high = (f"{each:.2g}" if each is not None else "∞" for each in (self.ratio, self.high))
-        return f"{ratio} [{self.low:.2g}, {high}]"
+        ratio, low, high = ("∞" if each is None else _digits(each) for each in (self.ratio, self.low, self.high))
+        return f"{ratio} [{low}, {high}]"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -127,6 +127,10 @@ def paired_ratio(
     return InterventionRatio(
         what, intervention, *counts, ratio, low / (1 - low), None if high == 1 else high / (1 - high)
     )
+
+
+def _digits(ratio: float) -> str:
+    return f"{ratio:.2g}" if ratio < 100 else f"{ratio:,.0f}"
 
 
 def _median(steps: NDArray[np.int64]) -> int | None:
