@@ -1,4 +1,6 @@
-"""The console script `attnsweep`. It imports nothing before Ctrl-C is met with an exit code instead of a traceback."""
+"""The console script `attnsweep`. It imports the command line inside a `try`, so that Ctrl-C during the imports gives
+an exit code instead of a traceback.
+"""
 
 import atexit
 import gc
@@ -6,9 +8,9 @@ import sys
 
 
 def main() -> None:
-    """Runs the command line."""
-    # The collector of garbage finds none among modules, and looks through them again and again: while they are
-    # imported, a sixth of the time of `attnsweep status` or `run`, and once more at the end.
+    """Runs the command line, with rare garbage collections and exit code 130 for Ctrl-C during its imports."""
+    # Importing modules creates no garbage, but the collector scans all of them again and again: that took a sixth of
+    # the time of `attnsweep status` or `run`, and another scan at exit.
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
     try:

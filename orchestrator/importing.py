@@ -1,4 +1,4 @@
-"""Imports that leave out a library which is there, but not needed; and of libraries that need not be there."""
+"""Imports that hide an installed library which is not needed, and imports of optional libraries."""
 
 import importlib
 import sys
@@ -11,26 +11,26 @@ from attnsweep.workloads.errors import UserError
 
 
 class _NotInstalled(MetaPathFinder):
-    """Finds no module of these names, wherever they are installed."""
+    """A finder that raises `ModuleNotFoundError` for the given modules, although they may be installed."""
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = names
 
     def find_spec(self, fullname: str, *_: object) -> None:
-        """Leaves other names to the next finder.
+        """Leaves all other modules to the next finder.
 
         Raises:
-            ModuleNotFoundError: For these names.
+            ModuleNotFoundError: For one of the hidden modules.
         """
         if fullname in self._names:
-            raise ModuleNotFoundError(f"{fullname} is left out here", name=fullname)
+            raise ModuleNotFoundError(f"{fullname} is hidden from this import", name=fullname)
 
 
 @contextmanager
 def importing(*, without: Collection[str]) -> Iterator[None]:
-    """Within this context these modules count as not installed, unless they were imported before.
+    """Within this context the given modules count as not installed, unless they were imported before.
 
-    For libraries that import whatever is there in case it is given to them: Arrow looks for pandas when it makes its
+    Some libraries import optional dependencies whenever these are installed: Arrow imports pandas when it creates its
     first scalar or array, which would take a fifth of the time of `attnsweep query`.
     """
     absent = _NotInstalled(without)
@@ -42,15 +42,15 @@ def importing(*, without: Collection[str]) -> Iterator[None]:
 
 
 def import_extra(module: str, extra: str, subject: str) -> Any:
-    """A module of a library that an extra of attnsweep brings.
+    """Imports a library that is installed with an extra of attnsweep.
 
     Args:
-        module: Its name.
-        extra: The extra's.
-        subject: What needs it, as an error names it.
+        module: The module's name.
+        extra: The name of the extra.
+        subject: The command or parameter that needs the library, for the error.
 
     Raises:
-        UserError: If it is not installed.
+        UserError: If the library is not installed.
     """
     try:
         return importlib.import_module(module)
@@ -58,6 +58,6 @@ def import_extra(module: str, extra: str, subject: str) -> Any:
         raise UserError(
             subject,
             given=f"no library {module.partition('.')[0]} ({error})",
-            expected="it to be installed",
+            expected="the library to be installed",
             fix=f"pip install 'attnsweep[{extra}]'",
         ) from error

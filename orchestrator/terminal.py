@@ -1,4 +1,4 @@
-"""Untrusted text on a terminal: control characters are escaped, so that no text can control the terminal."""
+"""Prints untrusted text on a terminal: control characters are escaped, so that no text can control the terminal."""
 
 import re
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\
 
 
 def plain(text: str) -> str:
-    r"""The text with control characters escaped, such as `\x1b`."""
-    return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    r"""Escapes the control characters of a text, such as `\x1b`."""
+    return _STEERING.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class PlainConsole(Console):
-    """Rich's console for untrusted text: without markup, with control characters escaped."""
+    """Rich's console for untrusted text: without markup, and with control characters escaped."""
 
     def __init__(
         self, *, file: TextIO | None = None, stderr: bool = False, soft_wrap: bool = False, width: int | None = None
@@ -27,6 +27,6 @@ class PlainConsole(Console):
         )
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Rich's segments with plain text. Colours and live bars still work: they are not part of a segment's text."""
+        """Escapes the text of Rich's segments. Colours and live bars still work: they are not part of the text."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(plain(segment.text), segment.style)

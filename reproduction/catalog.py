@@ -1,4 +1,4 @@
-"""The reproductions that attnsweep ships. Importing this file is cheap: a reproduction is imported when it runs."""
+"""The catalog of reproductions that attnsweep ships. It imports a reproduction only when that runs."""
 
 import pkgutil
 from dataclasses import dataclass, replace
@@ -15,25 +15,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reproduction:
-    """One figure or table.
+    """A reproduction of one figure or table.
 
     A package adds its own to `attnsweep reproduce` by an entry point of the group `attnsweep.reproductions` that names
-    a tuple of these.
+    a tuple of `Reproduction`s.
 
     Attributes:
         name: The name that the user types.
         title: The subject of the figure or table.
-        source: The publication, and where in it.
+        source: The publication, and the place in it.
         cost: The time that it takes on 2 CPU cores.
         function: `module:function`, a function `reproduce(directory, console) -> Comparison` that writes its sweeps
             and figures into the directory. With `sweep` it is `compare(sweep, directory) -> Comparison`, which reads
             the finished sweep.
         sweep: The name of the shipped sweep that is run, resumed or read first; empty if there is none.
-        engine: The one that the sweep's numbers in the documents were measured with.
-        full: `module:function` of the same at the size of the publication, for `--full`: a function `reproduce`; empty
-            if `function` has that size.
-        of_corpus: `module:function` that takes the user's parallel text too, for `--corpus FILE`; empty if none does.
-        corpus: That text.
+        engine: The engine with which the sweep's numbers in the documents were measured.
+        full: `module:function` of the reproduction at the size of the publication, for `--full`: a function
+            `reproduce`; empty if `function` has that size.
+        of_corpus: `module:function` that also takes the user's parallel text, for `--corpus FILE`; empty if there is
+            none.
+        corpus: The path of that text.
     """
 
     name: str
@@ -48,22 +49,26 @@ class Reproduction:
     corpus: str | None = None
 
     def chosen(self, *, full: bool, corpus: str | None) -> "Reproduction":
-        """With the options of the command line.
+        """Returns the reproduction with the options of the command line.
 
         Raises:
-            UserError: For an option that it does not have, or both.
+            UserError: For an option that it does not support, or for both options.
         """
         for option, is_given, has_it in (("--full", full, self.full), ("--corpus", corpus is not None, self.of_corpus)):
             if is_given and not has_it:
-                raise UserError(option, given=self.name, expected=f"a reproduction with {option}", fix="leave it out")
+                raise UserError(
+                    option, given=self.name, expected=f"a reproduction that has {option}", fix=f"leave out {option}"
+                )
         if full and corpus is not None:
-            raise UserError("--corpus", given=corpus, expected="no --full beside it", fix="leave one out")
+            raise UserError(
+                "--corpus", given=corpus, expected="no --full beside it", fix="leave out --full or --corpus"
+            )
         if corpus is not None:
             return replace(self, function=self.of_corpus, sweep="", corpus=corpus)
         return replace(self, function=self.full, sweep="") if full else self
 
     def run(self, directory: Path, console: "Console") -> "Comparison":
-        """Reproduces it, and writes the rows to `<name>.json` beside the figures."""
+        """Runs the reproduction, and writes its rows to `<name>.json` beside the figures."""
         function = pkgutil.resolve_name(self.function)
         comparison: Comparison
         if self.sweep:

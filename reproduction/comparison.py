@@ -18,12 +18,12 @@ _VERDICTS = {True: Text("agrees"), False: Text("differs", "bold red"), None: Tex
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedValue:
-    """One published value or claim, and ours.
+    """A published value or claim, and our value.
 
     Attributes:
         name: What is compared.
         published: The number or the words of the source; `None` if it says nothing.
-        ours: What we find.
+        ours: Our value.
         low, high: The 95% interval of our value, if it is an estimate.
         agrees: Whether our value supports the published one; `None` if there is nothing to support.
     """
@@ -38,11 +38,11 @@ class ComparedValue:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The result of a reproduction.
+    """The result of a reproduction: our values beside the published ones, with figures, tables and notes.
 
     Attributes:
         title: What was reproduced.
-        source: The publication, and where in it.
+        source: The publication, and the place in it.
         rows: Our values beside the published ones.
         figures: The files that were written.
         notes: What a reader must know to judge the rows, such as differences in the set-up.
@@ -57,7 +57,7 @@ class Comparison:
     tables: Sequence[tuple[str, Sequence[Sequence[str]]]] = ()
 
     def print(self, console: Console) -> None:
-        """Prints the tables, the notes, and the names of the files."""
+        """Prints the tables, the notes, and the paths of the figures."""
         console.print()
         console.print(Text.assemble((self.title, "bold"), "  ", self.source))
         console.print(_table(self.rows))
@@ -71,7 +71,7 @@ class Comparison:
             console.print(Text(f"figure   {path}"), soft_wrap=True)
 
     def to_json(self) -> str:
-        """One line of JSON: title, source, rows, tables, notes and figures."""
+        """Returns one line of JSON: title, source, rows, tables, notes and figures."""
         content = {
             "title": self.title,
             "source": self.source,
@@ -89,11 +89,7 @@ class Comparison:
 
 
 def save_figure(figure: Figure, directory: Path, name: str) -> list[Path]:
-    """Writes a figure into the directory, as PNG and as SVG.
-
-    Returns:
-        The two files.
-    """
+    """Writes a figure into the directory, as PNG and as SVG; returns the two paths."""
     directory.mkdir(parents=True, exist_ok=True)
     paths = [directory / f"{name}.{ending}" for ending in ("png", "svg")]
     for path in paths:
@@ -102,7 +98,7 @@ def save_figure(figure: Figure, directory: Path, name: str) -> list[Path]:
 
 
 def framed(panel: Axes, **settings: Any) -> None:
-    """Sets labels and scales, as `Axes.set` does, and leaves out the box's top and right side."""
+    """Sets labels and scales like `Axes.set`, and hides the top and right side of the frame."""
     panel.set(**settings)
     panel.spines[["top", "right"]].set_visible(False)
 

@@ -1,8 +1,9 @@
-"""The ledgers behind the numbers of the documents, as docs/ledgers holds them: finished sweeps, one file per table.
+"""Publishes the ledgers behind the numbers of the documents in docs/ledgers: copies of finished sweeps, one file per
+table.
 
 python -m attnsweep.reproduction.ledgers sweeps/zeros/stuck_full docs/ledgers/stuck_full --ends
 
-Of an interrupted sweep whose trials do not depend on each other, `--trials M` takes the first M: the sweep that
+If trials do not depend on each other, `--trials M` publishes the first M trials of an interrupted sweep: the sweep that
 `attnsweep run --trials M` would have trained.
 """
 
@@ -26,34 +27,37 @@ _ALL = "from {} where trial < {}"
 _ENDS = "from {} where trial < {} qualify step = max(step) over (partition by training_id, metric)"
 _LAST_HEADS = "from {} where trial < {} qualify step = max(step) over (partition by training_id)"
 _INDEPENDENT = ("random",)
-"""Samplers whose first trials are the same however many follow."""
+"""The samplers whose first trials do not depend on the number of trials."""
 
 
 def publish(source: Path, target: Path, *, ends_only: bool, last_heads: bool = False, trials: int | None = None) -> int:
-    """Writes a copy of a finished sweep that can be queried, reported and opened, and not resumed.
+    """Writes a copy of a finished sweep that can be queried, reported and opened, but not resumed.
 
-    It has no journal of the study. Of files, in the command that made the sweep and among its parameters, it keeps only
-    the names.
+    The copy has no journal of the study. File paths in the sweep's command and parameters are cut to the file's name.
 
     Args:
         source: A sweep directory.
-        target: The copy to make.
-        ends_only: Keep the last value of each curve alone.
-        last_heads: Keep the heads of each training's last probe alone. Emergence cannot be read from these.
-        trials: Keep the first trials alone, all of which must have ended; default all of a finished sweep.
+        target: The copy to write.
+        ends_only: Keep only the last value of each curve.
+        last_heads: Keep only the heads of each training's last probe. Emergence cannot be read from these.
+        trials: Keep only the first trials, all of which must have ended; by default all trials of a finished sweep.
 
     Returns:
-        Its size in bytes.
+        The size of the copy in bytes.
 
     Raises:
-        UserError: If there is no finished sweep, or these trials have not ended, the workload is not shipped, or the
+        UserError: If the sweep is not finished, or these trials have not ended, the workload is not shipped, or the
             target exists.
     """
     sweep = SweepDirectory.open(source)
     if sweep.code or not (sweep.finished if trials is None else _have_ended(sweep, trials)):
-        raise UserError("SWEEP", given=str(source), expected="a finished sweep of a shipped workload", fix="resume it")
+        raise UserError(
+            "SWEEP", given=str(source), expected="a finished sweep of a shipped workload", fix="resume the sweep"
+        )
     if target.exists():
-        raise UserError("TARGET", given=str(target), expected="a new directory", fix="remove it, or name another")
+        raise UserError(
+            "TARGET", given=str(target), expected="a new directory", fix="remove it, or name another directory"
+        )
     spec = sweep.spec if trials is None else sweep.spec.but(trials=trials)
     named = {name: Path(str(value)).name for name, value in spec.fixed().items() if value in sweep.files}
     spec = spec.fix(named)
@@ -82,7 +86,6 @@ def publish(source: Path, target: Path, *, ends_only: bool, last_heads: bool = F
 
 
 def _tables(ledger: Ledger, n_trials: int, *, ends_only: bool, last_heads: bool) -> dict[str, pa.Table]:
-    """The rows to keep, by table."""
     queries = {
         "trainings": _ALL,
         "curves": _ENDS if ends_only else _ALL,
@@ -93,7 +96,7 @@ def _tables(ledger: Ledger, n_trials: int, *, ends_only: bool, last_heads: bool)
 
 
 def _have_ended(sweep: SweepDirectory, trials: int) -> bool:
-    """Whether the first trials are there and would be the same in a sweep of so many."""
+    """Returns whether the first trials have ended and would be the same in a sweep with only these trials."""
     if sweep.is_extended or sweep.spec.sampler not in _INDEPENDENT or not isinstance(sweep.spec.replicates, int):
         return False
     with Ledger(sweep.place).connect() as connection:
@@ -102,7 +105,7 @@ def _have_ended(sweep: SweepDirectory, trials: int) -> bool:
 
 
 def _with_new_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with nulls in the columns that its version did not have yet."""
+    """Adds the schema's missing columns, filled with nulls, to a table of an older version."""
     for field in schema:
         if field.nullable and field.name not in table.column_names:
             table = table.append_column(field.name, pa.nulls(table.num_rows, field.type))
@@ -110,29 +113,28 @@ def _with_new_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _with_value(table: pa.Table, column: str, value: str) -> pa.Table:
-    """The table with one value in a column."""
     place = table.column_names.index(column)
     field = table.schema.field(place)
     return table.set_column(place, field, pa.array([value] * table.num_rows).cast(field.type))
 
 
 def main() -> int:
-    """Reads the arguments and prints the size of the copy; 2 for a mistake."""
+    """Publishes the sweep that the arguments name and prints the size of the copy; returns 2 for a mistake."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sweep", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--ends", action="store_true", help="keep only the last value of each curve")
     parser.add_argument("--last-heads", action="store_true", help="keep only the last probe of each training's heads")
     parser.add_argument("--trials", type=int, metavar="M", help="keep the first M trials of an interrupted sweep")
-    given = parser.parse_args()
+    options = parser.parse_args()
     try:
         n_bytes = publish(
-            given.sweep, given.target, ends_only=given.ends, last_heads=given.last_heads, trials=given.trials
+            options.sweep, options.target, ends_only=options.ends, last_heads=options.last_heads, trials=options.trials
         )
     except UserError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 2
-    print(f"{given.target}: {n_bytes / 1e6:.1f} MB")  # noqa: T201
+    print(f"{options.target}: {n_bytes / 1e6:.1f} MB")  # noqa: T201
     return 0
 
 

@@ -2,8 +2,8 @@
 
 A published claim agrees if the whole interval supports it. scipy is imported where it is used: it is slow to load.
 
-**Means of values with known ends**, such as accuracies: a bootstrap that also covers what no seed shows.
-The seeds of a configuration often end near one half or near 1. If all seeds seen end near 1, a bootstrap of theirs, or
+Means of values with known ends, such as accuracies, get a bootstrap that allows for outcomes that no seed shows. The
+seeds of a configuration often end near one half or near 1. If all observed seeds end near 1, their bootstrap, or
 Student's interval, has hardly any width, although one seed of fifty may end near one half. So the sample gets one more
 value for each bound: the lowest possible value for the lower bound, the highest for the upper one. Both bounds are
 quantiles of means with random weights, as in Rubin's bootstrap. For values that are only 0 or 1 this is Clopper and
@@ -32,11 +32,11 @@ Bounds = tuple[float, float]
 
 
 class Claim(TypedDict, total=False):
-    """What a row is held against.
+    """The published claim that a row is compared with.
 
     Attributes:
         published: The value or claim of the source, in its words.
-        agrees_within: The claim agrees if the whole interval lies inside; left out if there is no claim to check.
+        agrees_within: The claim agrees if the whole interval lies within these bounds; left out if there is no claim.
     """
 
     published: str | None
@@ -45,54 +45,57 @@ class Claim(TypedDict, total=False):
 
 ABOVE_ZERO: Bounds = (math.nextafter(0.0, 1.0), math.inf)
 _SEED = 0
-"""Seed of the bootstrap."""
+"""The seed of the bootstrap."""
 
 
 def value_row(
     name: str, ours: float | str, published: float | str | None = None, *, agrees: bool | None = None
 ) -> ComparedValue:
-    """A value without an interval, beside the published one if there is one."""
+    """Returns a row with a value without an interval, beside the published value if there is one."""
     return ComparedValue(name=name, published=published, ours=ours, agrees=agrees)
 
 
 def rate_row(name: str, rate: Rate) -> ComparedValue:
-    """A rate over trials with its interval."""
+    """Returns a row with a rate over trials and its interval."""
     return ComparedValue(
         name=name, published=None, ours="-" if rate.share is None else rate.share, low=rate.low, high=rate.high
     )
 
 
 def rate_text(rate: Rate, decimals: int = 3) -> str:
-    """A rate with its interval as the cell of a table."""
+    """Formats a rate with its interval as the cell of a table."""
     if rate.interval is None:
         return "-"
-    share, low, high = (f"{each:.{decimals}f}" for each in rate.interval)
+    share, low, high = (f"{number:.{decimals}f}" for number in rate.interval)
     return f"{share} [{low}, {high}]"
 
 
 def bins(values: NDArray[np.float64], per_decade: int) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """The logarithmic bins that hold some of the values: a bin's ends, and which values are in it."""
+    """Yields the logarithmic bins that hold some of the values: a label with the bin's ends, and a mask of values."""
     place = np.floor(per_decade * np.log10(values))
-    for at in np.unique(place):
-        yield "..".join(f"{10 ** (each / per_decade):.1g}" for each in (at, at + 1)), place == at
+    for left in np.unique(place):
+        yield "..".join(f"{10 ** (end / per_decade):.1g}" for end in (left, left + 1)), place == left
 
 
 def mean_interval(values: Sequence[float], others: Sequence[float] | None = None) -> tuple[float, float, float]:
-    """The mean of a sample with its 95% interval (Student's), or its distance above another's mean (Welch's).
+    """Returns the mean of a sample with its 95% interval (Student's), or its difference to another sample's mean
+    (Welch's).
 
     If all values are equal, both bounds are that value. For a single value, both bounds are infinite.
     """
     from scipy import special
 
-    samples = [np.asarray(each, dtype=np.float64) for each in (values, others) if each is not None]
+    samples = [np.asarray(sample, dtype=np.float64) for sample in (values, others) if sample is not None]
     mean = float(samples[0].mean()) - (float(samples[1].mean()) if others is not None else 0.0)
-    if any(each.size < 2 for each in samples):
+    if any(sample.size < 2 for sample in samples):
         return mean, -math.inf, math.inf
-    variances = np.array([each.var(ddof=1) / each.size for each in samples])
+    variances = np.array([sample.var(ddof=1) / sample.size for sample in samples])
     total = float(variances.sum())
     if total == 0.0:
         return mean, mean, mean
-    freedom = total**2 / sum(variance**2 / (each.size - 1) for variance, each in zip(variances, samples, strict=True))
+    freedom = total**2 / sum(
+        variance**2 / (sample.size - 1) for variance, sample in zip(variances, samples, strict=True)
+    )
     half = float(special.stdtrit(freedom, 0.975)) * math.sqrt(total)
     return mean, mean - half, mean + half
 
@@ -100,7 +103,7 @@ def mean_interval(values: Sequence[float], others: Sequence[float] | None = None
 def mean_row(
     name: str, values: Sequence[float], *, possible: Bounds = (-math.inf, math.inf), **claim: Unpack[Claim]
 ) -> ComparedValue:
-    """The mean over the seeds of one configuration; its interval is cut at the ends of the possible values."""
+    """Returns a row with the mean over a configuration's seeds; the interval is cut at the possible values' ends."""
     mean, low, high = mean_interval(values)
     if math.isfinite(low):
         low, high = max(low, possible[0]), min(high, possible[1])
@@ -110,13 +113,16 @@ def mean_row(
 def mean_difference_row(
     name: str, values: Sequence[float], others: Sequence[float], *, published: str | None = None
 ) -> ComparedValue:
-    """The mean of a sample minus another's. The published claim, if there is one, is that the first is larger."""
+    """Returns a row with the mean of a sample minus another's.
+
+    The published claim, if there is one, is that the first mean is larger.
+    """
     within = None if published is None else ABOVE_ZERO
     return estimate_row(name, *mean_interval(values, others), published=published, agrees_within=within)
 
 
 def share_row(name: str, n_with: int, n_seeds: int, **claim: Unpack[Claim]) -> ComparedValue:
-    """The share of a configuration's seeds that have some property, with Wilson's interval."""
+    """Returns a row with the share of a configuration's seeds that have some property, and Wilson's interval."""
     interval = binomial_rate(n_with, n_seeds).interval
     assert interval is not None
     return estimate_row(name, *interval, **claim)
@@ -125,19 +131,19 @@ def share_row(name: str, n_with: int, n_seeds: int, **claim: Unpack[Claim]) -> C
 def median_row(
     name: str, values: Sequence[float], *, published: str | None, agrees_above: float | None = None
 ) -> ComparedValue:
-    """The median of a sample, with the distribution-free interval of its order statistics.
+    """Returns a row with the median of a sample and the distribution-free interval of its order statistics.
 
     Args:
         name: The row's name.
-        values: One per training.
+        values: One value per training.
         published: The value or claim of the source.
-        agrees_above: The claim agrees if the whole interval lies above; `None` if there is no claim to check.
+        agrees_above: The claim agrees if the whole interval lies above this; `None` if there is no claim to check.
 
     Source: Thompson 1936, Ann. Math. Stat. 7 (`scipy.stats.quantile_test`).
     """
     from scipy import stats
 
-    # scipy's stub says that this is a float.
+    # The type is Any because scipy's stub declares the interval as a float.
     interval: Any = stats.quantile_test(values, p=0.5, alternative="two-sided").confidence_interval(0.95)
     above = None if agrees_above is None else (math.nextafter(agrees_above, math.inf), math.inf)
     return estimate_row(
@@ -153,28 +159,28 @@ def median_row(
 def median_difference_row(
     name: str, values: Sequence[float], others: Sequence[float], *, published: str
 ) -> ComparedValue:
-    """The median of a sample minus another's, with a bootstrap interval (BCa, 10,000 resamples).
+    """Returns a row with the median of a sample minus another's, and a bootstrap interval (BCa, 10,000 resamples).
 
-    The published claim is that the first is larger.
+    The published claim is that the first median is larger.
     """
     from scipy import stats
 
-    def difference(one: np.ndarray, other: np.ndarray, axis: int = -1) -> np.ndarray:
-        return np.asarray(np.median(one, axis=axis) - np.median(other, axis=axis))
+    def difference(first: np.ndarray, second: np.ndarray, axis: int = -1) -> np.ndarray:
+        return np.asarray(np.median(first, axis=axis) - np.median(second, axis=axis))
 
-    found = stats.bootstrap((values, others), difference, n_resamples=9_999, rng=np.random.default_rng(_SEED))
-    low, high = found.confidence_interval
+    result = stats.bootstrap((values, others), difference, n_resamples=9_999, rng=np.random.default_rng(_SEED))
+    low, high = result.confidence_interval
     ours = float(np.median(values) - np.median(others))
     return estimate_row(name, ours, float(low), float(high), published=published, agrees_within=ABOVE_ZERO)
 
 
 def ratio_row(name: str, values: Sequence[float], others: Sequence[float], **claim: Unpack[Claim]) -> ComparedValue:
-    """The geometric mean of a sample over another's, with Welch's interval of the logarithms.
+    """Returns a row with the geometric mean of a sample over another's, and Welch's interval of the logarithms.
 
-    Unlike in the other rows, a published claim is undecided if the interval reaches into `agrees_within` and out of it.
+    Unlike in the other rows, a published claim is undecided if the interval lies partly inside `agrees_within`.
     """
-    logarithms = ([math.log(each) for each in sample] for sample in (values, others))
-    ours, low, high = (math.exp(each) for each in mean_interval(*logarithms))
+    logarithms = ([math.log(value) for value in sample] for sample in (values, others))
+    ours, low, high = (math.exp(logarithm) for logarithm in mean_interval(*logarithms))
     row, within = estimate_row(name, ours, low, high, **claim), claim.get("agrees_within")
     if within is None or row.agrees or high < within[0] or low > within[1]:
         return row
@@ -184,7 +190,10 @@ def ratio_row(name: str, values: Sequence[float], others: Sequence[float], **cla
 def border_row(
     name: str, border: float, low: float, high: float, *, published: str | None = None, agrees: bool | None = None
 ) -> ComparedValue:
-    """A border as `half_point` finds it on a logarithmic axis; where an end of the interval is open, the other end."""
+    """Returns a row with a border that `half_point` found on a logarithmic axis.
+
+    If one end of the interval is infinite, the row says that the border lies above or below the other end.
+    """
     if math.isfinite(low) and math.isfinite(high):
         values = {"ours": math.exp(border), "low": math.exp(low), "high": math.exp(high)}
         return ComparedValue(name=name, published=published, agrees=agrees, **values)
@@ -193,7 +202,7 @@ def border_row(
 
 
 def estimate_row(name: str, ours: float, low: float, high: float, **claim: Unpack[Claim]) -> ComparedValue:
-    """An estimate with its 95% interval; infinite bounds mean that it has none."""
+    """Returns a row with an estimate and its 95% interval; infinite bounds mean that it has none."""
     within = claim.get("agrees_within")
     is_estimated = math.isfinite(low)
     agrees = None if within is None else is_estimated and within[0] <= low and high <= within[1]
@@ -214,10 +223,10 @@ Floats = NDArray[np.float64]
 
 
 def bounded_mean_intervals(values: ArrayLike, ends: Bounds) -> tuple[Floats, Floats, Floats]:
-    """The mean of each case with its 95% interval.
+    """Returns the mean of each case with its 95% interval.
 
     Args:
-        values: (C, N) of the seeds of each case.
+        values: The values of each case's seeds, (C, N).
         ends: The lowest and the highest possible value.
 
     Returns:
@@ -232,33 +241,33 @@ def bounded_mean_intervals(values: ArrayLike, ends: Bounds) -> tuple[Floats, Flo
 
 
 def bounded_mean_row(name: str, values: Sequence[float], ends: Bounds, **claim: Unpack[Claim]) -> ComparedValue:
-    """The mean over the seeds of one configuration, of values between two ends."""
-    mean, low, high = (float(each[0]) for each in bounded_mean_intervals([values], ends))
+    """Returns a row with the mean over the seeds of one configuration, of values between two known ends."""
+    mean, low, high = (float(numbers[0]) for numbers in bounded_mean_intervals([values], ends))
     return estimate_row(name, mean, low, high, **claim)
 
 
 def bounded_difference_row(
     name: str, values: Sequence[float], others: Sequence[float], ends: Bounds, **claim: Unpack[Claim]
 ) -> ComparedValue:
-    """The mean of a sample minus another's, of values between two ends."""
-    one, other = np.array([values]), np.array([others])
+    """Returns a row with the mean of a sample minus another's, of values between two known ends."""
+    sample, other_sample = np.array([values]), np.array([others])
     low, high = (
-        float(np.quantile(_drawn_means(one, end)[0] - _drawn_means(other, opposite, 1)[0], tail))
+        float(np.quantile(_drawn_means(sample, end)[0] - _drawn_means(other_sample, opposite, 1)[0], tail))
         for end, opposite, tail in zip(ends, reversed(ends), _TAILS, strict=True)
     )
     return estimate_row(name, float(np.mean(values) - np.mean(others)), low, high, **claim)
 
 
 def _drawn_means(values_CN: Floats, end: float, seed: int = 0) -> Floats:
-    """(C, D) means of the values and the end, with random weights."""
+    """Returns means of the values and `end` with random weights, (C, D)."""
     with_end = np.concatenate([values_CN, np.full((len(values_CN), 1), end)], axis=1)
-    found: Floats = with_end @ _weights(with_end.shape[1], seed).T
-    return found
+    means: Floats = with_end @ _weights(with_end.shape[1], seed).T
+    return means
 
 
 @lru_cache(maxsize=8)
 def _weights(n: int, seed: int) -> Floats:
-    """(D, n) weights that sum to 1, uniform over all such."""
+    """Returns weights (D, n) that sum to 1, uniformly distributed among all such weights."""
     drawn_DN: Floats = np.random.default_rng(seed).standard_exponential((_N_DRAWS, n))
     drawn_DN /= drawn_DN.sum(axis=1, keepdims=True)
     return drawn_DN

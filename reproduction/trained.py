@@ -1,4 +1,4 @@
-"""What reproductions train: the sweep behind one, which runs and resumes as any other, and packs in this process."""
+"""Trainings of reproductions: a sweep, which runs and resumes like any other, or packs in this process."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,17 +37,17 @@ def swept(
     local: bool = False,
     changed: Sweep | None = None,
 ) -> SweepDirectory:
-    """Runs or resumes a shipped sweep to its end. One that has ended is read as it is: a published one has no journal.
+    """Runs or resumes a shipped sweep to its end. An ended sweep is only read, since a published copy has no journal.
 
     Args:
         name: The name of the shipped sweep.
-        directory: The directory of the reproduction; the sweep is in a folder `name` inside, which may hold it with
+        directory: The directory of the reproduction. The sweep is in its folder `name`, which may hold the sweep with
             another seed.
         console: Shows progress and summary.
         engine: The engine with which the documents' numbers were measured; the others differ in the last digits.
-        seed: Of a new sweep; default that of the shipped one.
-        local: Train in this process, without Ray.
-        changed: What to run in place of the shipped sweep.
+        seed: The seed of a new sweep; by default that of the shipped sweep.
+        local: Whether to train in this process, without Ray.
+        changed: A sweep to run instead of the shipped one.
 
     Raises:
         UserError: If the folder holds another sweep.
@@ -56,13 +56,13 @@ def swept(
     """
     path, spec, resources = directory / name, changed or load_sweep(name), Resources(engine=engine, local=local)
     if (path / SWEEP_FILE).exists():
-        found = SweepDirectory.open(path)
-        if not is_same_but_for_seed(found.spec, spec):
+        stored = SweepDirectory.open(path)
+        if not is_same_but_for_seed(stored.spec, spec):
             raise UserError(
                 "--dir", given=str(path), expected=f"the sweep {name} as shipped now", fix="choose another --dir"
             )
-        if found.finished:
-            return found
+        if stored.finished:
+            return stored
         summary = resume_sweep(path, resources, console)
     else:
         spec = spec if seed is None else spec.but(seed=seed)
@@ -74,12 +74,15 @@ def swept(
 
 
 def is_same_but_for_seed(one: Sweep, other: Sweep) -> bool:
-    """Whether two sweeps differ in nothing but the seed, as the documents' numbers and their second measurement do."""
+    """Returns whether two sweeps differ in nothing but the seed.
+
+    That is how the documents' numbers and their second measurement differ.
+    """
     return one.but(seed=other.seed) == other
 
 
 def queried(sweep: SweepDirectory, query: str, *parameters: object) -> list[tuple[Any, ...]]:
-    """The rows of a query on the ledger of a sweep."""
+    """Runs a query on the ledger of a sweep and returns its rows."""
     with Ledger(sweep.place).connect() as connection:
         return connection.execute(query, list(parameters)).fetchall()
 
@@ -97,12 +100,12 @@ def one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Trained(Generic[P]):
-    """A pack that has ended.
+    """A pack that was trained to its end in this process, with its measurements and outcomes.
 
     Attributes:
-        parameters: Those of its trainings.
-        result: What it measured.
-        outcome: (L,) how its trainings ended.
+        parameters: The parameters of its trainings.
+        result: The measurements of the pack.
+        outcome: The outcomes of its trainings, (L,).
     """
 
     pack: Pack[P]
@@ -128,10 +131,10 @@ def trained(
 
     Args:
         workload: The problem.
-        seeds: Of its trainings.
+        seeds: The seeds of the trainings.
         values: Parameters that differ from the workload's defaults.
-        compiled: With the block engine's programs, where this machine can compile.
-        probes: Steps to measure at beside the workload's own.
+        compiled: Whether to use the block engine's programs, if this machine can compile.
+        probes: Steps to measure at, besides the workload's own.
     """
     parameters = workload.parameters.resolve(values)
     programs = block_programs(workload.name) if compiled else None
@@ -146,10 +149,10 @@ _known: dict[str, Programs] = {}
 
 
 def block_programs(workload: str) -> Programs | None:
-    """The programs of a workload's shapes, each compiled once; `None` on a machine that cannot compile.
+    """Returns the programs of a workload's shapes, each compiled once; `None` on a machine that cannot compile.
 
     Args:
-        workload: Its name.
+        workload: The workload's name.
     """
     try:
         block_engine()

@@ -1,4 +1,4 @@
-"""Optuna's TPE for trials that are asked for in batches: one model for a batch."""
+"""Optuna's TPE sampler for trials that are drawn in batches: the model is fitted once per batch."""
 
 import math
 from collections.abc import Callable
@@ -18,11 +18,12 @@ _STATES = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
 
 
 class BatchedTPESampler(TPESampler):
-    """Draws the first trial of a batch as Optuna's TPE with `constant_liar` does; the others from the same model.
+    """Draws the first trial of a batch like Optuna's TPE with `constant_liar`, the others from the same model.
 
-    To fit the model takes Optuna longer with every trial. A batch is asked for before any of its trials has ended, so a
-    new fit would learn nothing but the batch's own points. Those are added to the model as the constant liar has them,
-    as points of the worse kind: a density of their own is mixed into that of the worse trials, by their number.
+    Fitting the model takes Optuna longer with every trial. All trials of a batch are drawn before any of them has
+    ended, so a new fit would add nothing but the batch's own points. These are added to the model as the constant liar
+    would add them, as bad trials: their density is mixed into the density of the worse trials, weighted by their
+    number.
     """
 
     def __init__(self) -> None:
@@ -31,23 +32,23 @@ class BatchedTPESampler(TPESampler):
         self._joint_space: dict[str, BaseDistribution] = {}
 
     def begin(self, seed: int, *, new_batch: bool = False) -> None:
-        """Seeds the draws of the next trial, which may be the first of a batch."""
+        """Seeds the draws of the next trial; `new_batch` says that it is the first of a batch."""
         if new_batch:
             self._models, self._joint_space = {}, {}
         self._rng.rng.seed(seed)
         if not self._models:
-            # For trials that come before any model. To seed one takes as long as a draw.
+            # Only trials before the first model use the random sampler, and seeding it takes as long as a draw.
             self._random_sampler._rng.rng.seed(seed)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """The parameters that are drawn together. Optuna looks for them through all trials since the last batch."""
+        """Returns the parameters that are drawn together, kept for a batch: Optuna searches all trials for them."""
         self._joint_space = self._joint_space or super().infer_relative_search_space(study, trial)
         return self._joint_space
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Draws them. Optuna looks through all trials first, whether there are enough for a model."""
+        """Draws `search_space`. A fitted model skips Optuna's check of all trials for a model's minimum."""
         is_fitted = tuple(search_space) in self._models
         return (self._sample if is_fitted else super().sample_relative)(study, trial, search_space)
 
@@ -59,11 +60,11 @@ class BatchedTPESampler(TPESampler):
         candidates = model.better.sample(self._rng.rng, self._n_ei_candidates)
         chosen = self._compare(candidates, model.better.log_pdf(candidates) - model.worse_log_pdf(candidates))
         model.add(chosen)
-        return {name: each.to_external_repr(chosen[name]) for name, each in search_space.items()}
+        return {name: distribution.to_external_repr(chosen[name]) for name, distribution in search_space.items()}
 
     def _fit(self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]) -> "_Model":
-        trials = [each for each in study.get_trials(deepcopy=False, states=_STATES) if each.number != trial.number]
-        n_finished = sum(each.state != TrialState.RUNNING for each in trials)
+        trials = [other for other in study.get_trials(deepcopy=False, states=_STATES) if other.number != trial.number]
+        n_finished = sum(other.state != TrialState.RUNNING for other in trials)
         better, worse = split_trials(study, trials, _n_better(n_finished, len(study.directions)))
         return _Model(
             self._build_parzen_estimator(study, search_space, better, handle_below=True),
@@ -74,18 +75,18 @@ class BatchedTPESampler(TPESampler):
 
 
 def _n_better(n_finished: int, n_objectives: int) -> int:
-    """How many trials TPE takes for the better ones; as Optuna by default."""
+    """Returns the number of trials that TPE counts as the better ones, by Optuna's default rule."""
     tenth = math.ceil(0.1 * n_finished)
     return min(tenth, 25) if n_objectives == 1 else tenth
 
 
 class _Model:
-    """The densities of the better and of the worse trials, and of the batch's own points.
+    """The densities of the better and of the worse trials; the batch's own points are part of the worse.
 
     Args:
-        better, worse: As Optuna fits them.
-        n_worse: Kernels in `worse`, its prior included.
-        estimate: Makes the density of points.
+        better, worse: The Parzen estimators that Optuna fits to the better and to the worse trials.
+        n_worse: The number of kernels in `worse`, its prior included.
+        estimate: Fits a Parzen estimator to points.
     """
 
     def __init__(
@@ -100,17 +101,17 @@ class _Model:
         self._chosen: list[dict[str, Any]] = []
 
     def add(self, chosen: dict[str, Any]) -> None:
-        """Takes a point of the batch for a worse one."""
+        """Adds a point of the batch to the worse trials."""
         self._chosen.append(chosen)
 
     def worse_log_pdf(self, candidates: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
-        """The density of the worse trials and of the batch at these points."""
-        of_trials = self._worse.log_pdf(candidates)
+        """Returns the log density of the worse trials and of the batch's points at the candidates."""
+        trials_log_pdf = self._worse.log_pdf(candidates)
         if not self._chosen:
-            return of_trials
+            return trials_log_pdf
         n_chosen = len(self._chosen)
-        chosen = {name: np.array([each[name] for each in self._chosen]) for name in candidates}
-        of_batch = Mixture(self._estimate(chosen)).log_pdf(candidates)
+        chosen = {name: np.array([point[name] for point in self._chosen]) for name in candidates}
+        batch_log_pdf = Mixture(self._estimate(chosen)).log_pdf(candidates)
         share = n_chosen / (n_chosen + self._n_worse)
-        joint: NDArray[np.float64] = np.logaddexp(np.log1p(-share) + of_trials, np.log(share) + of_batch)
+        joint: NDArray[np.float64] = np.logaddexp(np.log1p(-share) + trials_log_pdf, np.log(share) + batch_log_pdf)
         return joint

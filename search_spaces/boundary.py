@@ -1,4 +1,4 @@
-"""A sampler that searches for a boundary instead of an optimum: where half of a trial's trainings end stuck."""
+"""An Optuna sampler that searches for a boundary instead of an optimum: where half of a trial's trainings end stuck."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,14 +19,15 @@ _N_CANDIDATES = 1024
 
 
 class BoundarySampler(BaseSampler):
-    """Chooses the most informative point about the contour on which the objective, a stuck rate, is one half.
+    """Chooses the most informative point near the contour on which the objective, a stuck rate, is one half.
 
     A `StuckSurface` is fitted to the finished trials, over parameters scaled to the unit cube: logarithmic ones by
     their logarithm, categorical ones one-hot, so that categories share information as far as the data allow. Among
     quasi-random candidates the sampler chooses the one with the largest `1.96 * deviation - |mean logit|` (the
     "straddle"): a point that may be on either side of the contour, and whose rate is uncertain. Running trials count as
-    if they had ended as expected, so that a batch of asks spreads out. Until enough trials have finished, points are
-    quasi-random. Conditional parameters are drawn at random; to the surface their effect on the stuck rate is noise.
+    if they had ended as expected, so that the points of a batch spread out. Until enough trials have finished, points
+    are quasi-random. Conditional parameters are drawn at random; to the surface their effect on the stuck rate is
+    noise.
 
     The surface models the objective's value, in which a diverged training counts as stuck under `minimize` and as not
     stuck under `maximize`. Draws depend on the seeds, on the finished trials and on the running ones.
@@ -51,30 +52,32 @@ class BoundarySampler(BaseSampler):
         n_replicates: int,
         n_startup: int | None = None,
     ) -> None:
-        self._space = {name: each for name, each in space.items() if not each.single()}
+        self._space = {name: distribution for name, distribution in space.items() if not distribution.single()}
         self._seed, self._layout_seed = seed, layout_seed
         self._n_replicates = n_replicates
         self._n_startup = max(8, 4 * len(self._space)) if n_startup is None else n_startup
         self._random = RandomSampler(seed=seed)
 
     def infer_relative_search_space(self, *_: object) -> dict[str, BaseDistribution]:
-        """All parameters that are drawn together; they follow from the sweep, not from past trials."""
+        """Returns all parameters that are drawn together; they follow from the sweep, not from past trials."""
         return self._space
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The values of all unconditional parameters."""
+        """Draws all unconditional parameters: quasi-random ones at first, then the most informative candidate."""
         if not search_space:
             return {}
         cube = _Cube(search_space)
         past = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.RUNNING))
-        whole = [each for each in past if each.number != trial.number and search_space.keys() <= each.params.keys()]
-        finished = [each for each in whole if each.state == TrialState.COMPLETE]
+        complete = [
+            other for other in past if other.number != trial.number and search_space.keys() <= other.params.keys()
+        ]
+        finished = [other for other in complete if other.state == TrialState.COMPLETE]
         if len(finished) < self._n_startup:
             return cube.values(cube.quasi_random(trial.number + 1, self._layout_seed)[-1])
         surface = StuckSurface.fit(self._counts(cube, finished))
-        pending = [each for each in whole if each.state == TrialState.RUNNING]
+        pending = [other for other in complete if other.state == TrialState.RUNNING]
         surface = surface.believing(cube.points(pending), self._n_replicates)
         candidates = cube.quasi_random(_N_CANDIDATES, self._seed)
         mean, deviation = surface.logit(candidates)
@@ -83,32 +86,35 @@ class BoundarySampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """A random value, for a conditional parameter."""
+        """Draws a random value for a conditional parameter."""
         return self._random.sample_independent(study, trial, param_name, param_distribution)
 
     def _counts(self, cube: "_Cube", finished: Sequence[FrozenTrial]) -> Counts:
-        n = np.array([each.user_attrs.get(N_JUDGED, self._n_replicates) for each in finished], dtype=np.float64)
-        return Counts(cube.points(finished), np.array([each.value for each in finished]) * n, n)
+        n = np.array([trial.user_attrs.get(N_JUDGED, self._n_replicates) for trial in finished], dtype=np.float64)
+        return Counts(cube.points(finished), np.array([trial.value for trial in finished]) * n, n)
 
 
 class _Cube:
-    """A search space as the unit cube, a categorical parameter as one coordinate per choice."""
+    """A search space mapped to the unit cube, a categorical parameter as one coordinate per choice."""
 
     def __init__(self, space: dict[str, BaseDistribution]) -> None:
         self._space = space
         self._transform = SearchSpaceTransform(space, transform_0_1=True)
 
     def points(self, trials: Sequence[FrozenTrial]) -> Array:
-        """The points of trials."""
-        rows = [self._transform.transform({name: each.params[name] for name in self._space}) for each in trials]
+        """Returns the points of trials, (N, D)."""
+        rows = [self._transform.transform({name: trial.params[name] for name in self._space}) for trial in trials]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self._transform.bounds))
 
     def values(self, point: Array) -> dict[str, Any]:
-        """The parameters at a point."""
+        """Converts a point (D,) of the cube back to parameter values."""
         return self._transform.untransform(point)
 
     def quasi_random(self, n: int, seed: int) -> Array:
-        """The first points of a scrambled Sobol' sequence; a categorical coordinate is divided among the choices."""
+        """Returns the first `n` points of a scrambled Sobol' sequence, (n, D).
+
+        The interval of a categorical parameter is divided equally among its choices.
+        """
         exponent = max(n - 1, 1).bit_length()
         uniform = qmc.Sobol(len(self._space), scramble=True, rng=seed).random_base2(exponent)[:n]
         points = np.zeros((n, len(self._transform.bounds)))

@@ -1,4 +1,4 @@
-"""A claim that decides itself: a sentence, what it states of rates and medians of groups, and what may be spent."""
+"""A claim that can be verified: a sentence, what it states about rates and medians of groups, and a training budget."""
 
 import json
 from collections.abc import Mapping
@@ -17,24 +17,25 @@ from attnsweep.workloads.errors import SpecError, UserError, did_you_mean
 from attnsweep.workloads.files import given_file
 
 _GROWTH = 4
-"""A further batch is at least this part of the trainings that there are: looks then grow with their logarithm."""
+"""Each further batch adds at least 1 / `_GROWTH` of the trainings so far, so the number of evaluations grows only with
+the logarithm of the number of trainings."""
 
 
 class Claim(SpecModel):
-    """What `attnsweep verify` takes: docs/verify.md.
+    """A claim about rates or medians of groups of trainings, as `attnsweep verify` reads it: docs/verify.md.
 
     Attributes:
-        name: Of the sweep: letters, digits, `_`, `.` and `-`. By default the file's name.
-        claim: The sentence.
-        source: Who says so.
+        name: The name of the sweep: letters, digits, `_`, `.` and `-`. By default the file's name.
+        claim: The claim as a sentence.
+        source: The publication or person that makes the claim.
         workload: As in a `Sweep`.
         fixed: Parameters that are the same in all groups.
-        groups: The values of the others, the same names in each group, by the group's name.
-        states: What it states, all of it: `rate(stuck, small) > 0.5`.
-        budget: The most trainings, of all groups together.
-        batch: The first trainings of each group.
-        confidence: 1 minus the most chance of a wrong verdict of either kind.
-        seed: Seeds all trainings. Choose one from which the claim was not derived.
+        groups: The values of the other parameters, the same names in each group, by the group's name.
+        states: Statements that make up the claim; it holds if all of them do: `rate(stuck, small) > 0.5`.
+        budget: The largest number of trainings, of all groups together.
+        batch: The number of trainings of each group at the first evaluation.
+        confidence: 1 minus an upper bound on the chance of a wrong verdict of either kind.
+        seed: Seeds all trainings. Choose a seed from which the claim was not derived.
     """
 
     name: str = Field(pattern=SWEEP_NAME)
@@ -54,27 +55,29 @@ class Claim(SpecModel):
         self.sweep()
         if self.budget < self.batch * len(self.groups):
             expected = f"at least batch={self.batch} for each of the {len(self.groups)} groups"
-            raise SpecError("budget", given=self.budget, expected=expected, fix="raise it, or lower batch")
-        used = {each.group for statement in self.statements for each in statement.quantities}
+            raise SpecError("budget", given=self.budget, expected=expected, fix="raise budget, or lower batch")
+        used = {quantity.group for statement in self.statements for quantity in statement.quantities}
         for group in sorted(used - {*self.groups}):
-            fix = did_you_mean(group, self.groups, otherwise="name one of them")
-            raise SpecError("states", given=group, expected=f"a group: {', '.join(self.groups)}", fix=fix)
+            fix = did_you_mean(group, self.groups, otherwise="name one of these groups")
+            raise SpecError("states", given=group, expected=f"one of the groups: {', '.join(self.groups)}", fix=fix)
         for group in sorted({*self.groups} - used):
-            raise SpecError(f"groups.{group}", given="no statement about it", expected="one", fix="leave the group out")
+            raise SpecError(
+                f"groups.{group}", given="no statement about it", expected="at least one", fix="remove the group"
+            )
         return self
 
     @property
     def statements(self) -> tuple[Statement, ...]:
-        """What `states` says."""
+        """The statements of `states`, parsed."""
         return tuple(map(read_statement, self.states))
 
     @property
     def parameters(self) -> list[str]:
-        """The names of the parameters in which the groups differ."""
+        """The names of the parameters in which the groups differ, sorted."""
         return sorted(next(iter(self.groups.values())))
 
     def sweep(self) -> Sweep:
-        """The sweep of its first batch: a trial for each group."""
+        """Returns the sweep of the first batch, with a trial for each group."""
         return Sweep(
             name=self.name,
             description=self.claim,
@@ -87,25 +90,25 @@ class Claim(SpecModel):
         )
 
     def next_size(self, n: int) -> int | None:
-        """The trainings of each group at the next look; `None` if the budget is spent.
+        """Returns the number of trainings of each group at the next evaluation; `None` if the budget is spent.
 
         Args:
-            n: Those at the latest.
+            n: The number of trainings of each group at the latest evaluation.
         """
         most = self.budget // len(self.groups)
         return min(n + max(self.batch, n // _GROWTH), most) if n < most else None
 
     def says_the_same(self, other: "Claim") -> bool:
-        """Whether the other states the same of the same trainings; words and budget do not matter."""
+        """Returns whether the other claim states the same of the same trainings; wording and budget do not matter."""
         same = self.but(claim=other.claim, source=other.source, budget=max(self.budget, other.budget))
         return same.stored() == other.but(budget=same.budget).stored()
 
     def stored(self) -> Self:
-        """The claim as a sweep stores it, with a user's file by its name alone: the code is stored too."""
+        """Returns the claim as a sweep stores it, with a user's file by name alone, because the code is stored too."""
         return self.but(workload=self.workload.rpartition("/")[2])
 
     def but(self, **changes: object) -> Self:
-        """The same claim with some fields changed, validated again."""
+        """Returns the same claim with some fields changed, validated again."""
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
 
     def _varied(self) -> dict[str, Dimension]:
@@ -116,29 +119,33 @@ class Claim(SpecModel):
                     f"groups.{group}",
                     given=", ".join(sorted(values)) or "no parameter",
                     expected=f"the parameters of the other groups: {', '.join(names) or 'none'}",
-                    fix="give each in every group, or in `fixed`",
+                    fix="give each parameter in every group, or in `fixed`",
                 )
         rows = tuple(tuple(values[name] for name in names) for values in self.groups.values())
         if len(set(rows)) < len(rows):
-            raise SpecError("groups", given="two with the same values", expected="each once", fix="remove one")
+            raise SpecError(
+                "groups", given="two with the same values", expected="groups that differ", fix="remove one of the two"
+            )
         if len(names) > 1:
             return {", ".join(names): Zip(rows)}
         return {name: Categorical(tuple(row[0] for row in rows)) for name in names}
 
 
 def load_claim(path: Path) -> Claim:
-    """Reads a claim's file.
+    """Loads a claim from a YAML file, whose name is the claim's name unless it has a field `name`.
 
     Raises:
-        UserError: If there is none, or it is no claim.
+        UserError: If there is no such file, or it is not a claim.
     """
     text = given_file(path, "CLAIM", "a claim as YAML, or a directory that `attnsweep verify` has made").read_text()
     try:
         fields = read_yaml(text)
         given = json.dumps({"name": path.stem} | fields if isinstance(fields, dict) else fields)
     except (ValueError, TypeError) as error:
-        # A TypeError is of a value that JSON lacks: a date.
-        raise UserError("CLAIM", given=str(path), expected="a claim as YAML", fix=f"correct it ({error})") from error
+        # `json.dumps` raises a TypeError for a YAML value that JSON lacks: a date.
+        raise UserError(
+            "CLAIM", given=str(path), expected="a claim as YAML", fix=f"correct the file ({error})"
+        ) from error
     try:
         claim = Claim.model_validate_json(given)
     except ValidationError as error:

@@ -15,14 +15,14 @@ from optuna.trial import FrozenTrial, create_trial
 _KIND = "__array__"
 _STATE = "cma:state"
 _MOST_CHARACTERS = 2045
-"""Of an attribute of a trial: what Optuna's databases hold."""
+"""The longest text that Optuna's databases accept as an attribute of a trial."""
 
 
 class JsonCmaEsSampler(CmaEsSampler):
-    """Draws the same values as Optuna's sampler.
+    """Draws the same values as Optuna's CMA-ES sampler, but stores the optimizer's state as JSON instead of a pickle.
 
-    Optuna's sampler stores its optimizer as a pickle in a trial's attributes and loads it for the next trial, so
-    anybody who can write to the study could run code.
+    Optuna's sampler stores its optimizer as a pickle in a trial's attributes and unpickles it for the next trial, so
+    anybody with write access to the study could run code.
     """
 
     _optimizer: CMA
@@ -37,43 +37,43 @@ class JsonCmaEsSampler(CmaEsSampler):
             if n_parts:
                 text = "".join(trial.system_attrs[f"{_STATE}:{part}"] for part in range(n_parts))
                 self._optimizer = CMA.__new__(CMA)
-                self._optimizer.__setstate__(json.loads(text, object_hook=_read))
+                self._optimizer.__setstate__(json.loads(text, object_hook=_from_json))
                 return self._optimizer
         return None
 
     def _split_optimizer_str(self, optimizer_str: str) -> dict[str, str]:
-        """The optimizer as attributes. Optuna passes its pickle, which is not stored."""
+        """Serializes the optimizer as attributes of a trial. The pickle that Optuna passes is ignored."""
         del optimizer_str
-        text = json.dumps(self._optimizer.__getstate__(), default=_written)
+        text = json.dumps(self._optimizer.__getstate__(), default=_to_json)
         begins = range(0, len(text), _MOST_CHARACTERS)
         return {f"{_STATE}:{part}": text[begin : begin + _MOST_CHARACTERS] for part, begin in enumerate(begins)}
 
 
 def warm_cma_es(seed: int, space: Mapping[str, BaseDistribution], earlier: Sequence[FrozenTrial]) -> CmaEsSampler:
-    """The sampler, which begins at the best of the earlier trials, if there are any.
+    """Returns a CMA-ES sampler that starts at the best of the earlier trials, if there are any.
 
     Args:
-        seed: The seed of its draws.
-        space: The unconditional parameters, of which it draws the numbers.
+        seed: The seed of the sampler's draws.
+        space: The unconditional parameters; the sampler draws the numeric ones.
         earlier: Trials of earlier sweeps.
     """
     numbers: dict[str, BaseDistribution] = {
-        name: each
-        for name, each in space.items()
-        if isinstance(each, FloatDistribution | IntDistribution) and not each.single()
+        name: distribution
+        for name, distribution in space.items()
+        if isinstance(distribution, FloatDistribution | IntDistribution) and not distribution.single()
     }
     source = [
-        create_trial(value=each.value, params={name: each.params[name] for name in numbers}, distributions=numbers)
-        for each in earlier
+        create_trial(value=trial.value, params={name: trial.params[name] for name in numbers}, distributions=numbers)
+        for trial in earlier
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
         return JsonCmaEsSampler(seed=seed, warn_independent_sampling=False, source_trials=source or None)
 
 
-def _written(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     return {_KIND: value.tolist()} if isinstance(value, np.ndarray) else value.item()
 
 
-def _read(entry: dict[str, Any]) -> Any:
+def _from_json(entry: dict[str, Any]) -> Any:
     return np.array(entry[_KIND]) if _KIND in entry else entry

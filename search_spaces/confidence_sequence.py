@@ -7,7 +7,7 @@ With a chance of at least 95%, all the intervals of a trial contain the true rat
 trial is stopped. Wilson's interval is not anytime-valid: evaluated after every 8 of at most 200 trainings, until it
 excludes one half or is 0.2 wide, it contains a rate of one half in 76% of trials, this one in 98%. The price is width:
 1.6 to 1.7 times Wilson's at 200 trainings. The interval is valid under any stopping rule; under the two rules of
-`Sequential` it covers the truth in more than 95% of cases.
+`Sequential` it contains the true rate in more than 95% of trials.
 
 The prior is Beta(1/2, 1/2) and not uniform because its interval is narrower near 0 and 1, where most configurations
 are: by a fifth if none of 64 is stuck. At one half it is wider by a twentieth. PyPI's `confseq` has the same bound, but
@@ -29,11 +29,11 @@ _TINY = 1e-300
 
 @functools.lru_cache(maxsize=65536)
 def sequential_interval(k: float, n: float, error_rate: float = ERROR_RATE) -> tuple[float, float]:
-    """The interval of the rate after `n` trainings, `k` of them stuck; (0, 1) if `n` is 0.
+    """Returns the ends of the interval of the rate after `n` trainings, `k` of them stuck; (0, 1) if `n` is 0.
 
     Args:
-        k, n: They need not be whole: a censored training may count in part.
-        error_rate: The chance that any of the intervals of one rate misses it, at most.
+        k, n: May be fractions: a censored training may count in part.
+        error_rate: An upper bound on the chance that any of the successive intervals of one rate misses it.
     """
     if n == 0:
         return 0.0, 1.0

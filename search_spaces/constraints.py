@@ -15,12 +15,13 @@ _EXAMPLE = 'constraints=("stuck_rate <= 0.1", "loss_quantile <= 0.5")'
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A bound on what is measured of a trial.
+    """A bound on a quantity that is measured of a trial, such as `stuck_rate <= 0.1`.
 
     Attributes:
-        text: As it was given, such as `stuck_rate <= 0.1`.
-        measured: What is bounded; its direction is away from the bound, so a diverged training counts as the worst.
-        bound: The number.
+        text: The constraint as the user wrote it.
+        measured: The quantity that is bounded. Its direction points away from the bound, so that a diverged training
+            counts as the worst value.
+        bound: The number that the quantity is compared with.
     """
 
     text: str
@@ -28,21 +29,21 @@ class Constraint:
     bound: float
 
     def excess(self, value: float) -> float:
-        """How far a value is beyond the bound; 0 or less where the constraint is met, as Optuna has it."""
+        """Returns how far `value` lies beyond the bound; 0 or less if the constraint holds, as Optuna expects."""
         return value - self.bound if self.measured.direction == "minimize" else self.bound - value
 
 
 def read_constraints(texts: Sequence[str]) -> tuple[Constraint, ...]:
-    """The constraints of these texts.
+    """Parses texts such as `stuck_rate <= 0.1` into constraints.
 
     Raises:
         SpecError: For a text that is no constraint, or one that is given twice.
     """
-    found = tuple(map(_constraint, texts))
-    for at, each in enumerate(texts):
-        if each in texts[:at]:
-            raise SpecError("constraints", given=each, expected="each once", fix="remove one of the two")
-    return found
+    constraints = tuple(map(_constraint, texts))
+    for index, text in enumerate(texts):
+        if text in texts[:index]:
+            raise SpecError("constraints", given=text, expected="each constraint once", fix="remove one of the two")
+    return constraints
 
 
 def _constraint(text: str) -> Constraint:

@@ -1,4 +1,4 @@
-"""How one parameter of a search space varies."""
+"""The dimensions of a search space: how one parameter, or several together, vary over the trials of a sweep."""
 
 import json
 import math
@@ -30,13 +30,14 @@ def _check_scalar(value: object) -> object:
 
 _CheckedScalar: TypeAlias = Annotated[Scalar, PlainValidator(_check_scalar)]
 Scalars: TypeAlias = Annotated[tuple[_CheckedScalar, ...], Field(min_length=1), Strict(False)]
-"""A tuple, or the list that it becomes in JSON."""
+"""One or more values: a tuple, or a list when read from JSON."""
 
 _R = TypeVar("_R", bound="_Range")
 
 
 class Positional(SpecModel):
-    """A part of a spec whose first fields can be given by position, as in Optuna's `suggest_float(name, low, high)`."""
+    """Base of spec parts whose first fields can be given by position, like Optuna's `suggest_float(name, low,
+    high)`."""
 
     positional: ClassVar[tuple[str, ...]]
 
@@ -48,14 +49,14 @@ class Positional(SpecModel):
             raise SpecError(
                 twice or type(self).__name__,
                 given=f"{len(values)} values by position" + (f" and {twice}={fields[twice]!r}" if twice else ""),
-                expected=f"{names} by position or by name, all else by name",
+                expected=f"{names} by position or by name, all other fields by name",
                 fix=f"write {type(self).__name__}({', '.join(f'{name}=...' for name in self.positional)})",
             )
         super().__init__(**named, **fields)
 
 
 class Categorical(Positional):
-    """One of several values, `Categorical(("a", "b"))`; `None` stands for a parameter's null."""
+    """A choice among several values, `Categorical(("a", "b"))`; `None` stands for a parameter's null."""
 
     positional = ("choices",)
 
@@ -67,11 +68,11 @@ class Categorical(Positional):
         def __init__(self, choices: Sequence[Scalar]) -> None: ...
 
     def distribution(self) -> BaseDistribution:
-        """What Optuna draws from."""
+        """Returns the Optuna distribution that draws the values."""
         return CategoricalDistribution(self.choices)
 
     def grid(self) -> list[Scalar]:
-        """The values of the `grid` sampler."""
+        """Returns the values on this axis under the `grid` sampler."""
         return list(self.choices)
 
 
@@ -80,7 +81,7 @@ class _Range(Positional):
 
     log: bool = False
     points: int | None = Field(default=None, ge=1, le=2**31 - 1)
-    """The number of values on the axis for the `grid` sampler, ends included."""
+    """The number of values on this axis under the `grid` sampler, `low` and `high` included."""
 
     def _spread(self, low: float, high: float) -> list[float]:
         n_points = self.points or 1
@@ -110,11 +111,11 @@ class Float(_Range):
         return _check_order(self, self.low, self.high)
 
     def distribution(self) -> BaseDistribution:
-        """What Optuna draws from."""
+        """Returns the Optuna distribution that draws the values."""
         return FloatDistribution(self.low, self.high, log=self.log)
 
     def grid(self) -> list[Scalar]:
-        """The values of the `grid` sampler."""
+        """Returns the values on this axis under the `grid` sampler."""
         return list(self._spread(self.low, self.high))
 
 
@@ -134,11 +135,11 @@ class Int(_Range):
         return _check_order(self, self.low, self.high)
 
     def distribution(self) -> BaseDistribution:
-        """What Optuna draws from."""
+        """Returns the Optuna distribution that draws the values."""
         return IntDistribution(self.low, self.high, log=self.log)
 
     def grid(self) -> list[Scalar]:
-        """The values of the `grid` sampler."""
+        """Returns the values on this axis under the `grid` sampler."""
         return list(dict.fromkeys(round(value) for value in self._spread(self.low, self.high)))
 
 
@@ -155,17 +156,17 @@ Simple: TypeAlias = Annotated[
     | Annotated[Int, Tag("int")],
     Discriminator(_kind),
 ]
-"""How a parameter varies on its own; a bare value is fixed."""
+"""A dimension that does not depend on another parameter; a bare value is fixed."""
 
 
 class Conditional(SpecModel):
-    """Varies as `then` in trials where another parameter has one of the values `among`, else as `otherwise`.
+    """A parameter that varies as `then` where another parameter has one of the values `among`, else as `otherwise`.
 
     Attributes:
         on: The other parameter, itself in the search space and not conditional.
-        among: Its values for which `then` holds.
-        then: How this parameter varies there.
-        otherwise: How it varies elsewhere; `None` leaves it at the workload's default.
+        among: The values of the other parameter for which `then` applies.
+        then: How this parameter varies for these values.
+        otherwise: How this parameter varies for all other values; `None` leaves it at the workload's default.
     """
 
     kind: Literal["conditional"] = "conditional"
@@ -176,9 +177,9 @@ class Conditional(SpecModel):
 
 
 class Zip(Positional):
-    """Parameters that vary together: one row of values in each trial.
+    """Several parameters that vary together: each trial takes one row of values.
 
-    In a space its name is those of the parameters: `"d_model, n_heads": Zip(((16, 2), (32, 4)))`.
+    The key in the space lists the parameters: `"d_model, n_heads": Zip(((16, 2), (32, 4)))`.
     """
 
     positional = ("rows",)
@@ -191,12 +192,12 @@ class Zip(Positional):
         def __init__(self, rows: Sequence[Sequence[Scalar]]) -> None: ...
 
     def drawn(self) -> Categorical:
-        """What Optuna draws, which knows no rows: their texts, such as `[16, 2]`."""
+        """Returns the choice that Optuna draws, whose values are the rows as JSON texts, such as `[16, 2]`."""
         return Categorical(tuple(json.dumps(row) for row in self.rows))
 
     @staticmethod
     def row(text: str) -> list[Scalar]:
-        """The row of a text that was drawn."""
+        """Parses a row from the JSON text that was drawn."""
         row: list[Scalar] = json.loads(text)
         return row
 
@@ -210,15 +211,15 @@ Dimension: TypeAlias = Annotated[
     | Annotated[Zip, Tag("zip")],
     Discriminator(_kind),
 ]
-"""How a parameter varies, or several together; a bare value is fixed."""
+"""Any dimension of a search space; a bare value is fixed."""
 
 Varied: TypeAlias = Categorical | Float | Int
-"""The dimensions that Optuna draws without looking at another."""
+"""The dimensions that Optuna draws without looking at another parameter."""
 
 
 def _check_order(dimension: _R, low: float, high: float) -> _R:
     if not low <= high:
         raise SpecError("low", given=low, expected=f"at most high={high:g}", fix="swap low and high")
     if dimension.log and low <= 0:
-        raise SpecError("low", given=low, expected="> 0 with log=True", fix="raise low, or drop log")
+        raise SpecError("low", given=low, expected="a value > 0 with log=True", fix="raise low, or drop log")
     return dimension

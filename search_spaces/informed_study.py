@@ -1,4 +1,4 @@
-"""A study as a sampler sees it that was told trials of earlier sweeps."""
+"""An Optuna study that also shows its sampler the trials of earlier sweeps."""
 
 from collections.abc import Container, Sequence
 
@@ -9,14 +9,14 @@ from optuna.trial import FrozenTrial, TrialState
 
 
 class InformedStudy(Study):
-    """A study whose trials are, to its sampler, those of earlier sweeps and then its own.
+    """A study that shows its sampler the trials of earlier sweeps, followed by its own.
 
-    The earlier ones are in no storage, so they take no numbers.
+    The earlier trials are in no storage, so they take no numbers.
 
     Args:
         name: The study's name in the storage.
-        storage: Holds its own trials.
-        sampler: Its sampler.
+        storage: Holds the study's own trials.
+        sampler: The sampler of the study.
         earlier: The trials of earlier sweeps, all complete.
     """
 

@@ -1,4 +1,4 @@
-"""Finding a sweep: by the name of a shipped one, in a user's Python or YAML file, or in a stored `sweep.json`."""
+"""Loads a sweep: a shipped one by name, a user's Python or YAML file, or a stored `sweep.json`."""
 
 import importlib
 import json
@@ -16,15 +16,14 @@ from attnsweep.workloads.user_code import load_module, users_code
 
 
 def shipped_names() -> list[str]:
-    """The sweeps that come with attnsweep."""
     return [module.name for module in pkgutil.iter_modules(catalog.__path__)]
 
 
 def load_sweep(reference: str) -> Sweep:
-    """The sweep that SPEC names on the command line.
+    """Loads the sweep that SPEC names on the command line.
 
     Raises:
-        UserError: If there is none, or it is not a valid sweep.
+        UserError: If there is no such sweep, or it is not valid.
     """
     if reference in shipped_names():
         module = importlib.import_module(f"{catalog.__name__}.{reference}")
@@ -33,7 +32,9 @@ def load_sweep(reference: str) -> Sweep:
     if path.suffix == ".py":
         module = load_module(path)
         if not hasattr(module, "sweep"):
-            raise SpecError(reference, given="no function sweep()", expected="one", fix="def sweep() -> Sweep: ...")
+            raise SpecError(
+                reference, given="no function sweep()", expected="a function sweep()", fix="define sweep() -> Sweep"
+            )
         sweep = _made_by(module.sweep, reference)
         return sweep.but(workload=beside(sweep.workload, path))
     if path.suffix == ".json":
@@ -53,7 +54,7 @@ def assignments(texts: Iterable[str] | None) -> dict[str, Any]:
     """Splits each `name=value` of the command line. The value is read as JSON if possible, else as text.
 
     Raises:
-        SpecError: If one is no assignment.
+        SpecError: If a text has no name or no `=`.
     """
     return dict(_assignment(text) for text in texts or ())
 
@@ -61,28 +62,32 @@ def assignments(texts: Iterable[str] | None) -> dict[str, Any]:
 def _assignment(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise SpecError("--set", given=text, expected="NAME=VALUE", fix="for example --set init_sigma=0.1")
+        raise SpecError("--set", given=text, expected="NAME=VALUE", fix="write for example --set init_sigma=0.1")
     try:
         return name, json.loads(value)
     except ValueError:
         return name, value
     except RecursionError as error:
         raise SpecError(
-            name, given=value, expected="a number, a text, true, false or null", fix="correct it"
+            name, given=value, expected="a number, a text, true, false or null", fix="correct the value"
         ) from error
 
 
 def _made_by(function: object, reference: str) -> Sweep:
     subject = f"{reference}: sweep()"
     with users_code(subject, "a function without arguments that returns an attnsweep.Sweep", "correct it"):
-        made = function() if callable(function) else function
-    if not isinstance(made, Sweep):
-        raise SpecError(subject, given=made, expected="an attnsweep.Sweep", fix="return one")
-    return made
+        sweep = function() if callable(function) else function
+    if not isinstance(sweep, Sweep):
+        raise SpecError(subject, given=sweep, expected="an attnsweep.Sweep", fix="return a Sweep from it")
+    return sweep
 
 
 def beside(workload: str, path: Path) -> str:
-    """A workload's name, its file taken as relative to another: absolute, so that the sweep can be resumed anywhere."""
+    """Resolves a workload's file relative to the file of the spec that names it; a registered name is returned
+    unchanged.
+
+    The result is absolute, so that the sweep can be resumed from any directory.
+    """
     place, colon, class_name = workload.rpartition(":")
     return f"{(path.resolve().parent / place)}:{class_name}" if colon and place.endswith(".py") else workload
 
@@ -91,8 +96,10 @@ def _written(path: Path) -> Sweep:
     try:
         return Sweep.from_json(json.dumps(read_yaml(given_file(path, "SPEC", "a YAML file").read_text())))
     except (OSError, ValueError, TypeError) as error:
-        # A TypeError is of a value that JSON lacks: a date.
-        raise UserError("SPEC", given=str(path), expected="a sweep as YAML", fix=f"correct it ({error})") from error
+        # `json.dumps` raises a TypeError for a YAML value that JSON lacks: a date.
+        raise UserError(
+            "SPEC", given=str(path), expected="a sweep as YAML", fix=f"correct the file ({error})"
+        ) from error
 
 
 def _stored(path: Path) -> Sweep:
@@ -100,6 +107,6 @@ def _stored(path: Path) -> Sweep:
     try:
         content = json.loads(file.read_text())
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError("SPEC", given=str(path), expected="a JSON file", fix=f"check it ({error})") from error
+        raise UserError("SPEC", given=str(path), expected="a JSON file", fix=f"correct the file ({error})") from error
     spec = content.get("spec", content) if isinstance(content, dict) else content
     return Sweep.from_json(json.dumps(spec))

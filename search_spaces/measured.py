@@ -1,4 +1,4 @@
-"""What can be measured of a trial, and the objectives of a sweep made of it."""
+"""Quantities that can be measured of a trial, and the objectives of a sweep that are built from them."""
 
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
@@ -18,7 +18,7 @@ class StuckRate(SpecModel):
 
     @property
     def label(self) -> str:
-        """For people."""
+        """The name of the quantity in tables and figures."""
         return self.kind
 
 
@@ -37,7 +37,7 @@ class Rate(Positional):
 
     @property
     def label(self) -> str:
-        """For people: `rate of solved`."""
+        """The name of the quantity in tables and figures: `rate of solved`."""
         return f"rate of {self.outcome}"
 
 
@@ -50,14 +50,14 @@ class LossQuantile(SpecModel):
 
     @property
     def label(self) -> str:
-        """For people: `loss_quantile` for the median, else `loss_quantile 0.9`."""
+        """The name in tables and figures: `loss_quantile` for the median, else `loss_quantile 0.9`."""
         return self.kind if self.quantile == 0.5 else f"{self.kind} {self.quantile:g}"
 
 
 class OnsetQuantile(Positional):
     """A quantile, over a trial's trainings, of the step from which an outcome held: `OnsetQuantile("solved")`.
 
-    A training that ends otherwise counts as one in which it never held.
+    A training that ends with another outcome counts as one in which the outcome never held.
     """
 
     positional = ("outcome",)
@@ -73,21 +73,24 @@ class OnsetQuantile(Positional):
 
     @property
     def label(self) -> str:
-        """For people: `onset of solved` for the median, else `onset of solved 0.9`."""
+        """The name in tables and figures: `onset of solved` for the median, else `onset of solved 0.9`."""
         return f"onset of {self.outcome}" + ("" if self.quantile == 0.5 else f" {self.quantile:g}")
 
 
 Measured: TypeAlias = StuckRate | Rate | LossQuantile | OnsetQuantile
-"""What can be measured of a trial."""
+"""Any quantity that can be measured of a trial."""
 
 
 def goal_of(objective: Measured) -> str:
-    """An objective with its direction, for people: `rate of solved, to maximize`."""
+    """Formats an objective with its direction: `rate of solved, to maximize`."""
     return f"{objective.label}, to {objective.direction}"
 
 
 def _read(given: object) -> object:
-    """An objective or several; a name alone takes all defaults, as a pruner's does, and one in a list is one."""
+    """Accepts one objective or several, each as a spec or by its kind's name alone, which takes all defaults.
+
+    A list with one objective becomes that objective.
+    """
     if isinstance(given, str):
         return {"kind": given}
     if not isinstance(given, list | tuple):
@@ -100,7 +103,7 @@ def _tag(given: object) -> str:
     return _SEVERAL if isinstance(given, tuple) else _ONE
 
 
-# Blank, so that errors do not name them.
+# The tags of the union are blank because `first_mistake` leaves blank tags out of errors.
 _ONE, _SEVERAL = "", " "
 _Objective: TypeAlias = Annotated[Measured, Field(discriminator="kind")]
 Objective: TypeAlias = Annotated[
@@ -108,4 +111,4 @@ Objective: TypeAlias = Annotated[
     Discriminator(_tag),
     BeforeValidator(_read),
 ]
-"""What the sampler is told of each trial: one value, or several."""
+"""The objective of a sweep: one quantity, or several, whose values are reported to the sampler for each trial."""

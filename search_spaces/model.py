@@ -1,4 +1,4 @@
-"""The base of all spec parts: frozen, strict, and clear about a mistake."""
+"""The base class of all parts of a spec: immutable, strictly validated, with errors of one line."""
 
 import re
 from collections.abc import Iterable
@@ -12,9 +12,9 @@ _QUOTED = re.compile("'([^']*)'")
 
 
 class SpecModel(BaseModel):
-    """A part of a spec. Unknown fields, wrong types and NaN are refused with a `SpecError`."""
+    """Base class of all parts of a spec: an unknown field, a wrong type or NaN raises a `SpecError`."""
 
-    if not TYPE_CHECKING:  # Type checkers know the fields of each part.
+    if not TYPE_CHECKING:  # Type checkers must not see `__init__`: they derive a subclass's signature from its fields.
 
         def __init__(self, *values: Any, **fields: Any) -> None:
             if values:
@@ -40,16 +40,16 @@ class SpecModel(BaseModel):
 
 
 def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecError:
-    """The first mistake that pydantic found, as a `SpecError`.
+    """Converts the first mistake of a pydantic error to a `SpecError`.
 
     Args:
-        error: Pydantic's error.
-        fields: The fields that there are.
+        error: The pydantic error.
+        fields: The names of all valid fields, from which the fix suggests the nearest.
     """
     mistakes = error.errors(include_url=False)
-    # A misspelled field is missing too.
-    first = next((each for each in mistakes if each["type"] == "extra_forbidden"), mistakes[0])
-    # A tag that says nothing to users is blank.
+    # A misspelled required field is also reported as missing; "no such field" is the more useful of the two mistakes.
+    first = next((mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"), mistakes[0])
+    # The tags of unions that users never write are blank strings (`measured._SEVERAL`): they are not printed.
     place = ".".join(text for part in first["loc"] if (text := str(part).strip())) or "spec"
     hints = {
         "extra_forbidden": (
@@ -58,22 +58,21 @@ def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecErr
         ),
         "missing": ("a value", f"give {place}"),
         "too_short": ("at least one value", "give one, or leave it out"),
-        "model_type": (f"fields with values: {', '.join(fields)}", "correct it"),
-        "union_tag_not_found": ("a value, or a mapping that names its kind", "add its kind"),
+        "model_type": (f"fields with values: {', '.join(fields)}", "correct the value"),
+        "union_tag_not_found": ("a value, or a mapping with the field `kind`", "add the field `kind`"),
         "union_tag_invalid": (
             f"a value, or one of the kinds {first.get('ctx', {}).get('expected_tags')}",
-            "correct it",
+            "correct the value",
         ),
     }
     choices = _QUOTED.findall(first.get("ctx", {}).get("expected", "")) if first["type"] == "literal_error" else ()
-    advice = did_you_mean(first["input"], choices, otherwise="correct it")
-    expected, fix = hints.get(first["type"], (_plain(first["msg"]), advice))
+    advice = did_you_mean(first["input"], choices, otherwise="correct the value")
+    expected, fix = hints.get(first["type"], (_without_preamble(first["msg"]), advice))
     given = "nothing" if first["type"] == "missing" else first["input"]
     return SpecError(place, given=given, expected=expected, fix=fix)
 
 
-def _plain(message: str) -> str:
-    """Pydantic's sentence without its preamble."""
+def _without_preamble(message: str) -> str:
     for preamble in ("Input should be ", "Value error, ", "Invalid JSON: "):
         message = message.removeprefix(preamble)
     return message[:1].lower() + message[1:]

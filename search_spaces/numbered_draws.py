@@ -1,7 +1,7 @@
-"""Trials that follow from the sweep's seed and their number: those of `random`, `qmc` and `grid`, whoever draws them.
+"""Trials that follow from the sweep's seed and the trial's number alone: for the samplers `random`, `qmc` and `grid`.
 
 The values are those that Optuna's samplers draw for the trial of this number, without the trials before it: a driver
-that owns every hundredth trial draws what one driver would.
+that owns every hundredth trial draws the same values as a single driver of the whole sweep.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def draws_of(sweep: Sweep) -> RandomDraws:
-    """What draws the trials of a sweep whose sampler does not learn."""
+    """Returns the object that draws the trials of a sweep whose sampler does not learn from earlier trials."""
     match sweep.sampler:
         case "qmc":
             return _QuasiRandomDraws(sweep)
@@ -32,7 +32,7 @@ def draws_of(sweep: Sweep) -> RandomDraws:
 
 
 class _QuasiRandomDraws(RandomDraws):
-    """Points of the quasi-random sequence; conditional parameters, and the first trial, are independent."""
+    """Draws points of the quasi-random sequence; conditional parameters and the first trial are drawn at random."""
 
     def __init__(self, sweep: Sweep) -> None:
         super().__init__(sweep)
@@ -46,7 +46,9 @@ class _QuasiRandomDraws(RandomDraws):
 
 
 class _Sequence(SweepQMCSampler):
-    """The sequence of a sweep. Optuna makes it anew for each point and walks there from its beginning.
+    """Optuna's quasi-random sequence of a sweep, kept between draws.
+
+    Optuna constructs the sequence anew for each point and advances it from the beginning.
 
     Args:
         sweep: The sweep.
@@ -54,31 +56,31 @@ class _Sequence(SweepQMCSampler):
 
     def __init__(self, sweep: Sweep) -> None:
         super().__init__(sweep, 0)
-        self._of_sweep = distributions(sweep)
+        self._distributions = distributions(sweep)
         self._engine: Sobol | None = None
         self._at = 0
 
     def point(self, number: int) -> dict[str, Any]:
-        """The values of a point, by parameter. Points are asked for in rising order, or the sequence begins anew."""
+        """Returns the values of point `number` by parameter name. If `number` falls, the sequence restarts."""
         self._at = number
-        # What it asks of study and trial, `_sample_qmc` answers.
-        return self.sample_relative(None, None, self._of_sweep)  # type: ignore[arg-type]
+        # Study and trial are not needed: only the overridden `_sample_qmc` would use them.
+        return self.sample_relative(None, None, self._distributions)  # type: ignore[arg-type]
 
     def _sample_qmc(self, study: object, search_space: Mapping[str, object]) -> NDArray[np.float64]:
         del study
-        # SciPy takes a second to import.
+        # Imported here because SciPy takes a second to import.
         from scipy.stats.qmc import Sobol
 
         if self._engine is None or self._engine.num_generated > self._at:
             self._engine = Sobol(len(search_space), seed=self._seed, scramble=True)
         if ahead := self._at - self._engine.num_generated:
             self._engine.fast_forward(ahead)
-        found: NDArray[np.float64] = self._engine.random(1)
-        return found
+        point: NDArray[np.float64] = self._engine.random(1)
+        return point
 
 
 class _GridDraws(RandomDraws):
-    """Points of the grid, each once, in an order that the sweep's seed decides."""
+    """Draws points of the grid, each once, in an order that the sweep's seed decides."""
 
     def __init__(self, sweep: Sweep) -> None:
         super().__init__(sweep)
@@ -86,7 +88,7 @@ class _GridDraws(RandomDraws):
 
     def unconditional(self, trial: int) -> Mapping[str, Scalar] | None:
         point = create_trial(state=TrialState.RUNNING, system_attrs={"grid_id": trial})
-        return {name: self._value(point, name, each) for name, each in self._axes.items()}
+        return {name: self._value(point, name, distribution) for name, distribution in self._axes.items()}
 
     def _value(self, point: Any, name: str, distribution: BaseDistribution) -> Scalar:
         value: Scalar = self._grid.sample_independent(None, point, name, distribution)  # type: ignore[arg-type]

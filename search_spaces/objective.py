@@ -1,4 +1,4 @@
-"""The value that the sampler is told for a trial. It is always finite."""
+"""The objective value of a trial that is reported to the sampler. It is always finite."""
 
 import math
 from collections.abc import Sequence
@@ -7,10 +7,10 @@ from attnsweep.search_spaces.measured import Measured, OnsetQuantile, Rate, Stuc
 from attnsweep.workloads.vocabulary import STUCK
 
 N_JUDGED = "n_judged"
-"""The trial attribute with the number of trainings behind its value, for sweeps whose trials differ in it."""
+"""The trial attribute with the number of trainings behind its value, for sweeps whose trials differ in that number."""
 WORST_LOSS = NEVER = 1e12
-"""The largest loss that a sampler is told, and the step of what never happened. NaN would become the state FAIL, from
-which samplers learn nothing."""
+"""The largest loss that is reported to a sampler, and the onset of an outcome that never came. Optuna turns NaN into
+the state FAIL, from which samplers learn nothing."""
 
 
 def objective_value(
@@ -20,7 +20,7 @@ def objective_value(
     loss: Sequence[float | None],
     onset: Sequence[int | None] = (),
 ) -> float:
-    """The objective over a trial's trainings, without the failed ones.
+    """Returns the objective over a trial's trainings, of which the failed ones are left out by the caller.
 
     A diverged training counts as the worst value in the objective's direction, so that the sampler avoids regions where
     trainings diverge. Reported stuck rates count it as not stuck.
@@ -28,33 +28,35 @@ def objective_value(
     Args:
         objective: The sweep's objective.
         outcome: The outcome of each training.
-        stuck: Whether each ended stuck.
-        loss: The `eval_loss` of each; `None` if it was not finite.
-        onset: The step from which the outcome of each held.
+        stuck: Whether each training ended stuck.
+        loss: The `eval_loss` of each training; `None` if it was not finite.
+        onset: The step from which the training's outcome held, for each training; `None` without one.
     """
     if isinstance(objective, StuckRate):
         worst_counts = objective.direction == "minimize"
         n_bad = sum(
-            is_stuck or (worst_counts and each == "diverged") for is_stuck, each in zip(stuck, outcome, strict=True)
+            is_stuck or (worst_counts and label == "diverged") for is_stuck, label in zip(stuck, outcome, strict=True)
         )
         return n_bad / len(stuck)
     if isinstance(objective, Rate):
         counts = {objective.outcome, "diverged"} if objective.direction == "minimize" else {objective.outcome}
-        n = sum(each in counts or (is_stuck and STUCK in counts) for is_stuck, each in zip(stuck, outcome, strict=True))
+        n = sum(
+            label in counts or (is_stuck and STUCK in counts) for is_stuck, label in zip(stuck, outcome, strict=True)
+        )
         return n / len(stuck)
     if isinstance(objective, OnsetQuantile):
-        came = zip(outcome, onset, strict=True)
-        steps = [NEVER if step is None or each != objective.outcome else float(step) for each, step in came]
+        onsets = zip(outcome, onset, strict=True)
+        steps = [NEVER if step is None or label != objective.outcome else float(step) for label, step in onsets]
         return _quantile(steps, objective.quantile)
     worst = WORST_LOSS
     if objective.direction == "maximize":
-        # This includes trainings that diverged with a finite loss, which might otherwise be among the best.
-        loss = [None if each == "diverged" else value for value, each in zip(loss, outcome, strict=True)]
+        # A training that diverged with a finite loss might otherwise be among the best.
+        loss = [None if label == "diverged" else value for value, label in zip(loss, outcome, strict=True)]
         worst = -WORST_LOSS
     return _quantile([worst if value is None else min(value, WORST_LOSS) for value in loss], objective.quantile)
 
 
 def _quantile(values: Sequence[float], quantile: float) -> float:
-    # An order statistic: interpolating towards the worst value would make up values that no training had. It is
-    # NumPy's quantile of the method `inverted_cdf`, which takes a hundred times as long for a handful of numbers.
+    # The quantile is an order statistic, because interpolating towards the worst value would make up values that no
+    # training had. NumPy's method `inverted_cdf` is the same, but takes a hundred times as long for a few numbers.
     return float(sorted(values)[max(math.ceil(len(values) * quantile - 1), 0)])

@@ -17,14 +17,14 @@ try:
     from optuna.study._constrained_optimization import _CONSTRAINTS_KEY as CONSTRAINTS_KEY
 
     for _name in ("_init_optimizer", "_restore_optimizer", "_split_optimizer_str"):
-        # What `JsonCmaEsSampler` overrides.
+        # `JsonCmaEsSampler` overrides these methods, so they must exist.
         getattr(optuna.samplers.CmaEsSampler, _name)
-    # What the sequence of `numbered_draws` overrides.
+    # `numbered_draws._Sequence` overrides this method, so it must exist.
     optuna.samplers.QMCSampler._sample_qmc  # noqa: B018
-    # What `InformedStudy` overrides.
+    # `InformedStudy` overrides this method, so it must exist.
     optuna.Study._get_trials  # noqa: B018
     for _name in ("_sample", "_build_parzen_estimator", "_compare"):
-        # What `BatchedTPESampler` overrides or calls.
+        # `BatchedTPESampler` overrides or calls these methods, so they must exist.
         getattr(optuna.samplers.TPESampler, _name)
 except (ImportError, AttributeError) as error:
     raise UserError(
@@ -38,13 +38,13 @@ __all__ = ["SearchSpaceTransform", "constraint_attribute", "kernels_of", "log_ga
 
 
 def constraint_attribute(name: str) -> str:
-    """The system attribute of a trial that holds what `Trial.set_constraint` says of this constraint."""
+    """Returns the system attribute of a trial in which `Trial.set_constraint` stores the constraint of this name."""
     return f"{CONSTRAINTS_KEY}:{name}"
 
 
 def kernels_of(estimator: Any) -> tuple[Any, dict[str, tuple[BaseDistribution, Any]]]:
-    """The weights of a TPE estimator's kernels; by parameter its distribution, and what the kernels are there."""
+    """Returns the weights of a TPE estimator's kernels, and by parameter name its distribution and its kernels."""
     mixture = estimator._mixture_distribution
     space = estimator._search_space
-    of_parameter = zip(space.values(), mixture.distributions, strict=True)
-    return mixture.weights, dict(zip(space, of_parameter, strict=True))
+    columns = zip(space.values(), mixture.distributions, strict=True)
+    return mixture.weights, dict(zip(space, columns, strict=True))

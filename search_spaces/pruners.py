@@ -1,7 +1,7 @@
-"""The pruners that a sweep can name: those of Optuna that compare values at steps.
+"""The pruners that a sweep can name: all of Optuna's pruners that compare values at steps.
 
-Each has the name and the arguments that it has in Optuna, whose documentation says what they do. A step is a step of
-the optimizer; values are compared at probes.
+Each class has the name and the arguments of Optuna's pruner, and Optuna's documentation describes them. A step is a
+step of the optimizer; values are compared at probes.
 """
 
 import warnings
@@ -87,7 +87,7 @@ _KINDS: Mapping[str, type[SpecModel]] = {
 
 
 def _read(given: object) -> object:
-    """A pruner from its name, or from its name and arguments."""
+    """Accepts a pruner, its name, or a mapping with its kind and arguments, for pydantic to validate."""
     if given is None or type(given) in _KINDS.values():
         return given
     arguments = dict(given) if isinstance(given, Mapping) else {"kind": given}
@@ -96,7 +96,7 @@ def _read(given: object) -> object:
         raise SpecError(
             "pruner",
             given=kind if isinstance(kind, str) else given,
-            expected=f"one of {', '.join(_KINDS)}, by its name or as a pruner of attnsweep",
+            expected=f"one of {', '.join(_KINDS)}, by name or as a pruner of attnsweep",
             fix=did_you_mean(str(kind), _KINDS, otherwise='write pruner="median", or see docs/pruning.md'),
         )
     return _KINDS[kind].model_validate(arguments)
@@ -107,16 +107,16 @@ Pruner: TypeAlias = Annotated[
     Discriminator("kind"),
     BeforeValidator(_read),
 ]
-"""When a trial is ended early."""
+"""The rule by which trials are ended early."""
 
 PatientPruner.model_rebuild()
 
 
 def make_pruner(pruner: Pruner) -> optuna.pruners.BasePruner:
-    """Optuna's pruner of the same name.
+    """Returns Optuna's pruner of the same name with the same arguments.
 
     Raises:
-        SpecError: If Optuna refuses its arguments.
+        SpecError: If Optuna refuses the arguments.
     """
     arguments = {name: getattr(pruner, name) for name in type(pruner).model_fields if name != "kind"}
     if isinstance(pruner, PatientPruner) and pruner.wrapped_pruner is not None:
@@ -124,10 +124,13 @@ def make_pruner(pruner: Pruner) -> optuna.pruners.BasePruner:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
-            made: optuna.pruners.BasePruner = getattr(optuna.pruners, type(pruner).__name__)(**arguments)
+            optuna_pruner: optuna.pruners.BasePruner = getattr(optuna.pruners, type(pruner).__name__)(**arguments)
     except (TypeError, ValueError) as error:
         given = ", ".join(f"{name}={value}" for name, value in arguments.items())
         raise SpecError(
-            f"pruner.{pruner.kind}", given=given, expected="what Optuna accepts", fix=f"correct it ({error})"
+            f"pruner.{pruner.kind}",
+            given=given,
+            expected="arguments that Optuna accepts",
+            fix=f"correct them ({error})",
         ) from error
-    return made
+    return optuna_pruner

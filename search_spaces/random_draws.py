@@ -1,4 +1,4 @@
-"""Independent random values: those of Optuna's `RandomSampler`, a whole trial at once."""
+"""Draws the independent random values of Optuna's `RandomSampler`, a whole trial at once."""
 
 from collections.abc import Mapping
 
@@ -16,8 +16,8 @@ from attnsweep.workloads.parameters import TrainingParameters
 class RandomDraws:
     """Draws the trials of a sweep whose sampler is `random`.
 
-    Each trial has its own seed, so its values depend on the sweep and the trial's number alone. They are those of
-    `RandomSampler(seed)`, which takes several times as long.
+    Each trial has its own seed, so its values depend on the sweep and the trial's number alone. They equal the values
+    of `RandomSampler(seed)`, which takes several times as long.
 
     Args:
         sweep: The sweep.
@@ -31,7 +31,7 @@ class RandomDraws:
         self._generator = np.random.RandomState()
 
     def draw(self, trial: int) -> tuple[dict[str, Scalar], dict[str, BaseDistribution]]:
-        """The values of a trial and their distributions, by parameter name."""
+        """Returns the values of a trial and their distributions, by parameter name."""
         self._generator.seed(self.seed_of(trial))
         point = self.unconditional(trial)
         space = self._unconditional
@@ -45,40 +45,43 @@ class RandomDraws:
         return drawn, used
 
     def seed_of(self, trial: int) -> int:
-        """The seed of what is drawn at random for a trial."""
+        """Returns the seed of the random draws of a trial."""
         return trial_seed(self.sweep, trial)
 
     def unconditional(self, trial: int) -> Mapping[str, Scalar] | None:
-        """The values of the parameters that depend on no other; `None` where they are drawn at random."""
+        """Returns the values of the parameters that depend on no other; `None` if they are drawn at random."""
         del trial
         return None
 
 
 def drawn_parameters(sweep: Sweep, parameters: type[TrainingParameters], n_trials: int) -> list[TrainingParameters]:
-    """What the first trials of a sweep would train if its sampler were `random`, without those that it refuses.
+    """Returns the parameters of the first trials of a sweep as if its sampler were `random`, without the trials it
+    refuses.
 
     Raises:
-        SpecError: If it refuses all.
+        SpecError: If it refuses all of them.
     """
-    draws, found, refusal = RandomDraws(sweep), [], None
+    draws, accepted, refusal = RandomDraws(sweep), [], None
     for trial in range(n_trials):
         try:
-            found.append(parameters.resolve(values_of(sweep, draws.draw(trial)[0])))
+            accepted.append(parameters.resolve(values_of(sweep, draws.draw(trial)[0])))
         except SpecError as error:
             refusal = error
-    if not found and refusal is not None:
+    if not accepted and refusal is not None:
         raise refusal
-    return found
+    return accepted
 
 
 class _Space:
-    """Parameters that are drawn together, in their order."""
+    """Unconditional parameters that are drawn together, in their order."""
 
     def __init__(self, distributions: Mapping[str, BaseDistribution]) -> None:
         self.distributions = dict(distributions)
         # Optuna draws nothing for a parameter that has one value.
-        varied = {name: each for name, each in distributions.items() if not each.single()}
-        self._single = {name: _only_value(each) for name, each in distributions.items() if each.single()}
+        varied = {name: distribution for name, distribution in distributions.items() if not distribution.single()}
+        self._single = {
+            name: _only_value(distribution) for name, distribution in distributions.items() if distribution.single()
+        }
         self._transform = SearchSpaceTransform(varied) if varied else None
 
     def draw(self, generator: np.random.RandomState) -> dict[str, Scalar]:
@@ -88,13 +91,13 @@ class _Space:
             values |= self._transform.untransform(generator.uniform(bounds[:, 0], bounds[:, 1]))
         return self.stored(values)
 
-    def stored(self, given: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """These values, as the study will have them."""
-        values = {**given, **self._single}
-        # By way of the form in which they are stored: as they will be read back.
+    def stored(self, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """Returns the values as the study will store them."""
+        values = {**drawn, **self._single}
+        # Optuna's internal form may round a value, so each is converted to it and back.
         return {
-            name: each.to_external_repr(each.to_internal_repr(values[name]))
-            for name, each in self.distributions.items()
+            name: distribution.to_external_repr(distribution.to_internal_repr(values[name]))
+            for name, distribution in self.distributions.items()
         }
 
 

@@ -1,4 +1,4 @@
-"""How many seeded trainings a trial gets: a fixed number, or as many as an interval of its stuck rate needs."""
+"""The number of seeded trainings of a trial: fixed, or as many as an interval of its stuck rate needs."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeAlias
@@ -41,13 +41,13 @@ class Sequential(SpecModel):
         return self
 
     def is_enough(self, n_stuck: int, n: int) -> bool:
-        """Whether the rate is known well enough after `n` trainings, failed ones not counted."""
+        """Returns whether the rate is known well enough after `n` trainings, not counting failed ones."""
         low, high = sequential_interval(n_stuck, n)
         decided = self.threshold is not None and not low <= self.threshold <= high
         return decided or high - low <= self.width
 
     def __str__(self) -> str:
-        """For people: `8..200 (width 0.1, threshold 0.5)`."""
+        """Formats the rule for people: `8..200 (width 0.1, threshold 0.5)`."""
         rules = [f"width {self.width:g}"] + ([] if self.threshold is None else [f"threshold {self.threshold:g}"])
         return f"{self.batch}..{self.at_most} ({', '.join(rules)})"
 
@@ -67,17 +67,17 @@ def _check(value: object) -> object:
 
 
 Replicates: TypeAlias = Annotated[int | Sequential, BeforeValidator(_check)]
-"""How many seeded trainings a trial gets."""
+"""The rule for the number of seeded trainings of a trial: a number, or a `Sequential` rule."""
 
 Ended: TypeAlias = Mapping[int, bool | None]
 """Whether each ended training of a trial is stuck, by replicate; `None` if it failed."""
 
 
 def n_wanted(rule: int | Sequential, ended: Ended) -> int:
-    """How many replicates, counted from 0, a trial needs, given those that have ended.
+    """Returns how many replicates a trial needs, given those that have ended.
 
-    It is a function of the rows alone: batches are judged in the order of their numbers, whatever order they ended in,
-    and a further row never lowers the result. Failed trainings count as ended but not in the rate; if the whole first
+    The result is a function of the rows alone: batches are judged in the order of their numbers, whatever order they
+    ended in, and a further row never lowers it. Failed trainings count as ended but not in the rate; if the whole first
     batch failed, the trial needs no more.
     """
     if isinstance(rule, int):
@@ -95,10 +95,10 @@ def n_wanted(rule: int | Sequential, ended: Ended) -> int:
 
 
 def is_complete(rule: int | Sequential, ended: Ended) -> bool:
-    """Whether a trial has all the trainings that it needs."""
+    """Returns whether all the trainings that a trial needs have ended."""
     return len(ended) == n_wanted(rule, ended)
 
 
 def most_wanted(rule: int | Sequential) -> int:
-    """The most trainings that a trial can get."""
+    """Returns the largest number of trainings that a trial can get under the rule."""
     return rule if isinstance(rule, int) else rule.at_most

@@ -1,4 +1,4 @@
-"""What a claim states of its groups, as text: `rate(solved, small) < rate(solved, large)`."""
+"""Parses what a claim states about groups of trainings: `rate(solved, small) < rate(solved, large)`."""
 
 import re
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ class Quantity:
     """A rate or a median over the trainings of a group.
 
     Attributes:
-        kind: `rate`, the share of the trainings of which something is true; or `median`, of the steps at which it
-            first was.
-        name: An outcome, `stuck`, or an event.
-        is_event: Whether it is an event.
-        by: The step by which it must have been true; `None` for by the end.
-        before: The event that must not have been earlier, or at the same probe; `None` for none.
-        group: Whose trainings.
+        kind: `rate`, the share of the trainings in which something is true; or `median`, the median step at which it
+            first became true.
+        name: An outcome, `stuck`, or the name of an event.
+        is_event: Whether `name` is an event.
+        by: The step by which it must have become true; `None` for the end of the training.
+        before: The event that must not have happened earlier or at the same probe; `None` for no such event.
+        group: The name of the group of trainings.
     """
 
     kind: Literal["rate", "median"]
@@ -38,12 +38,12 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """`lower_factor lower < upper_factor upper`: of rates, or of medians.
+    """An inequality `lower_factor * lower < upper_factor * upper` between rates, or between medians.
 
     Attributes:
-        text: As it was given.
-        lower, upper: The two sides; `None` for a side that is the number 1, so that its factor is the number.
-        lower_factor, upper_factor: Above 0.
+        text: The statement as the user wrote it.
+        lower, upper: The two sides; `None` for a side that is a plain number, which is then its factor.
+        lower_factor, upper_factor: Positive factors of the sides.
     """
 
     text: str
@@ -54,27 +54,27 @@ class Statement:
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:
-        """The one or two of it."""
-        return tuple(each for each in (self.lower, self.upper) if each is not None)
+        """The one or two rates or medians that the statement compares."""
+        return tuple(side for side in (self.lower, self.upper) if side is not None)
 
     @property
     def kind(self) -> Literal["rate", "median"]:
-        """What it is about."""
+        """The kind of the compared quantities, the same on both sides."""
         return self.quantities[0].kind
 
     @property
     def bound(self) -> float | None:
-        """The number that a single rate or median is compared with; `None` where there are two."""
+        """The number that a single rate or median is compared with; `None` if two of them are compared."""
         if self.lower is None:
             return self.lower_factor / self.upper_factor
         return self.upper_factor / self.lower_factor if self.upper is None else None
 
 
 def read_statement(text: str) -> Statement:
-    """The statement of a text.
+    """Parses a statement such as `rate(solved, small) < rate(solved, large)`.
 
     Raises:
-        SpecError: If it is none, or if it can be decided without a training.
+        SpecError: If the text is no statement, or if it can be decided without a training.
     """
     sides = re.split("[<>]", text)
     if len(sides) != 2:
@@ -88,48 +88,54 @@ def read_statement(text: str) -> Statement:
 
 
 def _side(text: str, side: str) -> tuple[float, Quantity | None]:
-    """Its factor, or the number that it is."""
+    """Parses one side into its factor and its quantity; a plain number is a factor without a quantity."""
     if re.fullmatch(_NUMBER, side.strip()):
         return float(side), None
     match = _QUANTITY.fullmatch(side.strip())
     if match is None:
         raise _refused(text)
-    found = match.groupdict()
+    parts = match.groupdict()
     quantity = Quantity(
-        kind="rate" if found["kind"] == "rate" else "median",
-        name=found["name"],
-        is_event=found["event"] is not None,
-        by=None if found["by"] is None else int(found["by"]),
-        before=found["before"],
-        group=found["group"],
+        kind="rate" if parts["kind"] == "rate" else "median",
+        name=parts["name"],
+        is_event=parts["event"] is not None,
+        by=None if parts["by"] is None else int(parts["by"]),
+        before=parts["before"],
+        group=parts["group"],
     )
-    return float(found["factor"] or 1), quantity
+    return float(parts["factor"] or 1), quantity
 
 
 def _check(statement: Statement) -> None:
-    text, of = statement.text, statement.quantities
-    if not of or len({each.kind for each in of}) > 1 or not (statement.lower_factor and statement.upper_factor):
+    text, quantities = statement.text, statement.quantities
+    if (
+        not quantities
+        or len({quantity.kind for quantity in quantities}) > 1
+        or not (statement.lower_factor and statement.upper_factor)
+    ):
         raise _refused(text)
-    if len({each.group for each in of}) < len(of):
+    if len({quantity.group for quantity in quantities}) < len(quantities):
         raise SpecError(
             "states",
             given=text,
-            expected="two groups: the trainings of one are not independent of themselves",
-            fix="of two events in one group, state: rate(event A before B, GROUP) > a number",
+            expected="two different groups: a group cannot be compared with itself",
+            fix="to compare two events in one group, write: rate(event A before B, GROUP) > a number",
         )
-    for each in of:
-        if (each.before is not None and not each.is_event) or (each.kind == "median" and (each.by or each.before)):
+    for quantity in quantities:
+        if (quantity.before is not None and not quantity.is_event) or (
+            quantity.kind == "median" and (quantity.by or quantity.before)
+        ):
             raise _refused(text)
     if statement.kind == "rate" and statement.bound is not None and not 0 < statement.bound < 1:
-        raise SpecError("states", given=text, expected="a rate between 0 and 1", fix="correct the number")
+        raise SpecError("states", given=text, expected="a bound of the rate between 0 and 1", fix="correct the number")
 
 
 def _refused(text: str) -> SpecError:
     return SpecError(
         "states",
         given=text,
-        expected="A < B or A > B, each a number, [NUMBER *] rate(WHAT, GROUP) or [NUMBER *] median(WHAT, GROUP), not"
-        " both kinds; WHAT is an outcome, `stuck` or `event NAME`; in a rate also `... by STEP` or"
-        " `event NAME before OTHER`",
+        expected="A < B or A > B, where A and B are numbers, [NUMBER *] rate(WHAT, GROUP) or [NUMBER *] median(WHAT,"
+        " GROUP), but not a rate and a median; WHAT is an outcome, `stuck` or `event NAME`, in a rate also"
+        " `... by STEP` or `event NAME before OTHER`",
         fix="write for example: rate(stuck, small) > 2 * rate(stuck, large)",
     )

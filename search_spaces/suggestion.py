@@ -1,4 +1,4 @@
-"""From a search space and an Optuna trial to the parameters of one configuration."""
+"""Draws the parameters of one configuration from a sweep's search space with an Optuna sampler."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -24,17 +24,19 @@ from attnsweep.search_spaces.sweep import Sweep
 
 
 class _BudgetedGridSampler(GridSampler):
-    """Optuna's, which does not stop the study when the grid is used up: the number of trials ends a sweep, and outside
-    `study.optimize` Optuna's way to stop is an error."""
+    """Optuna's grid sampler, without stopping the study when the grid is used up.
+
+    The number of trials ends a sweep, and outside `study.optimize` Optuna's way to stop raises an error.
+    """
 
     def after_trial(self, *_: object) -> None: ...
 
 
 class SweepQMCSampler(QMCSampler):
-    """Optuna's quasi-random sequence over the unconditional parameters, whatever became of earlier trials.
+    """Optuna's quasi-random sequence over the unconditional parameters, independent of how earlier trials ended.
 
-    Optuna's own reads the parameters off a trial that ended well; until there is one, it may draw at random from the
-    sampler's seed, which is the sweep's: the same configuration again and again.
+    Optuna's own sampler derives the search space from a trial that has completed. Until there is one, it may draw at
+    random from the sampler's seed, which is the sweep's: the same configuration again and again.
     """
 
     def __init__(self, sweep: Sweep, own_seed: int) -> None:
@@ -54,12 +56,12 @@ class SweepQMCSampler(QMCSampler):
 
 
 def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) -> BaseSampler:
-    """The Optuna sampler that a sweep names, seeded by the sweep for this trial alone.
+    """Returns the Optuna sampler that a sweep names, seeded by the sweep for this trial alone.
 
     Args:
         sweep: The sweep.
         trial: The number of the trial.
-        earlier: Trials of earlier sweeps, where the sampler takes them from nowhere else: `cmaes` begins with them.
+        earlier: Trials of earlier sweeps, for samplers that cannot read them from the study: `cmaes` starts from them.
 
     Layouts that are shared by the whole sweep (the quasi-random sequence, the grid) are seeded by the sweep alone.
     """
@@ -75,15 +77,15 @@ def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) 
         case "random":
             return RandomSampler(seed=seed)
         case "qmc":
-            # The first trial is drawn before the sequence begins.
+            # Trial 0 is drawn at random, before the sequence begins, from the same seed as the sequence.
             return SweepQMCSampler(sweep, seed if trial else sweep_seed)
         case "cmaes":
-            # SciPy takes a second to import.
+            # Imported here because SciPy, which the module needs, takes a second to import.
             from attnsweep.search_spaces.cma_es import warm_cma_es
 
             return warm_cma_es(seed, distributions(sweep), earlier)
         case "boundary":
-            # scikit-learn takes seconds to import.
+            # Imported here because scikit-learn, which the module needs, takes seconds to import.
             from attnsweep.search_spaces.boundary import BoundarySampler
 
             return BoundarySampler(
@@ -94,25 +96,25 @@ def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) 
 
 
 def trial_seed(sweep: Sweep, trial: int) -> int:
-    """The seed of a trial's draws."""
+    """Returns the seed of a trial's draws, derived from the sweep's seed and the trial's number."""
     return int(np.random.SeedSequence([sweep.seed, trial]).generate_state(1)[0])
 
 
 def distributions(sweep: Sweep) -> dict[str, BaseDistribution]:
-    """The distributions of what is drawn without looking at another parameter, by its name in the space."""
+    """Returns the Optuna distributions of the unconditional parameters and of each `Zip`, by name in the space."""
     return {name: dimension.distribution() for name, dimension in sweep.drawn().items()}
 
 
 def distributions_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, BaseDistribution]:
-    """The distributions of what a trial has drawn, conditional parameters included."""
-    found: dict[str, BaseDistribution] = {}
-    while missing := undrawn(sweep, {name: drawn[name] for name in found}):
-        found |= {name: dimension.distribution() for name, dimension in missing.items()}
-    return found
+    """Returns the Optuna distributions of all that a trial has drawn, conditional parameters included, by name."""
+    known: dict[str, BaseDistribution] = {}
+    while missing := undrawn(sweep, {name: drawn[name] for name in known}):
+        known |= {name: dimension.distribution() for name, dimension in missing.items()}
+    return known
 
 
 def suggest(sweep: Sweep, trial: Trial) -> dict[str, Scalar]:
-    """The values of a trial: draws the parameters that it lacks, unconditional ones first."""
+    """Draws the parameters that a trial lacks, unconditional ones first, and returns all its values by name."""
     while missing := undrawn(sweep, trial.params):
         for name, dimension in missing.items():
             draw(trial, name, dimension)
@@ -120,11 +122,12 @@ def suggest(sweep: Sweep, trial: Trial) -> dict[str, Scalar]:
 
 
 def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """The values of a trial by parameter name, conditional ones included; defaults are not.
+    """Returns the values of a trial by parameter name, conditional parameters included, parameters at their default
+    not.
 
     Args:
         sweep: The sweep.
-        drawn: The values drawn for the trial, complete: `undrawn` would be empty.
+        drawn: The values drawn for the trial, complete: `undrawn` would return nothing.
     """
     values = sweep.fixed() | sweep.unzipped({name: drawn[name] for name in sweep.drawn()})
     for name, condition in sweep.conditional().items():
@@ -137,7 +140,8 @@ def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 
 def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
-    """The parameters that a trial still has to draw, in order; those that depend on one of them are not yet known.
+    """Returns the parameters that a trial still has to draw, in order; parameters that depend on one of them come
+    later.
 
     Args:
         sweep: The sweep.
@@ -154,7 +158,7 @@ def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
 
 
 def draw(trial: Trial, name: str, dimension: Varied) -> Scalar:
-    """The value of one parameter: drawn by the trial's sampler, or as it was drawn before."""
+    """Returns the value of one parameter: newly drawn by the trial's sampler, or the one that the trial drew before."""
     match dimension:
         case Categorical(choices=choices):
             return trial.suggest_categorical(name, choices)
@@ -165,5 +169,5 @@ def draw(trial: Trial, name: str, dimension: Varied) -> Scalar:
 
 
 def _branch(condition: Conditional, value: Scalar) -> Simple | None:
-    """How a conditional parameter varies if the parameter that it depends on has this value."""
+    """Returns how a conditional parameter varies when the parameter that it depends on has the given value."""
     return condition.then if value in condition.among else condition.otherwise

@@ -1,10 +1,10 @@
-"""The probability of a training to end stuck, over the unit cube: a Gaussian process on logits of counts.
+"""Fits the probability that a training ends stuck over the unit cube: a Gaussian process on empirical logits of counts.
 
 A trial with `k` of `n` trainings stuck is one observation: the empirical logit `log((k + 1/2) / (n - k + 1/2))`, whose
 noise has the variance `1 / (k + 1/2) + 1 / (n - k + 1/2)`. A trial of 200 trainings therefore weighs more than one of
-8, and a trial whose trainings all agree tells the side of the boundary but not the distance from it. The kernel is
+8, and a trial whose trainings all agree shows the side of the boundary but not the distance from it. The kernel is
 Matérn 5/2 with a length per axis and hyperparameters of maximum likelihood. scikit-learn's own classifier would need a
-row per training, and a matrix of their number squared.
+row per training, and a matrix with the squared number of trainings as its size.
 
 Axes: N trial, D coordinate. Source: Gart & Zweifel 1967, Biometrika 54 (the logit and its variance); Rasmussen &
 Williams 2006, section 2.2 (the process with a noise variance of its own for each observation).
@@ -24,18 +24,18 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 Array: TypeAlias = NDArray[np.float64]
 
 _SHORTEST, _LONGEST = 0.05, 1.0
-"""Bounds of an axis's length, relative to its range. If all trials agree, the likelihood grows with the length without
-bound, and the surface would rule out an island of the other kind that no trial has hit yet."""
+"""Bounds of the kernel's length on each axis, relative to the axis's range. If all trials agree, the likelihood grows
+with the length without bound, and the surface would rule out an island of the other outcome that no trial has hit."""
 _LEAST_VARIANCE, _MOST_VARIANCE = 0.5, 100.0
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Finished trials.
+    """The numbers of stuck and of judged trainings of finished trials, with the trials' points.
 
     Attributes:
-        points_ND: Their points in the unit cube.
-        n_stuck_N: The number of stuck trainings; computed as share times number, so rounding may make it not whole.
+        points_ND: The trials' points in the unit cube.
+        n_stuck_N: The number of stuck trainings; computed as share times number, so rounding may make it fractional.
         n_N: The number of judged trainings.
     """
 
@@ -44,16 +44,16 @@ class Counts:
     n_N: Array
 
     def logits(self) -> Array:
-        """(N,) the empirical logit of each trial."""
+        """Returns the empirical logit of each trial, (N,)."""
         return np.log((self.n_stuck_N + 0.5) / (self.n_N - self.n_stuck_N + 0.5))
 
     def variances(self) -> Array:
-        """(N,) the variances of the empirical logits."""
+        """Returns the variance of each trial's empirical logit, (N,)."""
         return 1 / (self.n_stuck_N + 0.5) + 1 / (self.n_N - self.n_stuck_N + 0.5)
 
 
 class StuckSurface:
-    """The logit of the stuck rate: its mean and standard deviation anywhere in the cube.
+    """The logit of the stuck rate as a function on the unit cube: its mean and standard deviation at any point.
 
     Args:
         process: A fitted Gaussian process.
@@ -66,19 +66,19 @@ class StuckSurface:
 
     @classmethod
     def fit(cls, counts: Counts) -> Self:
-        """Fits kernel and surface; the same counts give the same surface."""
+        """Fits the kernel and the surface; the same counts give the same surface."""
         kernel = _fitted_kernel(
-            counts.points_ND.shape, *(each.tobytes() for each in (counts.points_ND, counts.n_stuck_N, counts.n_N))
+            counts.points_ND.shape, *(array.tobytes() for array in (counts.points_ND, counts.n_stuck_N, counts.n_N))
         )
         return cls(_conditioned(kernel, counts.points_ND, counts.logits(), counts.variances()), counts)
 
     def logit(self, points_ND: Array) -> tuple[Array, Array]:
-        """Mean and standard deviation at each point."""
+        """Returns the mean and standard deviation of the logit at each point, both (N,)."""
         mean_N, deviation_N = self._process.predict(points_ND, return_std=True)
         return mean_N, deviation_N
 
     def believing(self, points_ND: Array, n: int) -> Self:
-        """The surface as if `n` trainings at each of these points had ended exactly as it expects.
+        """Returns the surface as if `n` trainings at each point had ended exactly as it predicts.
 
         Source: Ginsbourger, Le Riche & Carraro 2010 (the Kriging believer).
         """
@@ -99,15 +99,15 @@ class StuckSurface:
 
 @functools.lru_cache(maxsize=4)
 def _fitted_kernel(shape: tuple[int, int], points: bytes, n_stuck: bytes, n: bytes) -> Any:
-    """The kernel with the likeliest hyperparameters; cached, because all asks of a batch see the same counts."""
-    points_ND, n_stuck_N, n_N = (np.frombuffer(each) for each in (points, n_stuck, n))
+    """Returns the kernel of maximum likelihood; cached, because all draws of a batch see the same counts."""
+    points_ND, n_stuck_N, n_N = (np.frombuffer(data) for data in (points, n_stuck, n))
     counts = Counts(points_ND.reshape(shape), n_stuck_N, n_N)
     kernel = ConstantKernel(4.0, (_LEAST_VARIANCE, _MOST_VARIANCE)) * Matern(
         np.full(shape[1], 0.5), (_SHORTEST, _LONGEST), nu=2.5
     )
     process = GaussianProcessRegressor(kernel, alpha=counts.variances())
     with warnings.catch_warnings():
-        # The likelihood is largest at a bound, for example if a parameter does not matter.
+        # scikit-learn warns if the likelihood is largest at a bound, as it is for a parameter that does not matter.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return process.fit(counts.points_ND, counts.logits()).kernel_
 

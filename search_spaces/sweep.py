@@ -1,4 +1,4 @@
-"""The spec of a sweep: one experiment, frozen. It is written as JSON and read back without loss."""
+"""The spec of a sweep: one experiment, immutable, written as JSON and read back without loss."""
 
 import hashlib
 import html
@@ -31,16 +31,16 @@ Sampler: TypeAlias = Literal["tpe", "random", "qmc", "grid", "cmaes", "boundary"
 LEARN_NOTHING: frozenset[Sampler] = frozenset({"random", "qmc", "grid"})
 """The samplers whose draws do not depend on how earlier trials ended."""
 SEVERAL_GOALS: tuple[Sampler, ...] = ("tpe", "nsga2", "random", "qmc", "grid")
-"""The samplers that take several objectives, and constraints."""
+"""The samplers that support several objectives and constraints."""
 
 _TRAININGS_WITH_ALL_PROBES = 250_000
-"""Of system P their curves take 600 MB."""
+"""The largest sweep that keeps every probe of its curves by default: 600 MB of curves for system P."""
 
 SWEEP_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
 
 
 def _named(space: object) -> object:
-    """The space with its parameters read one by one, so that a mistake in one names it."""
+    """Validates the parameters of a space one by one, so that the error of a bad one names it."""
     if not isinstance(space, Mapping):
         return space
     return {name: _dimension(name, given) for name, given in space.items()}
@@ -55,7 +55,7 @@ def _dimension(name: object, given: object) -> object:
         subject = f"space.{name}.{error.subject}"
         raise SpecError(subject, given=error.given, expected=error.expected, fix=error.fix) from None
     except ValidationError:
-        # It names the parameter by itself.
+        # Pydantic's error already names the parameter.
         return given
 
 
@@ -75,13 +75,13 @@ class Sweep(SpecModel):
         seconds: Wall time after which no further trial is started.
         replicates: Seeded trainings of each trial: a number, or a `Sequential` rule.
         seed: Seeds the sampler and all trainings.
-        objective: The value that the sampler is told for each trial, or several: docs/sampling.md.
+        objective: The value that is reported to the sampler for each trial, or several values: docs/sampling.md.
         constraints: What a trial must meet to count as good, such as `stuck_rate <= 0.1`: docs/sampling.md.
         certified_share: Share of the stuck trainings whose label is tested: docs/outcomes.md.
         pruner: Ends trials early that fall behind: docs/pruning.md; `None` for none.
         prune_anyway: Prune although the objective is the stuck rate, which pruning biases.
-        curves_every: Of each curve one probe in so many is kept, with the first and the last; `None` keeps all of up to
-            250,000 trainings, one in 2 of up to 500,000, and so on. `replay` computes all of them again.
+        curves_every: Keep one in this many probes of each curve, and the first and the last; `None` keeps every probe
+            of up to 250,000 trainings, one in 2 of up to 500,000, and so on. `replay` computes all of them again.
         storage: An Optuna storage URL instead of the sweep directory's journal; for SQLite with an absolute path.
         description: One line for `attnsweep specs` and MLflow.
     """
@@ -98,7 +98,8 @@ class Sweep(SpecModel):
     constraints: Annotated[
         tuple[str, ...], Strict(False), BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)
     ] = Field(default=(), exclude_if=lambda texts: not texts)
-    # Left out of the JSON at its default, so that specs of earlier versions keep their sha256.
+    # Fields with `exclude_if` are left out of the JSON at their default, so that specs of earlier versions keep their
+    # sha256.
     certified_share: float = Field(
         default=CERTIFIED_SHARE, ge=0.0, le=1.0, exclude_if=lambda share: share == CERTIFIED_SHARE
     )
@@ -110,52 +111,53 @@ class Sweep(SpecModel):
 
     @model_validator(mode="after")
     def _check_goals(self) -> Self:
-        labels = [each.label for each in self.objectives]
-        for at, label in enumerate(labels):
-            if label in labels[:at]:
-                raise SpecError("objective", given=f"{label} twice", expected="each once", fix="remove one of the two")
+        labels = [objective.label for objective in self.objectives]
+        for index, label in enumerate(labels):
+            if label in labels[:index]:
+                raise SpecError(
+                    "objective", given=f"{label} twice", expected="each objective once", fix="remove one of the two"
+                )
         read_constraints(self.constraints)
         return self
 
     @model_validator(mode="after")
     def _check_zips(self) -> Self:
-        names = [name for key, each in self.space.items() for name in _names(key, each)]
-        for key, each in self.space.items():
-            if isinstance(each, Zip):
-                _check_zip(key, each, names)
+        names = [name for key, dimension in self.space.items() for name in _names(key, dimension)]
+        for key, dimension in self.space.items():
+            if isinstance(dimension, Zip):
+                _check_zip(key, dimension, names)
         return self
 
     @property
     def objectives(self) -> tuple[Measured, ...]:
-        """The objective, or the several ones."""
+        """The objectives as a tuple, also if there is only one."""
         return self.objective if isinstance(self.objective, tuple) else (self.objective,)
 
     @property
     def bounds(self) -> tuple[Constraint, ...]:
-        """What the constraints say."""
+        """The constraints, parsed."""
         return read_constraints(self.constraints)
 
     def __repr__(self) -> str:
-        """One line; all of it is in `to_yaml`."""
+        """Summarizes the sweep in one line; `to_yaml` has the whole spec."""
         n_swept = len(self.varied()) + len(self.conditional())
         seeds = self.replicates if isinstance(self.replicates, int) else f"up to {self.replicates.at_most}"
         return f"<Sweep {self.name}: {self.workload}, {n_swept} parameters swept, {self.trials} trials x {seeds} seeds>"
 
     def _repr_html_(self) -> str:
-        """The YAML, for a notebook."""
         return f"<pre>{html.escape(self.to_yaml())}</pre>"
 
     def to_json(self) -> str:
-        """The spec as JSON text, the space in its order: samplers draw the parameters one after the other."""
+        """Returns the spec as JSON text, the space in its order: samplers draw the parameters one after the other."""
         return _text(self.model_dump(mode="json"))
 
     def to_yaml(self) -> str:
-        """The spec as YAML 1.2: a file that `attnsweep run` takes. What it does not say has its default."""
-        return yaml_text(_said(self))
+        """Returns the spec as YAML 1.2, a file that `attnsweep run` takes; fields at their default are left out."""
+        return yaml_text(_non_defaults(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Reads what `to_json` wrote.
+        """Parses a spec from the JSON text that `to_json` wrote.
 
         Raises:
             SpecError: If the text is not JSON, or not a sweep.
@@ -166,43 +168,52 @@ class Sweep(SpecModel):
             raise first_mistake(error) from None
 
     def sha256(self) -> str:
-        """Identifies the spec's content, whatever the order of the space.
+        """Returns a hash of the spec's content that does not depend on the order of the space.
 
-        That order decides what a sampler draws. A sweep directory keeps it, so its own trials never depend on the order
-        in which the same sweep is given again.
+        The order decides what a sampler draws. A sweep directory stores it, so the trials of a stored sweep never
+        depend on the order in which the same sweep is given again.
         """
         return sha256_of(self.model_dump(mode="json"))
 
     def fixed(self) -> dict[str, Scalar]:
-        """The parameters that are the same in all trials."""
-        return {name: each for name, each in self.space.items() if isinstance(each, bool | int | float | str | None)}
+        """Returns the parameters that have the same value in all trials."""
+        return {name: value for name, value in self.space.items() if isinstance(value, bool | int | float | str | None)}
 
     def one_probe_in(self) -> int:
-        """Of how many probes of a curve one is kept, beside the first and the last."""
+        """Returns n where one in n probes of a curve is kept, besides the first and the last."""
         return self.curves_every or -(-self.trials * most_wanted(self.replicates) // _TRAININGS_WITH_ALL_PROBES)
 
     def parameters(self) -> dict[str, Dimension]:
-        """How each parameter varies, by its own name: one of a `Zip` as a choice among its values there."""
-        found: dict[str, Dimension] = {}
-        for name, each in self.space.items():
-            if isinstance(each, Zip):
-                columns = zip(zipped_names(name), zip(*each.rows, strict=True), strict=True)
-                found |= {of: Categorical(tuple(dict.fromkeys(column))) for of, column in columns}
+        """Returns the dimension of each parameter; a parameter of a `Zip` is a choice among its column of values."""
+        dimensions: dict[str, Dimension] = {}
+        for name, dimension in self.space.items():
+            if isinstance(dimension, Zip):
+                columns = zip(zipped_names(name), zip(*dimension.rows, strict=True), strict=True)
+                dimensions |= {parameter: Categorical(tuple(dict.fromkeys(column))) for parameter, column in columns}
             else:
-                found[name] = each
-        return found
+                dimensions[name] = dimension
+        return dimensions
 
     def varied(self) -> dict[str, Varied]:
-        """The parameters that vary without looking at another, alone or together."""
-        return {name: each for name, each in self.parameters().items() if isinstance(each, Categorical | Float | Int)}
+        """Returns the parameters that vary without depending on another, alone or in a `Zip`."""
+        return {
+            name: dimension
+            for name, dimension in self.parameters().items()
+            if isinstance(dimension, Categorical | Float | Int)
+        }
 
     def drawn(self) -> dict[str, Varied]:
-        """What a sampler draws without looking at another: parameters, and one choice for each `Zip`, by its name."""
-        drawn = {name: each.drawn() if isinstance(each, Zip) else each for name, each in self.space.items()}
-        return {name: each for name, each in drawn.items() if isinstance(each, Categorical | Float | Int)}
+        """Returns what a sampler draws unconditionally: parameters, and for each `Zip` a choice under its name."""
+        drawn = {
+            name: dimension.drawn() if isinstance(dimension, Zip) else dimension
+            for name, dimension in self.space.items()
+        }
+        return {
+            name: dimension for name, dimension in drawn.items() if isinstance(dimension, Categorical | Float | Int)
+        }
 
     def unzipped(self, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """What was drawn, with the parameters of each `Zip` by their own names."""
+        """Returns drawn values with each row of a `Zip` split into its parameters."""
         values: dict[str, Scalar] = {}
         for name, value in drawn.items():
             if isinstance(self.space.get(name), Zip):
@@ -212,21 +223,21 @@ class Sweep(SpecModel):
         return values
 
     def conditional(self) -> dict[str, Conditional]:
-        """The parameters whose variation depends on another."""
-        return {name: each for name, each in self.space.items() if isinstance(each, Conditional)}
+        """Returns the parameters whose variation depends on another."""
+        return {name: dimension for name, dimension in self.space.items() if isinstance(dimension, Conditional)}
 
     def fix(self, values: Mapping[str, Scalar]) -> Self:
-        """The same sweep with these parameters fixed."""
+        """Returns the same sweep with the given parameters fixed."""
         return self.but(space={**self.space, **values})
 
     def but(self, **changes: object) -> Self:
-        """The same sweep with some fields changed, validated again."""
+        """Returns the same sweep with some fields changed, validated again."""
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
 
 
 def zipped_names(name: str) -> list[str]:
-    """The parameters that the name of a `Zip` in a space names."""
-    return [each.strip() for each in name.split(",")]
+    """Splits the name of a `Zip` in a space into the names of its parameters."""
+    return [parameter.strip() for parameter in name.split(",")]
 
 
 def _names(key: str, dimension: Dimension) -> list[str]:
@@ -234,30 +245,33 @@ def _names(key: str, dimension: Dimension) -> list[str]:
 
 
 def _check_zip(key: str, zipped: Zip, names: Sequence[str]) -> None:
-    """Checks that each row has a value for each parameter, and that none of them has another place in the space."""
-    own = zipped_names(key)
-    if len(own) < 2:
+    """Checks that each row has a value for each parameter, and that no parameter occurs elsewhere in the space."""
+    parameters = zipped_names(key)
+    if len(parameters) < 2:
         fix = f'write "{key}, OTHER": Zip(...), or "{key}": Categorical(...)'
         raise SpecError(f"space.{key}", given="a Zip", expected="the names of two or more parameters", fix=fix)
-    for name in own:
+    for name in parameters:
         if names.count(name) > 1:
-            fix = "leave it out of one of them"
-            raise SpecError(name, given=f"a place in the Zip of {key}, and another", expected="one place", fix=fix)
-    for at, row in enumerate(zipped.rows):
-        if len(row) != len(own):
-            expected = f"{len(own)} values, for {', '.join(own)}"
-            raise SpecError(f"space.{key}.rows", given=list(row), expected=expected, fix="give one for each")
-        if row in zipped.rows[:at]:
+            fix = "remove it from one of the two"
+            given = f"a place in the Zip of {key} and another in the space"
+            raise SpecError(name, given=given, expected="each parameter in one place", fix=fix)
+    for index, row in enumerate(zipped.rows):
+        if len(row) != len(parameters):
+            expected = f"{len(parameters)} values, for {', '.join(parameters)}"
+            raise SpecError(
+                f"space.{key}.rows", given=list(row), expected=expected, fix="give one value for each parameter"
+            )
+        if row in zipped.rows[:index]:
             raise SpecError(f"space.{key}.rows", given=list(row), expected="each row once", fix="remove one of the two")
 
 
 def sha256_of(spec: object) -> str:
-    """Identifies the content of a spec, given as plain JSON values."""
+    """Returns a hash of the content of a spec that is given as plain JSON values."""
     return hashlib.sha256(_text(spec, sort_keys=True).encode()).hexdigest()
 
 
-def _said(part: SpecModel) -> dict[str, object]:
-    """A part of a spec as plain values, without what has its default."""
+def _non_defaults(part: SpecModel) -> dict[str, object]:
+    """Converts a part of a spec to plain values, without the fields at their default."""
     return {
         name: _plain(value)
         for name, field in type(part).model_fields.items()
@@ -267,10 +281,10 @@ def _said(part: SpecModel) -> dict[str, object]:
 
 def _plain(value: object) -> object:
     if isinstance(value, SpecModel):
-        return _said(value)
+        return _non_defaults(value)
     if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    return {name: _plain(each) for name, each in value.items()} if isinstance(value, Mapping) else value
+        return [_plain(item) for item in value]
+    return {name: _plain(item) for name, item in value.items()} if isinstance(value, Mapping) else value
 
 
 def _text(spec: object, *, sort_keys: bool = False) -> str:

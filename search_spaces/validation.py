@@ -1,4 +1,4 @@
-"""Validation of a sweep against its workload."""
+"""Validates a sweep against its workload."""
 
 import itertools
 import math
@@ -19,18 +19,18 @@ from attnsweep.workloads.vocabulary import STUCK, Outcome, with_own
 
 _MOST_COMBINATIONS = 4096
 _MOST_POINTS = 100_000
-"""The most points of a grid: Optuna builds the whole grid again for each trial."""
+"""The largest allowed grid: Optuna builds the whole grid again for each trial."""
 
 
 def check_sweep(
     sweep: Sweep, parameters: type[TrainingParameters], own_outcomes: Mapping[str, Outcome] = MappingProxyType({})
 ) -> None:
-    """Checks each dimension of a sweep against the workload's declaration, and the grid against its budget.
+    """Checks each dimension of a sweep against the workload's declared parameters, and the grid against its budget.
 
     Args:
         sweep: The sweep.
-        parameters: Those of its workload.
-        own_outcomes: The outcomes that its workload declares beside the shipped ones.
+        parameters: The parameter class of the sweep's workload.
+        own_outcomes: The outcomes that the workload declares besides the shipped ones.
 
     Raises:
         SpecError: For the first parameter that is unknown, of a wrong type or out of range; for a conditional on a
@@ -42,17 +42,17 @@ def check_sweep(
             raise unknown_parameter(name, _shown(dimension), parameters, parameters_of_others(sweep.workload))
         for value in _extremes(dimension):
             declared[name].accept(value)
-        for each in _branches(dimension):
-            if isinstance(each, Categorical):
-                _check_choices(name, each.choices)
+        for branch in _branches(dimension):
+            if isinstance(branch, Categorical):
+                _check_choices(name, branch.choices)
     for name, condition in sweep.conditional().items():
         _check_condition(name, condition, sweep, declared)
     _check_combinations(sweep, parameters)
-    # An intervention beyond the end would be refused trial by trial.
+    # Interventions are checked now because one after the last step would otherwise be refused trial by trial.
     for text in _extremes(sweep.varied()[INTERVENTION]) if INTERVENTION in sweep.space.keys() & sweep.varied() else []:
         _check_combinations(sweep.fix({INTERVENTION: text}), parameters)
-    named = [("objective.outcome", each) for each in sweep.objectives]
-    for subject, measured in (*named, *(("constraints", each.measured) for each in sweep.bounds)):
+    named = [("objective.outcome", objective) for objective in sweep.objectives]
+    for subject, measured in (*named, *(("constraints", constraint.measured) for constraint in sweep.bounds)):
         if isinstance(measured, Rate | OnsetQuantile):
             check_outcome(subject, measured.outcome, own_outcomes, is_one=isinstance(measured, OnsetQuantile))
     if len(sweep.objectives) > 1:
@@ -69,18 +69,18 @@ def check_sweep(
 
 
 def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome], *, is_one: bool = False) -> None:
-    """Checks that a rate can be one of this outcome.
+    """Checks that an outcome whose rate or onset is requested is one that the workload can give.
 
     Args:
-        subject: What names it.
-        outcome: Its label.
-        own: The outcomes that the workload declares beside the shipped ones.
-        is_one: Whether it must be one outcome: `stuck` stands for several.
+        subject: The field that names the outcome, for the error.
+        outcome: The outcome's label.
+        own: The outcomes that the workload declares besides the shipped ones.
+        is_one: Whether it must be a single outcome: `stuck` stands for several.
 
     Raises:
-        SpecError: If the workload never gives it.
+        SpecError: If the workload never gives the outcome.
     """
-    known = (*(name for name, each in with_own(own).items() if each.is_judged), *(() if is_one else (STUCK,)))
+    known = (*(name for name, kind in with_own(own).items() if kind.is_judged), *(() if is_one else (STUCK,)))
     if outcome not in known:
         fix = did_you_mean(outcome, known, otherwise="choose one of these")
         raise SpecError(subject, given=outcome, expected=f"one of {', '.join(known)}", fix=fix)
@@ -91,27 +91,27 @@ def _check_goals(sweep: Sweep, goals: str, other_fix: str) -> None:
         raise SpecError(
             "sampler",
             given=f"{sweep.sampler} with {goals}",
-            expected=f"one that takes them: {', '.join(SEVERAL_GOALS)}",
+            expected=f"a sampler that supports them: {', '.join(SEVERAL_GOALS)}",
             fix=f"use sampler=tpe, or {other_fix}",
         )
     if sweep.pruner is not None:
         raise SpecError(
             "pruner",
             given=f"{sweep.pruner.kind} with {goals}",
-            expected="none: every pruner compares trials by one objective alone",
+            expected="no pruner: every pruner compares trials by one objective alone",
             fix=f"drop the pruner, or {other_fix}",
         )
 
 
 def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
-    for at, choice in enumerate(choices):
-        # Compared as Optuna does: 1, 1.0 and True are equal.
-        if choice in choices[:at]:
+    for index, choice in enumerate(choices):
+        # Like Optuna, this takes 1, 1.0 and True for equal.
+        if choice in choices[:index]:
             raise SpecError(f"{name}.choices", given=choice, expected="each value once", fix="remove one of the two")
 
 
 def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
-    """Checks that some combination of values can be trained. Trials whose combination cannot are refused one by one."""
+    """Checks that some combination of values can be trained; single trials are refused when they are drawn."""
     axes = {name: _extremes(dimension) for name, dimension in sweep.drawn().items()}
     refusal: SpecError | None = None
     for point in itertools.islice(itertools.product(*axes.values()), _MOST_COMBINATIONS):
@@ -147,7 +147,7 @@ def _check_grid(sweep: Sweep) -> None:
         raise SpecError(
             name,
             given="a conditional dimension",
-            expected="none under sampler=grid",
+            expected="no conditional parameters under sampler=grid",
             fix="use sampler=random or tpe, or one sweep per branch",
         )
     for name, dimension in sweep.drawn().items():
@@ -161,14 +161,16 @@ def _check_grid(sweep: Sweep) -> None:
     for name, dimension in sweep.drawn().items():
         if isinstance(dimension, Float) and dimension.log and not math.isfinite(dimension.high / dimension.low):
             ends = f"{dimension.low:g} to {dimension.high:g}"
-            raise SpecError(name, given=ends, expected="ends whose ratio a float can hold", fix="make it narrower")
-    # Counted by `points`, although points of an Int may coincide: the axes may be too long to build.
-    asked = math.prod(_n_points(dimension) for dimension in sweep.drawn().values())
-    if asked > _MOST_POINTS:
+            raise SpecError(
+                name, given=ends, expected="ends whose ratio a float can hold", fix="make the range narrower"
+            )
+    # `points` is counted, although points of an Int may coincide, because the axes may be too long to build.
+    n_points = math.prod(_n_points(dimension) for dimension in sweep.drawn().values())
+    if n_points > _MOST_POINTS:
         raise SpecError(
             "space",
-            given=f"a grid of {asked:,} points",
-            expected=f"at most {_MOST_POINTS:,}",
+            given=f"a grid of {n_points:,} points",
+            expected=f"at most {_MOST_POINTS:,} points",
             fix="lower points on some axis, or use sampler=random or qmc",
         )
     if sweep.trials > grid_size(sweep):
@@ -198,7 +200,7 @@ def _check_boundary(sweep: Sweep) -> None:
             "space",
             given=", ".join(sweep.varied()) or "nothing that varies",
             expected="an unconditional Float or Int under sampler=boundary, along which the boundary is crossed",
-            fix="add one, or use sampler=random",
+            fix="add such a parameter, or use sampler=random",
         )
 
 
@@ -216,7 +218,7 @@ def _check_pruned(sweep: Sweep) -> None:
             "pruner",
             given=f"{sweep.pruner and sweep.pruner.kind} with the objective {objective.label}",
             expected="an objective of losses: a training that looks stuck may only be slow (of those still unsolved at"
-            " step 512, 12% to 25% were solved later), so the rate would be of those that were let run",
+            " step 512, 12% to 25% were solved later), so pruning would bias the rate",
             fix="write objective=LossQuantile(), or prune_anyway=True (--prune-anyway): docs/pruning.md",
         )
     if isinstance(sweep.replicates, Sequential):
@@ -230,7 +232,7 @@ def _check_pruned(sweep: Sweep) -> None:
         raise SpecError(
             "sampler",
             given=sweep.sampler,
-            expected="another one under a pruner: the boundary is drawn by whole trials",
+            expected="another sampler under a pruner: the boundary is estimated from trials that ran to their end",
             fix="use sampler=tpe, or drop the pruner",
         )
 
@@ -249,7 +251,7 @@ def _extremes(dimension: Dimension) -> list[Scalar]:
 
 
 def _branches(dimension: Dimension) -> list[Dimension]:
-    """The dimension, or the two of a conditional one."""
+    """Returns the dimension in a list, or the two branches of a conditional one."""
     return [dimension.then, dimension.otherwise] if isinstance(dimension, Conditional) else [dimension]
 
 

@@ -1,4 +1,4 @@
-"""YAML 1.2, in which `on` is a text and `1e-3` a number, as in JSON."""
+"""Reads and writes YAML 1.2, in which `on` is a text and `1e-3` a number, as in JSON."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ _WIDTH = 120
 
 
 def read_yaml(text: str) -> object:
-    """The values of a YAML text: mappings, lists, texts, numbers, true, false and null.
+    """Parses a YAML text into mappings, lists, texts, numbers, true, false and null.
 
     Raises:
-        ValueError: If it is no YAML, or if a mapping has a key twice.
+        ValueError: If the text is not YAML, or if a mapping has a key twice.
     """
     try:
         return YAML(typ="safe", pure=True).load(text)
@@ -26,7 +26,7 @@ def read_yaml(text: str) -> object:
 
 
 def yaml_text(values: Mapping[str, object]) -> str:
-    """Values as YAML. Texts are quoted, so that readers of YAML 1.1 take `on` and `no` for texts too."""
+    """Formats values as YAML. Texts are quoted, so that readers of YAML 1.1 also take `on` and `no` for texts."""
     writer = YAML()
     writer.Representer = _Representer
     writer.width = _WIDTH
@@ -36,7 +36,7 @@ def yaml_text(values: Mapping[str, object]) -> str:
 
 
 class _Representer(RoundTripRepresenter):
-    """Writes null as `null`, not as nothing."""
+    """Writes null as `null`; ruamel's own representer writes an empty text."""
 
 
 def _null(representer: RoundTripRepresenter, value: None) -> ScalarNode:
@@ -51,9 +51,9 @@ def _styled(value: object) -> object:
     if isinstance(value, str):
         return DoubleQuotedScalarString(value)
     if isinstance(value, Mapping):
-        return {_styled(name) if name == "on" else name: _styled(each) for name, each in value.items()}
+        return {_styled(name) if name == "on" else name: _styled(item) for name, item in value.items()}
     if isinstance(value, Sequence):
-        items = CommentedSeq([_styled(each) for each in value])
+        items = CommentedSeq([_styled(item) for item in value])
         items.fa.set_flow_style()
         return items
     return value

@@ -1,4 +1,4 @@
-"""Attention weights of any module: what its softmaxes give, wherever they are computed.
+"""Reads attention weights off any module by recording the results of its softmaxes.
 
 Axes: N layer, B sequence, H head, Q query token, K key token.
 """
@@ -19,48 +19,47 @@ _AXES = 4
 
 
 def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
-    """The weights (N, B, H, Q, K) of all attention layers of a module, in their order, called with these arguments.
+    """Calls a module with the given arguments and returns the attention weights (N, B, H, Q, K) of all its layers.
 
-    They are found by their softmax: of `nn.MultiheadAttention` and all that is made of it, of
-    `scaled_dot_product_attention`, of Hugging Face's and TransformerLens' models, and of code that takes a softmax over
-    the last axis of (B, H, Q, K), or of (B, Q, Q) in a module without such. As `attention` of `score_patterns`, and
-    `torch.unbind` of it in `Lenses`.
+    Layers are in the order of their computation. A layer is recognised by its softmax: that of
+    `nn.MultiheadAttention` and of modules built on it, of `scaled_dot_product_attention`, of the models of Hugging Face
+    and TransformerLens, and of any code that takes a softmax over the last axis of a tensor (B, H, Q, K). A module
+    without softmaxes of four axes may have some over (B, Q, Q): these count as one head. Fits as the argument
+    `attention` of `score_patterns`; `Lenses.attention` takes `torch.unbind` of the result.
 
     Raises:
-        SpecError: If there are none, or their shapes differ between layers.
+        SpecError: If the module computes no such softmax, or the shapes of the weights differ between layers.
     """
-    found = seen_weights(lambda: module(*arguments))
-    shapes = {tuple(each.shape) for each in found}
+    weights = seen_weights(lambda: module(*arguments))
+    shapes = {tuple(layer.shape) for layer in weights}
     if len(shapes) != 1:
         raise SpecError(
             f"the attention of {type(module).__name__}",
             given=f"softmaxes of the shapes {sorted(shapes)}"
-            if found
+            if weights
             else "no softmax of (sequence, head, token, token)",
             expected="weights of one shape in all layers",
-            fix="return the weights that you mean, stacked, from a function of module and tokens of your own",
+            fix="pass a function of your own that takes module and tokens and returns the weights to use, stacked",
         )
-    return torch.stack(found)
+    return torch.stack(weights)
 
 
 def seen_weights(call: Callable[[], object]) -> list[Tensor]:
-    """The weights (B, H, Q, K) that the softmaxes of a computation give, in their order."""
+    """Returns the attention weights (B, H, Q, K) that the softmaxes in `call` compute, in the order of computation."""
     watch = _Watch()
     with watch:
         call()
-    with_heads = [each for each in watch.seen if each.dim() == _AXES]
+    with_heads = [weights for weights in watch.seen if weights.dim() == _AXES]
     of_one_head = [
-        each.unsqueeze(1) for each in watch.seen if each.dim() == _AXES - 1 and each.shape[1] == each.shape[2]
+        weights.unsqueeze(1)
+        for weights in watch.seen
+        if weights.dim() == _AXES - 1 and weights.shape[1] == weights.shape[2]
     ]
     return with_heads or of_one_head
 
 
 class _Watch(TorchFunctionMode):
-    """Keeps the results of softmaxes over the last axis.
-
-    Attributes:
-        seen: So far.
-    """
+    """Records the result of every softmax over the last axis in `seen` while this mode is active."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,17 +73,17 @@ class _Watch(TorchFunctionMode):
         if func is functional.multi_head_attention_forward:
             with self:
                 return self._of_heads(*args, **options)
-        found = func(*args, **options)
+        result = func(*args, **options)
         if func in _SOFTMAXES:
             axis = options["dim"] if "dim" in options else args[1]
-            if axis in (-1, found.dim() - 1):
-                self.seen.append(found)
-        return found
+            if axis in (-1, result.dim() - 1):
+                self.seen.append(result)
+        return result
 
     def _of_heads(
         self, *args: Any, need_weights: bool = True, average_attn_weights: bool = True, **options: Any
     ) -> Any:
-        """Without the weights asked for, PyTorch keeps the axis of heads where it takes the softmax."""
-        answer, _ = multi_head_attention(*args, **options, need_weights=False)
+        """Computes `multi_head_attention_forward` without weights, because PyTorch then takes the softmax per head."""
+        output, _ = multi_head_attention(*args, **options, need_weights=False)
         weights = self.seen[-1]
-        return answer, (weights.mean(1) if average_attn_weights else weights) if need_weights else None
+        return output, (weights.mean(1) if average_attn_weights else weights) if need_weights else None

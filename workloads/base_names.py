@@ -14,12 +14,12 @@ HOW_TO_NAME = "a training of another sweep, such as sweeps/first:0/3 (its direct
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamedBase:
-    """Weights on their way into a sweep directory.
+    """Trained weights with their name, to be stored in a sweep directory.
 
     Attributes:
-        name: What the sweep records as the parameter's value.
-        origin: What the user gave.
-        text: Their content: see `bases.base_text`.
+        name: The value that the sweep records for the parameter.
+        origin: The text by which the user named the training.
+        text: The weights as JSON: see `bases.base_text`.
     """
 
     name: str
@@ -28,12 +28,12 @@ class NamedBase:
 
 
 def base_name(training_id: str, text: str) -> str:
-    """The name of the weights with this text."""
+    """Builds the name `<training_id>-<digest>` of the weights whose text this is."""
     return f"{training_id}-{_digest(text)}"
 
 
 def is_text_of(name: str, text: str) -> bool:
-    """Whether this is the text that a name stands for."""
+    """Checks whether the digest in `name` is the digest of `text`."""
     return name.partition("-")[2] == _digest(text)
 
 

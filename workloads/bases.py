@@ -1,4 +1,4 @@
-"""The trained weights that other trainings start from, as a text. `given_file` finds it by its name."""
+"""Writes trained weights, from which other trainings may start, as JSON text, and reads that text by its name."""
 
 import base64
 import json
@@ -19,12 +19,12 @@ from attnsweep.workloads.parameters import Value
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Base:
-    """A trained module.
+    """The weights of a finished training, from which other trainings may start.
 
     Attributes:
-        workload: The name of its workload.
-        parameters: The parameters of its training.
-        weights: Its parameters and buffers, by name.
+        workload: The name of the workload that was trained.
+        parameters: The parameters of that training.
+        weights: The module's parameters and buffers, by name.
     """
 
     workload: str
@@ -33,7 +33,7 @@ class Base:
 
 
 def base_text(base: Base) -> str:
-    """The text of a base: equal for two bases if and only if they are equal to the last bit."""
+    """Writes a base as JSON. Two bases have the same text if and only if they are equal to the last bit."""
     weights = {name: _content(value) for name, value in base.weights.items()}
     content = {"workload": base.workload, "parameters": dict(base.parameters), "weights": weights}
     return json.dumps(content, sort_keys=True, indent=1, allow_nan=False)
@@ -41,15 +41,17 @@ def base_text(base: Base) -> str:
 
 @lru_cache(maxsize=4)
 def read_base(name: str) -> Base:
-    """The base of this name, once its text is there: a run puts it there.
+    """Reads the base of this name from the file that `attnsweep run` has stored or sent to this worker.
 
     Raises:
-        UserError: If it is not.
+        UserError: If `name` is not the name of a base, or there is no such file.
     """
     if NAME.fullmatch(name) is None:
-        raise UserError("base", given=name, expected=HOW_TO_NAME, fix="give it to attnsweep run --set base=...")
+        raise UserError(
+            "base", given=name, expected=HOW_TO_NAME, fix="name the training in attnsweep run --set base=..."
+        )
     content = json.loads(given_file(Path(name), "base", HOW_TO_NAME, "name the training itself").read_bytes())
-    weights = {each: _tensor(value) for each, value in content["weights"].items()}
+    weights = {weight: _tensor(value) for weight, value in content["weights"].items()}
     return Base(workload=content["workload"], parameters=content["parameters"], weights=weights)
 
 

@@ -1,4 +1,7 @@
-"""Conditions on what probes measure, as text: `train_accuracy >= 0.99 and loss < 0.1`. Axes: L lane, P probe."""
+"""Parses and evaluates conditions on metrics, such as `train_accuracy >= 0.99 and loss < 0.1`.
+
+Axes: L lane, P probe.
+"""
 
 import math
 import operator
@@ -23,15 +26,15 @@ _TERM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?
 def holds(
     condition: str, metrics: Mapping[str, NDArray[np.float64]], subject: str = "a condition"
 ) -> NDArray[np.bool_]:
-    """Where a condition holds, (L, P); nowhere where one of its metrics was not measured.
+    """Evaluates a condition at every probe. Returns (L, P); `False` wherever one of the metrics is NaN (not measured).
 
     Args:
         condition: Comparisons of a metric with a number, joined by `and`.
-        metrics: (L, P) by name.
-        subject: What the condition is, in errors.
+        metrics: Arrays (L, P) by the metric's name.
+        subject: The name of the condition in error messages.
 
     Raises:
-        SpecError: For a text that is no condition, or a metric that is not measured.
+        SpecError: If the text is not a condition, or names a metric that the workload does not measure.
     """
     terms = terms_of(condition)
     for name, _, _ in terms:
@@ -40,7 +43,7 @@ def holds(
                 subject,
                 given=condition,
                 expected=f"metrics that the workload measures: {', '.join(sorted(metrics))}",
-                fix=did_you_mean(name, metrics, otherwise=f"measure {name}, or name another"),
+                fix=did_you_mean(name, metrics, otherwise=f"measure {name}, or use one of these metrics"),
             )
     with np.errstate(invalid="ignore"):
         held: NDArray[np.bool_] = np.logical_and.reduce(
@@ -50,19 +53,19 @@ def holds(
 
 
 def implies(condition: str, other: str) -> bool:
-    """Whether a condition holds nowhere but where the other does too, as their comparisons tell.
+    """Whether `condition` implies `other`, judged from the comparisons alone.
 
     Raises:
-        SpecError: For a text that is no condition.
+        SpecError: If one of the texts is not a condition.
     """
     terms = terms_of(condition)
     return all(any(_is_within(term, bound) for term in terms) for bound in terms_of(other))
 
 
 def _is_within(term: tuple[str, Compare, float], bound: tuple[str, Compare, float]) -> bool:
-    (name, compare, number), (of, bounds, limit) = term, bound
+    (name, compare, number), (bounded_name, bounds, limit) = term, bound
     upwards = (operator.ge, operator.gt)
-    if name != of or (compare in upwards) != (bounds in upwards):
+    if name != bounded_name or (compare in upwards) != (bounds in upwards):
         return False
     is_closed = compare in (operator.ge, operator.le)
     first = number if is_closed else math.nextafter(number, math.inf if compare in upwards else -math.inf)
@@ -70,10 +73,10 @@ def _is_within(term: tuple[str, Compare, float], bound: tuple[str, Compare, floa
 
 
 def terms_of(condition: str) -> list[tuple[str, Compare, float]]:
-    """The metric, the comparison and the number of each term.
+    """Splits a condition into terms (metric, comparison, number).
 
     Raises:
-        SpecError: For a text that is no condition.
+        SpecError: If the text is not a condition.
     """
     matches = [_TERM.fullmatch(term) for term in re.split(r"\band\b", condition)]
     if not all(matches):

@@ -13,7 +13,7 @@ from attnsweep.workloads.errors import SpecError, did_you_mean
 Value: TypeAlias = bool | int | float | str | None
 
 KINDS = (float, int, bool, str)
-"""The types that a parameter may have."""
+"""The Python types that a parameter may have."""
 
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 """The range of whole numbers: a column of the ledger has 64 bits."""
@@ -27,7 +27,7 @@ class Parameter:
         name: The parameter's name, such as `init_sigma` or `layer_norm_eps`.
         kind: One of `KINDS`.
         optional: Whether `None` is a value.
-        default: Its value where a search space does not name it.
+        default: The value of trainings whose search space does not name the parameter.
         low, high: Inclusive bounds of numbers; `None` leaves a side open.
         above: Exclusive lower bound, for numbers that must be positive.
         choices: The accepted names of a `str`.
@@ -35,8 +35,9 @@ class Parameter:
         since: The version that added the parameter to an already released workload; `None` if the parameter is as old
             as its workload. At its default such a parameter is left out of a training's identity, so that older
             trainings keep their ids: never change that default.
-        retired: What to write in its place, for a parameter that only sweeps of earlier versions have. In new sweeps
-            its value is `None`, and the identity is that of a training with the old default.
+        retired: The advice what to write instead, for a parameter that only sweeps of earlier versions have; `None` for
+            all others. In new sweeps the value of a retired parameter is `None`, and a training's identity is that of a
+            training with the old default.
         doc: One line for the user, with the unit.
         check: Raises a `SpecError` for a `str` that is no value; `None` accepts any.
     """
@@ -56,7 +57,7 @@ class Parameter:
     check: Callable[[str], object] | None = None
 
     def expected(self) -> str:
-        """What is accepted, in words."""
+        """Describes the accepted values in words, for error messages: `a finite number > 0, or null`."""
         if self.choices is not None:
             words = "one of " + ", ".join(self.choices)
         elif self.kind is bool:
@@ -84,7 +85,7 @@ class Parameter:
         if self.kind is float and type(value) is int and abs(value) <= sys.float_info.max:
             number = float(value)
         if type(number) is not self.kind or not self._inside(number):
-            fix = did_you_mean(value, self.choices or (), otherwise=f"it is: {self.doc}")
+            fix = did_you_mean(value, self.choices or (), otherwise=f"meaning: {self.doc}")
             raise SpecError(self.name, given=value, expected=self.expected(), fix=fix)
         if self.check is not None:
             try:
@@ -125,12 +126,12 @@ def parameter(
 
 
 def retired_parameter(default: Value, doc: str, *, fix: str) -> Any:
-    """Declares a field of a `TrainingParameters` class for a parameter that is retired; its type must be optional.
+    """Declares a retired parameter as a field of a `TrainingParameters` class; the field's type must be optional.
 
     Args:
-        default: Its default before it was retired.
-        doc: What it was.
-        fix: What to write in its place.
+        default: The default that the parameter had before it was retired.
+        doc: The meaning that the parameter had.
+        fix: The advice what to write instead.
     """
     former = parameter(default, doc).metadata["parameter"]
     return dataclasses.field(default=None, metadata={"parameter": former | {"retired": fix}})

@@ -1,4 +1,4 @@
-"""Errors that a user can correct: one line that says what was given, what is accepted and how to fix it."""
+"""Errors that a user can correct. The message is one line: what was given, what is accepted, how to fix it."""
 
 import difflib
 from collections.abc import Iterable
@@ -12,9 +12,9 @@ class UserError(Exception):
 
     Args:
         subject: The parameter, flag, file or directory at fault.
-        given: What the user gave.
-        expected: What is accepted.
-        fix: What to do about it.
+        given: The value that the user gave.
+        expected: The accepted values, in words.
+        fix: The advice how to correct the mistake.
     """
 
     def __init__(self, subject: str, *, given: object, expected: str, fix: str) -> None:
@@ -24,7 +24,7 @@ class UserError(Exception):
         self.expected = expected
         self.fix = fix
 
-    # Rebuilt from keywords: the default would pass positional arguments to a keyword-only constructor.
+    # Pickle's default would pass all arguments by position, which the keyword-only constructor refuses.
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.subject, self.given, self.expected, self.fix)
 
@@ -39,24 +39,24 @@ class SpecError(UserError):
 
 
 class LabelError(SpecError):
-    """An outcome that a workload's `judge` gives, and that the ledger does not know."""
+    """Raised if the outcomes that a workload declares and those that its `judge` gives do not fit together."""
 
 
 def did_you_mean(given: object, names: Iterable[str], otherwise: str) -> str:
-    """A `fix` for a name that is not known: the known name that is most like it, else other advice."""
+    """Returns a `fix` for an unknown name: the most similar of `names`, or `otherwise` if none is similar."""
     if not isinstance(given, str):
         return otherwise
-    # Without regard to case, as people type.
+    # Upper and lower case are not told apart, because people mistype them.
     known = {name.lower(): name for name in names}
     close = difflib.get_close_matches(given.lower()[:_SHOWN_CHARACTERS], known, n=1)
     return f"did you mean {known[close[0]]}?" if close else otherwise
 
 
 def in_words(error: BaseException) -> str:
-    """An error that code outside attnsweep raised, in one line: `ValueError: no such word`."""
+    """Formats an error that code outside attnsweep raised as one line, such as `ValueError: no such word`."""
     try:
         message = _cut(" ".join(str(error).split()))
-    except Exception:  # noqa: BLE001  # Their `__str__` may raise as well.
+    except Exception:  # noqa: BLE001  # The `__str__` of a foreign error may itself raise.
         message = ""
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
@@ -64,7 +64,7 @@ def in_words(error: BaseException) -> str:
 def _repr(value: object) -> str:
     try:
         return repr(value)
-    except Exception:  # noqa: BLE001  # Of somebody else's object, or of a whole number of more than 4,300 digits.
+    except Exception:  # noqa: BLE001  # A foreign `__repr__` may raise, as does an int of more than 4,300 digits.
         return f"<{type(value).__name__}>"
 
 

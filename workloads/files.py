@@ -1,4 +1,4 @@
-"""Files that a user names by path, such as corpora: on this machine, or carried here from the driver's."""
+"""Finds files that a user names by path, such as corpora, on this machine or among those that the driver has sent."""
 
 import atexit
 import fcntl
@@ -14,38 +14,39 @@ from attnsweep.workloads.errors import UserError
 
 _PREFIX = "attnsweep-files-"
 _carried: dict[str, Path] = {}
-"""Where a carried file's content is on this machine, by the path that the user gave."""
+"""The local copies of files that the driver has sent, by the path that the user gave on the driver's machine."""
 
 
 def given_file(path: Path, subject: str, expected: str, fix: str = "check the path") -> Path:
-    """The regular file at a path, its links followed. Devices and pipes are refused: reading one may never end.
+    """Returns the regular file at a path, symbolic links resolved. Refuses devices and pipes: reads may never end.
 
-    On a worker of a cluster it is the driver's file of this path, if the driver has sent one.
+    On a worker of a cluster, a file that the driver has sent under this path takes precedence.
 
     Args:
         path: The path that the user gave.
         subject: The argument whose value the path is.
-        expected: What kind of file is expected.
-        fix: What to do if there is no such file.
+        expected: The expected kind of file, in words.
+        fix: The advice if there is no such file.
 
     Raises:
-        UserError: If there is no such file.
+        UserError: If there is no regular file at the path.
     """
     try:
-        found = _carried.get(str(path), path).resolve(strict=True)
-        if stat.S_ISREG(found.stat().st_mode):
-            return found
-        reason = "Is a directory" if found.is_dir() else "it is no regular file"
+        file = _carried.get(str(path), path).resolve(strict=True)
+        if stat.S_ISREG(file.stat().st_mode):
+            return file
+        reason = "Is a directory" if file.is_dir() else "it is not a regular file"
     except OSError as error:
         reason = error.strerror or str(error)
     except (RuntimeError, ValueError) as error:
-        # Links that lead in a circle; a name that no file can have.
+        # `resolve` raises these for a loop of symbolic links, and for a path with a null character.
         reason = str(error)
-    raise UserError(subject, given=str(path), expected=expected, fix=f"{fix} ({reason})")
+    advice = f"{fix} ({reason})"
+    raise UserError(subject, given=str(path), expected=expected, fix=advice)
 
 
 def take_over(files: Mapping[str, bytes]) -> None:
-    """Keeps the driver's files on this machine for this process; `given_file` finds them by their paths there.
+    """Writes the driver's files to a temporary folder of this process, where `given_file` finds them by driver path.
 
     Args:
         files: Content by absolute path on the driver's machine.
@@ -57,22 +58,22 @@ def take_over(files: Mapping[str, bytes]) -> None:
 
 
 def _folder() -> Path:
-    if _carried and (folder := next(iter(_carried.values())).parent).is_dir():
-        return folder
+    if _carried and (folder_in_use := next(iter(_carried.values())).parent).is_dir():
+        return folder_in_use
     _remove_abandoned()
     while True:
-        made = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        # Another process may find it before its lock is taken.
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        # Another process may remove the new folder as abandoned before this process has locked it.
         with suppress(FileNotFoundError):
-            if _take_lock(os.open(made, os.O_RDONLY)) and made.is_dir():
-                atexit.register(shutil.rmtree, made, ignore_errors=True)
-                return made
+            if _take_lock(os.open(folder, os.O_RDONLY)) and folder.is_dir():
+                atexit.register(shutil.rmtree, folder, ignore_errors=True)
+                return folder
 
 
 def _remove_abandoned() -> None:
-    """Removes what processes have left that were killed, which is how Ray ends a trainer: nobody holds their locks."""
+    """Removes the folders of killed processes (Ray kills trainers): those whose lock no process holds."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        # Other users' folders cannot be opened.
+        # Opening a folder of another user raises, and such a folder is left alone.
         with suppress(OSError):
             opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
@@ -83,7 +84,7 @@ def _remove_abandoned() -> None:
 
 
 def _take_lock(opened: int) -> bool:
-    """Locks an opened folder until it is closed or this process ends; returns `False` if another has the lock."""
+    """Locks a folder until its descriptor is closed or this process ends. Returns `False` if another process has it."""
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Attention weights with the tokens they stand between, read off a model.
+"""Attention maps of a model: the weights of every head on one sentence, with the sentence's tokens.
 
 Axes: B sentence, H head, Q query token, K key token.
 """
@@ -21,7 +21,7 @@ class LayerMaps:
 
     Attributes:
         number: The layer, as the ledger's column `layer` counts.
-        queries, keys: (Q,), (K,) the tokens as text.
+        queries, keys: The query tokens (Q,) and key tokens (K,) as text.
         weights_HQK: float64. After a softmax they are >= 0 and sum to 1 over keys, else they may have both signs.
     """
 
@@ -32,21 +32,21 @@ class LayerMaps:
 
     @classmethod
     def of(cls, number: int, queries: tuple[str, ...], keys: tuple[str, ...], weights_HQK: Tensor) -> Self:
-        """Maps in float64, whatever the weights were computed in."""
+        """Builds the maps of one layer with weights converted to float64."""
         return cls(number=number, queries=queries, keys=keys, weights_HQK=weights_HQK.double())
 
     @property
     def is_square(self) -> bool:
-        """Whether each token asks, and may be asked: attention within one sentence."""
+        """Whether queries and keys are the same tokens: self-attention."""
         return self.queries == self.keys
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class SentenceMaps:
-    """All heads of one training on one sentence that no step of the training has seen.
+    """The attention maps of all heads of one training on one held-out sentence.
 
     Attributes:
-        number, n_sentences: Which sentence it is, from 0, and of how many.
+        number, n_sentences: The number of the sentence, from 0, and the number of held-out sentences.
         text: The sentence.
         layers: The attention layers, as the ledger counts them.
     """
@@ -58,7 +58,7 @@ class SentenceMaps:
 
 
 def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
-    """The number of the sentence.
+    """Returns the requested sentence number, or `otherwise` if none was requested.
 
     Raises:
         UserError: If there is no such sentence.
@@ -67,18 +67,22 @@ def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
     if not 0 <= number < n_sentences:
         most = f"0..{n_sentences - 1}" if n_sentences else "a training with test sentences"
         raise UserError(
-            "--sentence", given=number, expected=most, fix="choose another" if n_sentences else "its corpus has none"
+            "--sentence",
+            given=number,
+            expected=most,
+            fix="choose a sentence number of this range" if n_sentences else "its corpus has no test sentences",
         )
     return number
 
 
 def watched_attention(workload: Workload[Any], module: nn.Module, batch: Batch) -> list[Tensor]:
-    """The weights (B, H, Q, K) of all `attnsweep.Attention` in a module, in the order in which they answer on a batch;
-    in a module without one, those of its softmaxes.
+    """Evaluates a module on a batch and returns the attention weights (B, H, Q, K) of its layers, first to last.
+
+    Layers are the module's `attnsweep.Attention`; in a module without these, its softmaxes.
 
     Args:
-        workload: Makes the module answer.
-        module: With the trained parameters; it is watched from now on.
+        workload: Evaluates the module on the batch.
+        module: The module with trained parameters. Forward hooks are added, and stay.
         batch: The data.
     """
     watched: dict[nn.Module, Tensor] = {}
@@ -89,7 +93,7 @@ def watched_attention(workload: Workload[Any], module: nn.Module, batch: Batch) 
     def answer() -> None:
         workload.eval_loss(module, batch | workload.answers(module, batch))
 
-    if [each.register_forward_hook(keep) for each in module.modules() if isinstance(each, Attention)]:
+    if [part.register_forward_hook(keep) for part in module.modules() if isinstance(part, Attention)]:
         answer()
         return list(watched.values())
     return seen_weights(answer)
@@ -98,20 +102,20 @@ def watched_attention(workload: Workload[Any], module: nn.Module, batch: Batch) 
 def maps_of_batch(
     weights: Sequence[Tensor], batch: Batch, sentence: int | None, words: Sequence[str] = ()
 ) -> SentenceMaps:
-    """The maps of one sentence of a batch.
+    """Selects the attention maps of one sentence from the weights of a whole batch.
 
     Args:
-        weights: (B, H, T, T) of each layer.
-        batch: Its `token` (B, T), if it has one, names the tokens, else their positions do.
+        weights: The weights (B, H, T, T) of every layer.
+        batch: The entry `token` (B, T), if present, gives the tokens; otherwise tokens are shown as positions from 1.
         sentence: The sentence's number in the batch; default 0.
-        words: The vocabulary; without it tokens are numbers.
+        words: The vocabulary; without it tokens are shown as numbers.
 
     Raises:
         UserError: If there is no such sentence.
     """
     number = chosen(sentence, len(weights[0]))
     tokens = _tokens(batch, number, weights[0].shape[-1], words)
-    layers = (LayerMaps.of(at, tokens, tokens, each[number]) for at, each in enumerate(weights))
+    layers = (LayerMaps.of(at, tokens, tokens, layer[number]) for at, layer in enumerate(weights))
     return SentenceMaps(number=number, n_sentences=len(weights[0]), text=" ".join(tokens), layers=tuple(layers))
 
 

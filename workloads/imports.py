@@ -1,16 +1,16 @@
-"""The names that a module's text imports, read without running it."""
+"""Lists the names that a Python module imports, from its syntax tree, without running it."""
 
 import ast
 from collections.abc import Iterable, Iterator
 
 
 def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """The names that a module imports, each with its number of leading dots. Imports for type checkers are left out."""
+    """Yields (number of leading dots, name) for every import in a module, except those under `if TYPE_CHECKING`."""
     match tree:
         case ast.Import():
             yield from ((0, alias.name) for alias in tree.names)
         case ast.ImportFrom():
-            # A name imported from a package may be one of its modules.
+            # `from package import name` may import a module of the package, so both parts make the name.
             prefix = f"{tree.module}." if tree.module else ""
             yield from ((tree.level, f"{prefix}{alias.name}") for alias in tree.names)
         case ast.If(test=ast.Name("TYPE_CHECKING")):
@@ -22,7 +22,7 @@ def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def resolved(imports: Iterable[tuple[int, str]], package: str) -> Iterator[str]:
-    """The absolute names of what a module of `package` imports, and of all packages that hold them."""
+    """Yields the absolute names of the imports of a module in `package`, and the names of all their parent packages."""
     parts = package.split(".")
     for level, name in imports:
         absolute = ".".join([*parts[: len(parts) + 1 - level], name]) if level else name
@@ -30,7 +30,7 @@ def resolved(imports: Iterable[tuple[int, str]], package: str) -> Iterator[str]:
 
 
 def with_parents(name: str) -> Iterator[str]:
-    """A module's name and those of its packages, from the inside out."""
+    """Yields a module's name and then those of its parent packages, innermost first."""
     while name:
         yield name
         name = name.rpartition(".")[0]

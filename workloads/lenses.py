@@ -1,6 +1,6 @@
-"""What can be seen of a training where it stands: the words of its gradients, and what its attention heads look at.
+"""Views of a trained model for `attnsweep why` and `attnsweep heads`: gradient decompositions and attention maps.
 
-All of it is found without a declaration. A workload whose `lenses` declare more gets more.
+Both are derived from any workload without a declaration. A workload's attribute `lenses` may declare better ones.
 """
 
 import importlib
@@ -26,18 +26,19 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Lenses:
-    """What a workload declares for `attnsweep heads` and `attnsweep why`: its attribute `lenses`.
+    """A workload's declaration, in its attribute `lenses`, of how `attnsweep heads` and `why` read its models.
 
     Attributes:
-        attention: The attention weights (B, H, T, T) of each layer of one training, from its module and the held-out
-            batch; by default those of all `attnsweep.Attention` in the module, or else of its softmaxes.
-        vocabulary: The tokens as text, from the parameters, where the batch has `token` (B, T).
-        maps: Whole maps, of the sentence of a number or a default one, where the two above do not suffice; `None` from
-            it leaves the training to them.
-        groups: By part, the group (int64) of each example of the output: docs/why.md.
-        least_examples: The least `batch_size` at which means over examples say something.
-        loss: The loss, where the workload's own is written for speed.
-        words: The words in closed form, from parameters and module; `None` from it where they are not known.
+        attention: Computes the attention weights (B, H, T, T) of every layer from the module of one training and the
+            held-out batch. By default they are read from the module's `attnsweep.Attention` layers or its softmaxes.
+        vocabulary: Returns the vocabulary as text, from the parameters, for batches with an entry `token` (B, T).
+        maps: Returns complete maps of the sentence of a given number, or of a default one, where `attention` and
+            `vocabulary` do not suffice. If it returns `None`, these two are used.
+        groups: Returns for every part of the output the group (int64) of its examples: see docs/why.md.
+        least_examples: The smallest `batch_size` for which means over examples are meaningful.
+        loss: The loss as basic operations, for workloads whose own loss is written for speed.
+        words: Returns the words of the gradients in closed form, from parameters and module; `None` where no closed
+            form is known.
     """
 
     attention: Callable[[nn.Module, Batch], Sequence[Tensor]] | None = None
@@ -50,32 +51,39 @@ class Lenses:
 
 
 def lenses_of(workload: Workload[Any]) -> Lenses:
-    """What a workload's class declares. A subclass keeps its heads only: it may have another loss.
+    """Returns the `Lenses` of a workload.
+
+    A subclass inherits only the fields about attention heads, because its loss may differ from that of its base class.
 
     Raises:
-        SpecError: If it declares something else.
+        SpecError: If the workload's attribute `lenses` is not a `Lenses`.
     """
     declared = workload.lenses
-    found = importlib.import_module(declared).LENSES if isinstance(declared, str) else declared or Lenses()
-    if not isinstance(found, Lenses):
-        raise SpecError(f"{workload.name}.lenses", given=found, expected="attnsweep.Lenses(...)", fix="declare it so")
+    lenses = importlib.import_module(declared).LENSES if isinstance(declared, str) else declared or Lenses()
+    if not isinstance(lenses, Lenses):
+        raise SpecError(
+            f"{workload.name}.lenses",
+            given=lenses,
+            expected="attnsweep.Lenses(...)",
+            fix="correct the workload's declaration",
+        )
     if "lenses" in vars(type(workload)):
-        return found
-    return Lenses(attention=found.attention, vocabulary=found.vocabulary, maps=found.maps)
+        return lenses
+    return Lenses(attention=lenses.attention, vocabulary=lenses.vocabulary, maps=lenses.maps)
 
 
 def gradient_words(workload: Workload[Any], training: Training[Any], module: nn.Module, batch: Batch) -> GradientWords:
-    """The words of the gradients of one training: those known in closed form, or else those of its loss's program.
+    """Computes the words of the gradients of one training: in closed form where known, otherwise by tracing its loss.
 
     Args:
-        workload: Any, a user's too.
-        training: Its parameters and seed.
-        module: With its weights and buffers, in float64.
-        batch: Its data; not read where words are known in closed form.
+        workload: Any workload, including a user's.
+        training: The parameters and seed of the training.
+        module: The module with the training's weights and buffers, in float64.
+        batch: The data; not read where the words are known in closed form.
     """
     lenses, loss = lenses_of(workload), loss_of(workload)
-    if (known := lenses.words(training.parameters, module)) is not None:
-        return known
+    if (words := lenses.words(training.parameters, module)) is not None:
+        return words
     try:
         program = program_of(module, loss, batch)
     except NotTracedError:
@@ -84,12 +92,12 @@ def gradient_words(workload: Workload[Any], training: Training[Any], module: nn.
 
 
 def loss_of(workload: Workload[Any]) -> Loss:
-    """The loss of one training, as a program of basic operations where the workload's own is written for speed."""
+    """Returns the loss of one training: `lenses.loss` (basic operations only) if declared, or `workload.loss`."""
     return lenses_of(workload).loss or workload.loss
 
 
 def batch_of(workload: Workload[Any], training: Training[Any]) -> Batch:
-    """Data on which the gradients of one training are looked at: that of a step, or more where a step has few."""
+    """Draws data for examining the gradients of one training: the first step's batch, of at least `least_examples`."""
     least = lenses_of(workload).least_examples
     if least > 1 and training.parameters.batch_size < least:
         training = replace(training, parameters=replace(training.parameters, batch_size=least))
@@ -100,36 +108,36 @@ def batch_of(workload: Workload[Any], training: Training[Any]) -> Batch:
 def head_maps(
     workload: Workload[Any], training: Training[Any], state: State, sentence: int | None = None
 ) -> SentenceMaps:
-    """The attention maps of all heads of one training on one sentence.
+    """Computes the attention maps of all heads of one training on one sentence.
 
     Args:
-        workload: Any, a user's too.
-        training: Its parameters and seed.
-        state: Its parameters and buffers by name.
+        workload: Any workload, including a user's.
+        training: The parameters and seed of the training.
+        state: The trained parameters and buffers by name.
         sentence: The number of the sentence, from 0. By default a translator reads the first test sentence of median
-            length, and others read their first one.
+            length, and other models read the first sentence.
 
     Raises:
         UserError: If the model has no attention heads, or there is no such sentence.
     """
     if training.parameters.dtype == "bfloat16":
-        # As probes measure: rounded to 8 bits, weights would not sum to 1.
+        # Probes measure in float32 too: attention weights rounded to 8 bits would not sum to 1.
         training = replace(training, parameters=replace(training.parameters, dtype="float32"))
     lanes, lenses = Lanes([training], torch.device("cpu")), lenses_of(workload)
     module = workload.build(training.parameters).to(lanes.dtype)
     hold_as(module, state)
     module.load_state_dict(dict(state), strict=False)
     with torch.no_grad(), without_dropout():
-        if lenses.maps is not None and (found := lenses.maps(workload, module, lanes, sentence)) is not None:
-            return found
+        if lenses.maps is not None and (maps := lenses.maps(workload, module, lanes, sentence)) is not None:
+            return maps
         batch = {name: value[0] for name, value in workload.eval_batch(lanes).items()}
         weights = lenses.attention(module, batch) if lenses.attention else watched_attention(workload, module, batch)
     if not weights:
         raise UserError(
             "TRAINING_ID",
             given=f"a training of {workload.name}",
-            expected="one with attention heads",
-            fix="a workload of your own has maps if its eval_loss takes a softmax of (sequence, head, token, token), or"
-            " by its `lenses`",
+            expected="a training of a model with attention heads",
+            fix="choose such a training; a workload of your own needs an eval_loss that takes a softmax over (sequence,"
+            " head, token, token), or a declaration in its `lenses`",
         )
     return maps_of_batch(weights, batch, sentence, lenses.vocabulary(training.parameters))

@@ -1,4 +1,4 @@
-"""How a workload declares its parameters: once, as a frozen dataclass whose fields say type, range and role.
+"""The base class of a workload's parameters: a frozen dataclass whose fields declare type, range, default and role.
 
 The search space is validated against the declaration. It gives the ledger's `param_<name>` columns their types, and it
 decides which trainings may share a pack.
@@ -22,11 +22,11 @@ from attnsweep.workloads.interventions import check_interventions, interventions
 from attnsweep.workloads.update_rules import Hyperparameters
 
 CERTIFIED_SHARE = 0.05
-"""Share of the stuck trainings whose label is tested, unless the sweep says otherwise."""
+"""Default share of the stuck trainings whose label is tested."""
 
 
 def _check_condition(text: str) -> None:
-    # Imports NumPy.
+    # This module must import no NumPy, and `conditions` does, so it is imported only where a condition is given.
     from attnsweep.workloads.conditions import terms_of
 
     terms_of(text)
@@ -40,8 +40,8 @@ class _Start:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingParameters(Hyperparameters, _Start):  # The fields of the last base come first.
-    """The parameters of every training. A workload subclasses it and adds its own.
+class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the fields of its last base first.
+    """The parameters that the trainings of all workloads have. A workload subclasses it and adds further ones.
 
     A subclass checks combinations of values in `__post_init__`, and raises a `SpecError`.
     """
@@ -99,20 +99,20 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
     )
 
     variant_field: ClassVar[str | None] = None
-    """The parameter that the ledger's `variant` column repeats."""
+    """The name of the parameter that the ledger's `variant` column repeats, if there is one."""
 
     base_field: ClassVar[str | None] = None
-    """The parameter that names a training of another sweep, from whose weights this one starts: see `bases`."""
+    """The name of the parameter that says from which trained weights a training starts (see `bases`), if any."""
 
     @classmethod
     def declared(cls) -> dict[str, Parameter]:
-        """The declared parameters by name, in order of declaration."""
+        """Returns the declared parameters by name, in order of declaration; retired ones are left out."""
         return dict(_declared_by(cls))  # type: ignore[arg-type]  # a class is hashable
 
     @classmethod
     def retired(cls) -> dict[str, Parameter]:
-        """The parameters that only sweeps of earlier versions have, by name."""
-        return {name: each for name, each in cls._known().items() if each.retired is not None}
+        """Returns by name the parameters that only sweeps of earlier versions have."""
+        return {name: declared for name, declared in cls._known().items() if declared.retired is not None}
 
     @classmethod
     def _known(cls) -> Mapping[str, Parameter]:
@@ -131,23 +131,25 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
                 raise unknown_parameter(name, value, cls)
         accepted: dict[str, Any] = {name: known[name].accept(value) for name, value in values.items()}
         try:
-            found = cls(**accepted)
-            check_interventions(found.intervention, found.n_steps, found.optimizer)
-            return found
+            parameters = cls(**accepted)
+            check_interventions(parameters.intervention, parameters.n_steps, parameters.optimizer)
+            return parameters
         except UserError:
             raise
-        except Exception as error:  # The author's own check, whatever it raises, refuses these values.
+        except Exception as error:  # Whatever a workload's own `__post_init__` raises refuses these values.
             raise SpecError(
-                cls.__name__, given=accepted, expected="values that go together", fix=f"it says: {in_words(error)}"
+                cls.__name__,
+                given=accepted,
+                expected="values that go together",
+                fix=f"the check says: {in_words(error)}",
             ) from error
 
     @classmethod
     def recorded(cls, columns: Mapping[str, Any]) -> Self:
-        """The parameters of the training that a row of the ledger describes, whichever version wrote it.
+        """Rebuilds the parameters of a training from its row of the ledger, whichever version wrote the row.
 
         Args:
-            columns: The row, with columns `param_<name>`. A parameter that the row's version did not declare takes its
-                default.
+            columns: The row, with columns `param_<name>`. A parameter without a column takes the declared default.
 
         Raises:
             SpecError: In the same cases as `resolve`.
@@ -158,10 +160,10 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Values to record for files that a sweep's fixed values name: absolute paths, and digests of their contents.
+        """Returns values to record for files that a sweep names: their absolute paths and digests of their contents.
 
         Args:
-            values: The sweep's fixed values, by name.
+            values: The sweep's fixed parameters, by name.
 
         Raises:
             UserError: If a file is missing, or its content is not the recorded one.
@@ -170,25 +172,25 @@ class TrainingParameters(Hyperparameters, _Start):  # The fields of the last bas
         return {}
 
     def values(self) -> dict[str, Value]:
-        """All parameters by name."""
+        """Returns the values of all declared parameters by name; retired ones are left out."""
         return {name: getattr(self, name) for name in self.declared()}
 
     def identity(self) -> dict[str, Value]:
-        """The values that identify this training, by name: equal in all versions that train it to the same result.
+        """Returns the values from which the training's id is computed: the same in all versions that train it alike.
 
-        A parameter with `since` is left out at its default; a retired one stays in.
+        A parameter with `since` is left out if it has its default; a retired parameter stays in, at its old default.
         """
         identity: dict[str, Value] = {}
-        for name, each in self._known().items():
+        for name, declared in self._known().items():
             value = getattr(self, name)
-            if each.retired is not None and value is None:
-                value = each.default
-            if each.since is None or value != each.default:
+            if declared.retired is not None and value is None:
+                value = declared.default
+            if declared.since is None or value != declared.default:
                 identity[name] = value
         return identity
 
     def static_key(self) -> tuple[Value, ...]:
-        """Equal for two trainings if and only if they may share a pack."""
+        """Returns the values of the static parameters. Trainings may share a pack if and only if these are equal."""
         return tuple(getattr(self, name) for name in _static_names(type(self)))  # type: ignore[arg-type]  # as above
 
 
@@ -208,7 +210,7 @@ def _fields_of(parameters: type[TrainingParameters]) -> Mapping[str, Parameter]:
 
 @functools.cache
 def _declared_by(parameters: type[TrainingParameters]) -> Mapping[str, Parameter]:
-    return {name: each for name, each in parameters._known().items() if each.retired is None}
+    return {name: declared for name, declared in parameters._known().items() if declared.retired is None}
 
 
 @functools.cache
@@ -222,13 +224,13 @@ def unknown_parameter(
     parameters: type[TrainingParameters],
     others: Mapping[str, type[TrainingParameters]] = MappingProxyType({}),
 ) -> SpecError:
-    """The error for a name that the workload does not declare, or has retired.
+    """Builds the error for a parameter that the workload does not declare or has retired.
 
     Args:
-        name: The name.
-        value: What was given for it.
-        parameters: What the workload declares.
-        others: What other workloads declare, by their names.
+        name: The parameter's name.
+        value: The value given for it.
+        parameters: The parameters that the workload declares.
+        others: The parameters that other workloads declare, by workload; they serve to name the right one.
     """
     declared, retired = parameters.declared(), parameters.retired()
     if name in retired:

@@ -1,7 +1,7 @@
-"""The files that `attnsweep prepare-corpus` writes and trainings read, each kind with its columns and its vocabulary.
+"""Reads and writes prepared corpora: the Parquet files that `attnsweep prepare-corpus` makes and trainings read.
 
-One Parquet file: columns of lists of int32, numbers of words, and `part`. The vocabulary, the version of the kind and
-the digest of the content are in the file's metadata.
+A row is a sentence or document: columns of lists of int32 (indices into the vocabulary) and the column `part`. The
+vocabulary, the version of the format and the digest of the content are in the file's metadata.
 """
 
 import json
@@ -26,11 +26,11 @@ _VERSION = "1"
 
 
 class Digested(Protocol):
-    """The content of a file; its digest tells whether it was changed."""
+    """The content of a prepared file. Its digest reveals whether the file was changed."""
 
     @property
     def digest(self) -> str:
-        """Equal for two contents if and only if these are equal."""
+        """A hash of the content: two contents are equal if and only if their digests are."""
 
 
 C = TypeVar("C", bound=Digested)
@@ -38,15 +38,15 @@ C = TypeVar("C", bound=Digested)
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Format(Generic[C]):
-    """One kind of prepared file.
+    """A file format of prepared corpora: its columns, its metadata and how its content is assembled.
 
     Attributes:
-        noun: Its name in error texts, such as `prepared corpus`.
-        prepare: The command that makes one.
-        version_key: The key of the version in the metadata, by which kinds are told apart.
-        columns: The names of the columns of words.
-        part_names: The names of the parts, in the order of their numbers.
-        assembled: Makes the content of a table and its vocabulary. It may raise ValueError, KeyError or TypeError.
+        noun: The format's name in error texts, such as `prepared corpus`.
+        prepare: The command that makes such a file.
+        version_key: The metadata key of the format's version. It identifies the format.
+        columns: The names of the columns that hold words.
+        part_names: The names of the parts, such as `train`, in the order of their numbers.
+        assembled: Makes the content from a table and its vocabulary. It may raise ValueError, KeyError or TypeError.
     """
 
     noun: str
@@ -58,7 +58,7 @@ class Format(Generic[C]):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns with their types."""
+        """The Arrow schema: all columns with their types, without metadata."""
         words = [pa.field(name, pa.list_(pa.int32())) for name in self.columns]
         return pa.schema([*words, pa.field("part", pa.dictionary(pa.int8(), pa.string()))])
 
@@ -70,14 +70,14 @@ class Format(Generic[C]):
         digest: str,
         further: Mapping[str, object],
     ) -> pa.Table:
-        """What is written to a file.
+        """Builds the Arrow table of a file, metadata included.
 
         Args:
-            columns: Of words.
-            part: The number of each row's part.
+            columns: The columns of words, in the order of `self.columns`.
+            part: (n_rows,) the number of the part that a row belongs to.
             words: The vocabulary.
-            digest: That of the content.
-            further: Facts that readers do not need, by key.
+            digest: The digest of the content.
+            further: Further metadata by key, which `read` does not need.
         """
         metadata = {self.version_key: _VERSION, _DIGEST_KEY: digest}
         for key, value in {_WORDS_KEY: words, **further}.items():
@@ -86,85 +86,91 @@ class Format(Generic[C]):
         return pa.Table.from_arrays([*columns, parts], schema=self.schema.with_metadata(metadata))
 
     def is_at(self, path: Path) -> bool:
-        """Whether a file's metadata says that it is of this kind."""
+        """Whether the file at `path` has this format, as its metadata says."""
         try:
             return self.version_key.encode() in (pq.read_schema(path).metadata or {})
         except (OSError, pa.ArrowInvalid):
             return False
 
     def read(self, path: str | Path) -> C:
-        """The content of a file; cached per process until the file changes.
+        """Reads a prepared file. The content is cached per process until the file changes.
 
         Raises:
-            UserError: If there is no such file, it is of another kind, or it was changed after its preparation.
+            UserError: If there is no such file, it has another format, or it was changed after its preparation.
         """
         file = given_file(Path(path), "corpus", f"a {self.noun}")
         state = file.stat()
-        found: C = _read(self, str(file), state.st_mtime_ns, state.st_size)
-        return found
+        content: C = _read(self, str(file), state.st_mtime_ns, state.st_size)
+        return content
 
     def refused(self, given: str, expected: str, fix: str) -> UserError:
-        """The error of a file that cannot be used."""
+        """Builds the error for a file that cannot be used; the command that prepares one is appended to `fix`."""
         return UserError("corpus", given=given, expected=expected, fix=f"{fix}: {self.prepare}")
 
 
 @lru_cache(maxsize=8)
-def _read(of: Format[Any], path: str, mtime_ns: int, size: int) -> Any:
+def _read(kind: Format[Any], path: str, mtime_ns: int, size: int) -> Any:
     del mtime_ns, size
-    other, again = f"a {of.noun}", "prepare it again"
+    noun, again = f"a {kind.noun}", "prepare the corpus again"
     try:
         table = pq.read_table(path, partitioning=None)
     except (OSError, pa.ArrowInvalid) as error:
-        raise of.refused(path, other, "prepare it") from error
+        raise kind.refused(path, noun, "prepare the corpus") from error
     metadata = {key.decode(errors="replace"): value for key, value in (table.schema.metadata or {}).items()}
-    if of.version_key not in metadata:
-        raise of.refused(path, other, "prepare it")
-    if (version := metadata[of.version_key].decode(errors="replace")) != _VERSION:
-        raise of.refused(f"{path}, version {version}", f"version {_VERSION}", again)
+    if kind.version_key not in metadata:
+        raise kind.refused(path, noun, "prepare the corpus")
+    if (version := metadata[kind.version_key].decode(errors="replace")) != _VERSION:
+        raise kind.refused(f"{path}, of format version {version}", f"a file of format version {_VERSION}", again)
     try:
-        content = of.assembled(table.select(of.schema.names).cast(of.schema), json.loads(metadata[_WORDS_KEY]))
+        content = kind.assembled(table.select(kind.schema.names).cast(kind.schema), json.loads(metadata[_WORDS_KEY]))
         recorded = metadata[_DIGEST_KEY].decode()
     except (KeyError, TypeError, ValueError, pa.ArrowInvalid) as error:
-        raise of.refused(path, f"a complete {of.noun}", again) from error
+        raise kind.refused(path, f"{noun} with all its columns and metadata", again) from error
     if content.digest != recorded:
         given, expected = f"{path}, digest {content.digest}", f"the digest it was written with, {recorded}"
-        raise of.refused(given, expected, f"it was changed since: {again}")
+        raise kind.refused(given, expected, f"the file was changed after its preparation: {again}")
     return content
 
 
 def checked_rows(table: pa.Table, column: str, words: Sequence[str], specials: tuple[str, ...]) -> pa.ListArray:
-    """The rows of a column, checked to be numbers of words; the last special stands for unknown words.
+    """Returns a column's rows of word indices after checking them against the vocabulary.
+
+    Args:
+        table: The table of a prepared file.
+        column: The name of a column of words.
+        words: The vocabulary. It must begin with the special tokens.
+        specials: The special tokens. Rows may contain only the last one, which stands for unknown words.
 
     Raises:
-        ValueError: If they are not, or the vocabulary does not begin with the specials.
+        ValueError: If a row, a word or a special token is missing, or an index is out of range.
     """
     rows = table[column].combine_chunks()
     numbers = rows.flatten()
     if rows.null_count or numbers.null_count or tuple(words[: len(specials)]) != specials:
-        raise ValueError("a row or a word is missing")
+        raise ValueError("a row, a word or a special token of the vocabulary is missing")
     if not all(isinstance(word, str) for word in words):
-        raise ValueError("a word is no text")
+        raise ValueError("a word of the vocabulary is not a string")
     if len(numbers) and not len(specials) - 1 <= pc.min(numbers).as_py() <= pc.max(numbers).as_py() < len(words):
-        raise ValueError("a number is no word's")
+        raise ValueError("an index of a row is not the index of a word in the vocabulary")
     return rows
 
 
 def part_numbers(table: pa.Table, part_names: tuple[str, ...]) -> NDArray[np.int64]:
-    """(N,) the number of each row's part.
+    """Returns for every row the number of its part, (n_rows,).
 
     Raises:
-        ValueError: If a name is not one of these.
+        ValueError: If a row's part is not one of `part_names`.
     """
     part = pc.index_in(table["part"].cast(pa.string()).combine_chunks(), pa.array(part_names))
-    # Arrow raises if a name was not found.
+    # For a name that is not in `part_names`, `index_in` gives null, which `to_numpy` without a copy refuses.
     return np.asarray(part.to_numpy(zero_copy_only=True).astype(np.int64))
 
 
 def pinned_file(values: Mapping[str, Value], path: Path, content: Digested) -> dict[str, Value]:
-    """The parameters `corpus` and `corpus_digest` that follow from a file: its absolute path and what it holds.
+    """Returns the values to record for a corpus: `corpus`, the file's path, and `corpus_digest`, that of its content.
 
     Raises:
-        SpecError: If another digest is given.
+        SpecError: If `values` records another digest: the file has changed.
     """
     if values.get("corpus_digest") not in (None, content.digest):
         raise SpecError(

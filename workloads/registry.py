@@ -1,4 +1,4 @@
-"""Finding a workload, by entry point, `module:Class` or `path/to/file.py:Class`, and checking its declarations."""
+"""Loads a workload, named by entry point, `module:Class` or `path/to/file.py:Class`, and checks its declarations."""
 
 import dataclasses
 import importlib
@@ -24,35 +24,35 @@ _COLOUR = re.compile("(#[0-9A-Fa-f]{6})?")
 
 
 def registered_names() -> list[str]:
-    """The workloads that installed packages offer."""
+    """Returns the names of the workloads that installed packages offer, sorted."""
     return sorted(entry.name for entry in _registered())
 
 
 @cache
 def _registered() -> importlib.metadata.EntryPoints:
-    """Read once: every installed package is asked, which takes a hundredth of a second."""
+    # The result is cached, because reading the entry points of all installed packages takes 10 ms.
     return importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
 
 
 def parameters_of_others(workload: str) -> dict[str, type[TrainingParameters]]:
-    """What the other registered workloads declare, by name; those that cannot be loaded are left out."""
-    found = {}
+    """Returns the parameter classes of all other registered workloads by name; omits workloads that do not load."""
+    parameters = {}
     for name in registered_names():
         if name != workload:
             with suppress(UserError):
-                found[name] = load_workload(name).parameters
-    return found
+                parameters[name] = load_workload(name).parameters
+    return parameters
 
 
 def load_workload(reference: str, code: UserCode | None = None) -> Workload[Any]:
-    """The workload that a spec names.
+    """Loads and instantiates a workload.
 
     Args:
         reference: A registered name, `module:Class` or `file.py:Class`.
-        code: The code to run in place of the file and of the modules beside it.
+        code: Stored code to run in place of the file and the modules beside it.
 
     Raises:
-        UserError: If no workload has that name, the name is not a `Workload`, or its module or file raises.
+        UserError: If no workload has that name, the name is not that of a `Workload` class, or its module raises.
     """
     entry = next(iter(_registered().select(name=reference)), None)
     target = f"{entry.module}:{entry.attr}" if entry else reference
@@ -84,24 +84,24 @@ def _imported(place: str, class_name: str, reference: str) -> ModuleType:
                 "workload",
                 given=reference,
                 expected="module:Class of a module that is installed (the current directory is not searched)",
-                fix=f"install its package; or, for a file beside the sweep, write file.py:{class_name}",
+                fix=f"install the module's package; or, for a file beside the sweep, write file.py:{class_name}",
             ) from error
         raise SpecError(
             "workload",
             given=f"{reference}, whose module raised {in_words(error)}",
             expected="a module that can be imported",
-            fix=f"correct it; to see where: python -c 'import {place}'",
+            fix=f"correct the module; to see where it fails: python -c 'import {place}'",
         ) from error
 
 
 def _instance(module: ModuleType, class_name: str, reference: str) -> Workload[Any]:
     if not hasattr(module, class_name):
-        there = sorted(name for name, value in vars(module).items() if _is_workload(value) and value is not Workload)
+        defined = sorted(name for name, value in vars(module).items() if _is_workload(value) and value is not Workload)
         raise SpecError(
             "workload",
             given=reference,
-            expected="a workload that the module defines: " + (", ".join(there) or "none is"),
-            fix=f"correct the name {class_name}, or define it",
+            expected="a workload that the module defines: " + (", ".join(defined) or "it defines none"),
+            fix=f"correct the name {class_name}, or define that class",
         )
     kind = getattr(module, class_name)
     if not _is_workload(kind):
@@ -113,8 +113,8 @@ def _instance(module: ModuleType, class_name: str, reference: str) -> Workload[A
         )
     check_declarations(kind)
     with users_code(reference, "a class that is made without arguments", "correct its __init__, or leave it out"):
-        made: Workload[Any] = kind()
-    return made
+        workload: Workload[Any] = kind()
+    return workload
 
 
 def _is_workload(value: object) -> bool:
@@ -138,7 +138,7 @@ def check_declarations(kind: type[Workload[typing.Any]]) -> None:
         )
     for name in ("name", "summary"):
         if not isinstance(getattr(kind, name, None), str):
-            raise _refused(f"{subject}.{name}", getattr(kind, name, None), "a text")
+            raise _refused(f"{subject}.{name}", getattr(kind, name, None), "a string as class attribute")
     for name in ("level_names", "head_score_names", "head_layer_names"):
         _check_names(f"{subject}.{name}", getattr(kind, name, None))
     _check_outcomes(f"{subject}.outcomes", kind.outcomes)
@@ -148,31 +148,33 @@ def check_declarations(kind: type[Workload[typing.Any]]) -> None:
 
 def _check_names(subject: str, names: object) -> None:
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
-        raise _refused(subject, names, 'a tuple of different texts, such as ("zero", "mean")')
+        raise _refused(subject, names, 'a tuple of different strings, such as ("zero", "mean")')
 
 
 def _check_outcomes(subject: str, own: object) -> None:
-    if not isinstance(own, Mapping) or not all(isinstance(each, Outcome) for each in own.values()):
+    if not isinstance(own, Mapping) or not all(isinstance(outcome, Outcome) for outcome in own.values()):
         raise _refused(subject, own, 'a dictionary such as {"memorized": attnsweep.Outcome("what it means")}')
     for label, outcome in own.items():
         if not isinstance(label, str) or not _LABEL.fullmatch(label) or label in (*OUTCOMES, "stuck"):
             raise _refused(
-                subject, label, f"a label of small letters, digits and _, none of {', '.join(OUTCOMES)}, stuck"
+                subject, label, f"a label of lower-case letters, digits and _, none of {', '.join(OUTCOMES)}, stuck"
             )
         if not isinstance(outcome.sentence, str) or not outcome.sentence.strip():
-            raise _refused(f"{subject}, {label}", outcome.sentence, "a sentence that says what it means")
+            raise _refused(f"{subject}, {label}", outcome.sentence, "a sentence that says what the outcome means")
         if not isinstance(outcome.colour, str) or not _COLOUR.fullmatch(outcome.colour):
-            raise _refused(f"{subject}, {label}", outcome.colour, "a colour as #rrggbb, or none")
+            raise _refused(f"{subject}, {label}", outcome.colour, 'a colour as "#rrggbb", or "" to have one chosen')
         if not outcome.is_judged:
-            raise _refused(f"{subject}, {label}", "is_judged=False", "an outcome that the workload itself gives")
+            raise _refused(
+                f"{subject}, {label}", "is_judged=False", "is_judged=True, as the workload itself gives the outcome"
+            )
 
 
 def _check_events(subject: str, events: object) -> None:
-    if not isinstance(events, Mapping) or not all(isinstance(each, str) or callable(each) for each in events.values()):
+    if not isinstance(events, Mapping) or not all(isinstance(when, str) or callable(when) for when in events.values()):
         raise _refused(subject, events, 'a dictionary such as {"fits": "train_accuracy >= 0.99"}')
     for name, when in events.items():
         if not isinstance(name, str) or not _LABEL.fullmatch(name):
-            raise _refused(subject, name, "a name of small letters, digits and _")
+            raise _refused(subject, name, "the name of an event in lower-case letters, digits and _")
         if isinstance(when, str):
             terms_of(when)
 
@@ -188,25 +190,29 @@ def _check_parameters(subject: str, declared: object) -> None:
             )
     for name, field in fields.items():
         if "parameter" not in field.metadata:
-            raise _refused(f"{declared.__name__}.{name}", field.default, 'parameter(default, "what it is")')
+            raise _refused(
+                f"{declared.__name__}.{name}", field.default, 'a field declared by parameter(default, "its meaning")'
+            )
     try:
         parameters = declared.declared()
     except (NameError, TypeError, StopIteration) as error:
-        raise _refused(subject, declared.__name__, f"types that are known ({error})") from error
+        raise _refused(subject, declared.__name__, f"field annotations that Python can resolve ({error})") from error
     for parameter in parameters.values():
         _check_parameter(f"{declared.__name__}.{parameter.name}", parameter)
 
 
 def _check_parameter(subject: str, declared: Parameter) -> None:
     if declared.kind not in KINDS:
-        raise _refused(subject, declared.kind, f"one of the types {', '.join(each.__name__ for each in KINDS)}")
+        raise _refused(
+            subject, declared.kind, f"a field of one of the types {', '.join(kind.__name__ for kind in KINDS)}"
+        )
     if declared.since is not None and declared.optional and declared.default is not None:
-        # Null in a row may mean that its version did not declare the parameter.
-        raise _refused(subject, declared.default, "None as default: the parameter is optional and came later")
+        # Null in a row of the ledger may also mean that its version did not declare the parameter.
+        raise _refused(subject, declared.default, "the default None, because the parameter is optional and has `since`")
     try:
         declared.accept(declared.default)
     except SpecError as error:
-        raise _refused(subject, declared.default, f"a default that it accepts: {error.expected}") from error
+        raise _refused(subject, declared.default, f"a default that the parameter accepts: {error.expected}") from error
 
 
 def _refused(subject: str, given: object, expected: str) -> SpecError:

@@ -5,7 +5,7 @@ Call `check_workload` from a test, with a few parameter settings per shape of th
     def test_my_workload() -> None:
         check_workload(MyWorkload(), [MyParameters(n_steps=50), MyParameters(n_steps=50, init_sigma=1e-3)])
 
-Each check raises `AssertionError` saying which duty is broken, by how much, and where to look.
+A failed check raises an `AssertionError` that says which duty is broken, by how much, and where to look.
 """
 
 import copy
@@ -34,16 +34,19 @@ from attnsweep.workloads.errors import LabelError, SpecError, UserError
 from attnsweep.workloads.parameters import Value
 
 RELATIVE_TOLERANCE = 1e-5
-"""Largest relative difference of a loss between packs."""
+"""The largest relative difference of a loss that is accepted between packs."""
 
 _TRAININGS = 7
-"""Trainings of each shape."""
+"""The number of trainings that are checked of every shape of the problem."""
 _QUICK_TRAININGS, _QUICK_STEPS = 3, 6
 
 _LOSSES = ("loss", "eval_loss")
 _IS_VICTIM = "attnsweep.workloads.testing: whose loss turns NaN"
 _Ends = dict[str, NDArray[Any]]
-"""What packs must agree on, by name: losses (L, P), and (L,) how the trainings ended."""
+"""The quantities on which packs must agree, by name: losses (L, P), and how the trainings ended (L,).
+
+Axes: L lane, P probe.
+"""
 
 
 def _to_stderr(line: str) -> None:
@@ -64,20 +67,20 @@ def check_workload(
     Nothing is compiled: the checks train with the vmapped engine, with the settings of a trainer (one thread).
 
     Args:
-        workload: Yours.
-        parameters: A few settings for each shape of the problem.
+        workload: The workload to check.
+        parameters: A few settings for every shape of the problem.
         device: The device to train on, such as `cpu` or `cuda`.
-        say: Told of each check as it begins and, with its seconds, as it ends; writes to stderr by default.
-        quick: Make the same checks with few trainings of few steps, while you write the workload. It takes a small part
-            of the time, and does not see what only later steps do.
+        say: Called with one line when a check begins and, with its seconds, when it ends; writes to stderr by default.
+        quick: Makes the same checks with few trainings of few steps, while you write the workload. That takes a small
+            part of the time, and misses faults that only later steps show.
     """
     started = time.perf_counter()
     with _timed(say, f"{workload.name}: parameters are refused"):
         check_parameters_are_refused(workload)
     if quick:
-        parameters = [_shortened(each) for each in parameters]
-    ordered = sorted(parameters, key=lambda each: repr(each.static_key()))
-    shapes = [list(same_shape) for _, same_shape in groupby(ordered, key=lambda each: each.static_key())]
+        parameters = [_shortened(setting) for setting in parameters]
+    ordered = sorted(parameters, key=lambda setting: repr(setting.static_key()))
+    shapes = [list(same_shape) for _, same_shape in groupby(ordered, key=lambda setting: setting.static_key())]
     for number, settings in enumerate(shapes, 1):
         n_trainings = max(_QUICK_TRAININGS, len(settings)) if quick else _TRAININGS
         trainings = [Training(settings[seed % len(settings)], seed) for seed in range(n_trainings)]
@@ -89,15 +92,15 @@ def check_workload(
                 except UserError as error:
                     raise AssertionError(f"{workload.name}: {error}") from error
         with training_settings():
-            for said in (said_of_places(workload, trainings, device), said_of_forms(workload, trainings[0])):
-                say(f"{workload.name}, shape {number} of {len(shapes)}: {said}")
+            for sentence in (said_of_places(workload, trainings, device), said_of_forms(workload, trainings[0])):
+                say(f"{workload.name}, shape {number} of {len(shapes)}: {sentence}")
     say(f"{workload.name}: every check holds, {time.perf_counter() - started:.1f} s")
 
 
 def _shortened(parameters: P) -> P:
     try:
         return replace(parameters, n_steps=min(parameters.n_steps, _QUICK_STEPS))
-    except UserError:  # `n_steps` follows from another parameter.
+    except UserError:  # The workload refuses a lower `n_steps`: another parameter determines it.
         return parameters
 
 
@@ -110,7 +113,7 @@ def _timed(say: Callable[[str], None], title: str) -> Iterator[None]:
 
 
 def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Two runs of a pack agree to the last bit, in their measures too, whatever the global generator holds."""
+    """Checks that two runs of a pack agree to the last bit, metrics included, for any state of global generators."""
     runs = []
     for state in range(2):
         with torch.random.fork_rng(devices=[]):
@@ -118,38 +121,38 @@ def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Train
             pack = Pack(workload, trainings, device)
             runs.append((_ends(pack, workload, trainings), pack.result().evidence.metrics))
     (first, measured), (second, measured_again) = runs
-    found = _difference(first, second)
-    found = found or ", ".join(
+    difference = _difference(first, second)
+    difference = difference or ", ".join(
         name for name, values in measured.items() if not np.array_equal(values, measured_again[name], equal_nan=True)
     )
-    assert not found, (
-        f"{workload.name}: two runs of the same pack differ: {found}; outside of `build`, draw all randomness from "
-        "`lanes.streams`"
+    assert not difference, (
+        f"{workload.name}: two runs of the same pack differ: {difference}; outside of `build`, draw all randomness "
+        "from `lanes.streams`"
     )
 
 
 def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Each training gives the same result in the pack, in the pack reversed, and alone.
+    """Checks that a training gives the same result in a pack, in the same pack in reverse order, and alone.
 
-    The same means: `loss` and `eval_loss` at every probe agree within `RELATIVE_TOLERANCE`, and the last outcome and
-    detail, the number of steps and the step of divergence are equal.
+    Results are the same if `loss` and `eval_loss` at every probe agree within `RELATIVE_TOLERANCE`, and the last
+    outcome and detail, the number of steps and the step of divergence are equal.
     """
     fused = _ends(Pack(workload, trainings, device), workload, trainings)
     for lanes in (slice(None, None, -1), *(slice(lane, lane + 1) for lane in range(len(trainings)))):
-        some = trainings[lanes]
-        other = _ends(Pack(workload, some, device), workload, some)
-        found = _difference(_rows(fused, lanes), other, RELATIVE_TOLERANCE)
-        assert not found, (
-            f"{workload.name}: lanes {lanes} differ between packs: {found} (at most {RELATIVE_TOLERANCE:g}); does "
+        subset = trainings[lanes]
+        other = _ends(Pack(workload, subset, device), workload, subset)
+        difference = _difference(_rows(fused, lanes), other, RELATIVE_TOLERANCE)
+        assert not difference, (
+            f"{workload.name}: lanes {lanes} differ between packs: {difference} (at most {RELATIVE_TOLERANCE:g}); does "
             "`loss` or `batch` mix lanes, does `judge` compare them, or does a static parameter vary?"
         )
 
 
 def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """A training whose loss and gradients turn NaN half-way changes no bit of the other lanes."""
+    """Checks that a training whose loss and gradients turn NaN half-way changes no bit of the other lanes."""
     clean = _ends(Pack(workload, trainings, device), workload, trainings)
     # The longest training is poisoned after half as many evaluations as it has steps. A step takes at least one
-    # evaluation, so it is still running then.
+    # evaluation, so that training is still running then.
     victim = int(clean["n_steps"].argmax())
     poisonous = _poisonous(workload, trainings[victim])
     pack = Pack(poisonous, trainings, device)
@@ -161,14 +164,14 @@ def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training
         f"`{poisoned['outcome'][victim]}`? Check trainings that are not solved where they start"
     )
     neighbours = np.arange(len(trainings)) != victim
-    found = _difference(_rows(clean, neighbours), _rows(poisoned, neighbours))
-    assert not found, f"{workload.name}: a training that turned non-finite changed its neighbours: {found}"
+    difference = _difference(_rows(clean, neighbours), _rows(poisoned, neighbours))
+    assert not difference, f"{workload.name}: a training that turned non-finite changed its neighbours: {difference}"
 
 
 def check_resumed_equals_undisturbed(
     workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu"
 ) -> None:
-    """A pack resumed from a checkpoint taken half-way ends like an uninterrupted one, to the last bit."""
+    """Checks that a pack resumed from a checkpoint taken half-way ends like an uninterrupted one, to the last bit."""
     undisturbed = _ends(Pack(workload, trainings, device), workload, trainings)
     pack = Pack(workload, trainings, device)
     pack.advance(int(undisturbed["n_steps"].max()) // 2)
@@ -176,12 +179,12 @@ def check_resumed_equals_undisturbed(
     # The pack trains to its end before the checkpoint is loaded: state that the workload keeps outside the
     # checkpoint now differs from what it was when the checkpoint was taken.
     went_on = _ends(pack, workload, trainings)
-    found = _difference(undisturbed, went_on)
-    assert not found, f"{workload.name}: taking a checkpoint changes how the pack ends: {found}"
+    difference = _difference(undisturbed, went_on)
+    assert not difference, f"{workload.name}: taking a checkpoint changes how the pack ends: {difference}"
     resumed = _ends(Pack.resumed(workload, trainings, from_bytes(content), device), workload, trainings)
-    found = _difference(undisturbed, resumed)
-    assert not found, (
-        f"{workload.name}: a pack resumed from a checkpoint ends differently: {found}; `batch` must be a function "
+    difference = _difference(undisturbed, resumed)
+    assert not difference, (
+        f"{workload.name}: a pack resumed from a checkpoint ends differently: {difference}; `batch` must be a function "
         "of lanes and step alone: does the workload keep something from step to step?"
     )
 
@@ -189,15 +192,20 @@ def check_resumed_equals_undisturbed(
 def check_engine_equals_plain_pytorch(
     workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu"
 ) -> None:
-    """The first loss and gradient of each training are those that plain PyTorch computes for it alone, to rounding, and
-    computing them leaves the module and the batch as they were."""
+    """Checks the first loss and gradient of every training against plain PyTorch, to rounding.
+
+    Also checks that computing them changes neither the module nor the batch.
+    """
     check_as_plain(workload, trainings, device)
 
 
 def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Every probe of every training has a known outcome, every level a declared name, no label one of two levels that
-    the loss does not tell apart, no loss is negative unless the workload allows it, and each outcome of its own can
-    occur, as far as texts tell."""
+    """Checks the outcomes and levels of a pack against the workload's declarations.
+
+    Every probe of every training must have a known outcome, and every level a declared name. Where the loss cannot tell
+    two levels apart, a label must not name just one of them. Losses must not be negative unless the workload allows it.
+    All outcomes of the workload's own must be able to occur, as far as their conditions are given as text.
+    """
     result = Pack(workload, trainings, device).train_to_end()
     try:
         judged(workload, trainings[0].parameters, result.evidence)
@@ -212,9 +220,9 @@ def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], devi
         f"{workload.name}: eval_loss {impossible[0]:g} is negative, which ended its training as diverged; if it may be "
         "negative, set `loss_may_be_negative = True`"
     )
-    named = set(result.evidence.levels)
-    assert "solved" in named, f"{workload.name}: levels must contain `solved`"
-    undeclared = named - {"solved", *workload.level_names}
+    level_names = set(result.evidence.levels)
+    assert "solved" in level_names, f"{workload.name}: levels must contain `solved`"
+    undeclared = level_names - {"solved", *workload.level_names}
     assert not undeclared, f"{workload.name}: levels {sorted(undeclared)} are not in level_names"
 
 
@@ -229,7 +237,7 @@ _CHECKS_OF_A_SHAPE: tuple[Callable[..., None], ...] = (
 
 
 def check_parameters_are_refused(workload: Workload[P]) -> None:
-    """Unknown names, wrong types and values out of range raise a `SpecError` that names the parameter."""
+    """Checks that unknown names, wrong types and values out of range raise a `SpecError` that names the parameter."""
     bad: dict[str, object] = {"no_such_parameter": 1}
     for name, declared in workload.parameters.declared().items():
         bad[name] = float("nan") if declared.kind is float else object()
@@ -240,7 +248,7 @@ def check_parameters_are_refused(workload: Workload[P]) -> None:
 
 
 def defaults(workload: Workload[P], **values: Value) -> P:
-    """The workload's default parameters with some changed, validated like a user's."""
+    """Returns the workload's default parameters with the given ones changed, validated as in a sweep."""
     return workload.parameters.resolve(values)
 
 
@@ -269,20 +277,20 @@ def _rows(ends: _Ends, lanes: slice | NDArray[np.bool_]) -> _Ends:
 
 
 def _difference(one: _Ends, other: _Ends, tolerance: float = 0.0) -> str:
-    """The quantities that differ, in words; empty if all agree (losses: within a relative tolerance)."""
-    found = []
+    """Describes the quantities that differ; empty if all agree. `tolerance` is relative and applies to losses."""
+    differences = []
     for name, values in one.items():
         if name in _LOSSES:
-            by = _largest_difference(values, other[name])
-            found += [f"{name} by {by:.1e}"] if by > tolerance else []
+            relative = _largest_difference(values, other[name])
+            differences += [f"{name} by {relative:.1e}"] if relative > tolerance else []
         else:
             differs = values != other[name]
-            found += [f"{name} {values[differs][0]} and {other[name][differs][0]}"] if differs.any() else []
-    return ", ".join(found)
+            differences += [f"{name} {values[differs][0]} and {other[name][differs][0]}"] if differs.any() else []
+    return ", ".join(differences)
 
 
 def _largest_difference(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """The largest relative difference; infinite where one of the two was not measured."""
+    """Returns the largest relative difference; infinite if a loss is NaN (not measured) in only one of the two."""
     if not np.array_equal(np.isnan(one), np.isnan(other)):
         return np.inf
     scale = np.maximum(np.abs(one), np.finfo(one.dtype).tiny)
@@ -290,7 +298,7 @@ def _largest_difference(one: NDArray[np.float64], other: NDArray[np.float64]) ->
 
 
 class _Poison(Workload[P]):
-    """A mixin for workload classes: makes the loss of one training NaN from the moment it is told to."""
+    """A mixin for workload classes. It makes the loss of the training `victim` NaN once `is_poisoned` is set."""
 
     victim: Training[P]
     is_poisoned = False
@@ -304,12 +312,11 @@ class _Poison(Workload[P]):
         loss: Tensor = super().loss(module, own)  # type: ignore[safe-super]  # a workload's class follows
         if not self.is_poisoned or _IS_VICTIM not in batch:
             return loss
-        # A factor, so that gradients turn NaN too; 1 changes no bit of the others.
+        # The NaN is a factor, so that gradients turn NaN too. The factor 1 changes no bit of the other lanes.
         return loss * torch.where(batch[_IS_VICTIM], torch.nan, 1.0).to(loss.dtype)
 
 
 def _poisonous(workload: Workload[P], victim: Training[P]) -> _Poison[P]:
-    """A copy of the workload that can poison a training."""
     poisonous: Any = copy.copy(workload)
     poisonous.__class__ = type("Poisonous", (_Poison, type(workload)), {"victim": victim})
     made: _Poison[P] = poisonous

@@ -1,9 +1,8 @@
-"""The update rules of trainings and their hyperparameters. The engine needs no change for a further one of either.
+"""The optimizers' update rules and hyperparameters. Adding a rule or a hyperparameter needs no change in the engine.
 
-An update is a function of rows: it changes the parameters `theta` (L, ...) of L trainings and their running averages in
-place, and reads nothing besides its arguments. Every engine takes it: with PyTorch's kernels, compiled for blocks, or
-captured in a graph. The arithmetic is that of `torch.optim`, operation by operation, so that one training agrees with a
-plain PyTorch loop.
+An update changes the parameters `theta` (L, ...) of L trainings and their running averages in place, and reads nothing
+but its arguments. So all engines can run it: with PyTorch's kernels, compiled for blocks, or captured in a CUDA graph.
+The arithmetic is that of `torch.optim`, operation by operation, so that one training agrees with a plain PyTorch loop.
 
 Nothing here imports PyTorch: commands that train nothing read the declarations.
 """
@@ -22,21 +21,22 @@ Tensors: TypeAlias = "Mapping[str, Tensor]"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdateRule:
-    """A rule that evaluates the gradient once a step, and then takes the step.
+    """An optimizer's update rule, for optimizers that evaluate the gradient once per step.
 
     Attributes:
-        update: Takes the step of L trainings: `update(theta, gradient, slots, rates)`. `slots` are its averages by
-            name. `rates` are the learning rate of the step, what `reads` names, `constants` and `corrections`; each has
-            one value for each training, in a shape that broadcasts over `theta`.
-        slots: The averages that it keeps, each of the shape of `theta` and zero before the first step, with the
-            hyperparameter that each serves. If that is in `optional` and 0 in all trainings, the average is not kept.
-        reads: The hyperparameters that it reads besides the learning rate.
-        optional: Those of them that are left out of `rates` if they are 0 in all trainings: 0 must mean that the update
-            is the same, to the last bit, as without.
-        constants: Numbers that follow from the hyperparameters of `computed_from`, in double precision.
-        corrections: Numbers that follow from them and from the number t = 1, 2, ... of the step. They are computed by
-            Python for each step and each value of `computed_from` in a pack, so keep them short.
-        computed_from: The hyperparameters that both are called with, by keyword.
+        update: Takes one step of L trainings: `update(theta, gradient, slots, rates)`. `slots` holds the running
+            averages by name. `rates` holds the step's learning rate, the hyperparameters of `reads`, `constants` and
+            `corrections`, with one value per training, in a shape that broadcasts over `theta`.
+        slots: The names of the running averages, mapped to the hyperparameter that controls them. An average has the
+            shape of `theta` and starts at zero. It is not kept if its hyperparameter is in `optional` and 0 in all
+            trainings.
+        reads: The hyperparameters that `update` reads besides the learning rate.
+        optional: The hyperparameters that are left out of `rates` if they are 0 in all trainings. Leaving one out must
+            give the same update, to the last bit, as the value 0.
+        constants: Computes numbers from the hyperparameters of `computed_from`, in double precision.
+        corrections: Computes numbers from `computed_from` and the step's number t = 1, 2, ... It runs in Python for
+            every step and every distinct value of `computed_from` in a pack, so keep it short.
+        computed_from: The hyperparameters that `constants` and `corrections` get as keyword arguments.
     """
 
     update: "Callable[[Tensor, Tensor, Tensors, Tensors], None]"
@@ -83,7 +83,7 @@ def _adam_step(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tenso
     weight = rates["weight_1"]
     if first.dtype == weight.dtype:
         first.lerp_(gradient, weight)
-    else:  # In bfloat16: the difference is computed in float32.
+    else:  # In bfloat16, the difference must be computed in float32, which `lerp_` cannot do.
         first.addcmul_(weight, gradient.to(weight.dtype) - first)
     second.mul_(rates["beta_2"]).addcmul_(gradient * rates["weight_2"], gradient)
     root = second.sqrt().div_(rates["correction_2_root"]).add_(rates["adam_eps"])
@@ -117,22 +117,22 @@ UPDATE_RULES: Mapping[str, UpdateRule] = {
     "adamw": UpdateRule(update=_adamw, **_ADAM),
 }
 OPTIMIZERS = (*UPDATE_RULES, "lbfgs")
-"""The values of `optimizer`: L-BFGS searches along lines (`engine.lbfgs`)."""
+"""The values of `optimizer`. L-BFGS is not an update rule, as it evaluates a loss several times per step."""
 
 _MOST_BETA = 0.999_999
 
 
 def optimizer_parameter(default: str) -> Any:
-    """Declares the field `optimizer`, for workloads with a default of their own."""
+    """Declares the field `optimizer` with another default, for workloads that override it."""
     return parameter(default, "update rule", choices=OPTIMIZERS, static=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
-    """The optimizer of a training and what it is set to. All but its name may differ between the lanes of a pack.
+    """The optimizer of a training and its hyperparameters. All but `optimizer` may differ between the lanes of a pack.
 
-    Schedule, warm-up and clipping are the engine's (`engine/first_order.py`): a rule gets the rate and the gradient
-    that they leave. What a rule reads is a float or an int.
+    The engine applies schedule, warm-up and clipping (`engine/first_order.py`): an update rule gets the resulting
+    learning rate and gradient. Hyperparameters that an update rule reads must be floats or ints.
     """
 
     optimizer: str = optimizer_parameter("sgd")

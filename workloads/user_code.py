@@ -1,7 +1,7 @@
-"""A user's Python file, with the modules beside it that it imports: read, run, and carried to other machines.
+"""Reads and runs a user's Python file with the modules beside it that it imports.
 
-The modules are run from their texts. So they are the same from the user's folder, from a sweep directory, and on a
-worker of a cluster, which has neither.
+The modules are run from their texts, not from files. So they are the same in the user's folder, from the copy in a
+sweep directory, and on a worker of a cluster, which has neither.
 """
 
 import ast
@@ -25,18 +25,18 @@ from attnsweep.workloads.files import given_file
 from attnsweep.workloads.imports import imports_of, resolved
 
 MODULE_PREFIX = "attnsweep_user_"
-"""The prefix of the names of modules made from users' files."""
+"""The prefix of the module names under which users' files are imported."""
 _PACKAGE_FILE = "__init__.py"
 
 
 @dataclass(frozen=True)
 class UserCode:
-    """A user's Python file and the modules beside it that it imports.
+    """The texts of a user's Python file and of the modules beside it that it imports.
 
     Attributes:
-        folder: Where they were read.
+        folder: The folder that the files were read from.
         main: The name of the file.
-        texts: The text of each file by its path within the folder, such as `mine.py` and `my_layers/law.py`.
+        texts: The text of every file by its path within the folder, such as `mine.py` and `my_layers/law.py`.
     """
 
     folder: str
@@ -45,41 +45,40 @@ class UserCode:
 
     @cached_property
     def sha256(self) -> dict[str, str]:
-        """The sha256 of each file's text, by its path within the folder."""
+        """The sha256 digests of the files' texts, by path within the folder."""
         return {name: sha256_of_text(text) for name, text in self.texts.items()}
 
     @cached_property
     def module_name(self) -> str:
-        """The name of the file's module in this process: another one for each folder and content."""
+        """The name under which the file is imported. It contains a digest of the folder and all texts."""
         content = f"{self.folder}\n{self.main}\n{sorted(self.sha256.items())}"
         digest = hashlib.blake2s(content.encode(errors="surrogateescape"), digest_size=4).hexdigest()
         return f"{MODULE_PREFIX}{Path(self.main).stem.replace('.', '_')}_{digest}"
 
     @cached_property
     def files(self) -> dict[str, str | None]:
-        """The file of each module by the module's name; `None` of a package without a file of its own."""
-        found: dict[str, str | None] = {self.module_name: self.main}
+        """The paths of the files by module name; `None` for a package without an `__init__.py`."""
+        files: dict[str, str | None] = {self.module_name: self.main}
         for name in self.texts:
             path = PurePosixPath(name)
             module = path.parent if path.name == _PACKAGE_FILE else path.with_suffix("")
             for package in module.parents:
                 if package.parts:
-                    found.setdefault(".".join(package.parts), None)
-            found[".".join(module.parts)] = name
-        return found
+                    files.setdefault(".".join(package.parts), None)
+            files[".".join(module.parts)] = name
+        return files
 
     def text_of(self, module: str) -> str:
-        """The text of a module in `files`."""
+        """Returns the text of a module in `files`; an empty one for a package without an `__init__.py`."""
         file = self.files[module]
         return "" if file is None else self.texts[file]
 
     def is_package(self, module: str) -> bool:
-        """Whether a module in `files` is a package."""
         file = self.files[module]
         return file is None or PurePosixPath(file).name == _PACKAGE_FILE
 
     def offer(self) -> None:
-        """Makes the modules importable in this process, before any of the same names elsewhere.
+        """Makes the modules importable in this process. They take precedence over installed modules of the same names.
 
         Raises:
             UserError: If another module of the same name has been imported already.
@@ -87,13 +86,13 @@ class UserCode:
         _FINDER.offer(self)
 
     def load(self, shown: str | None = None) -> ModuleType:
-        """The file as a module; it is run once per process.
+        """Imports the file and returns its module. The file is run once per process.
 
         Args:
-            shown: The file's path in messages; by default in full.
+            shown: The path by which error messages name the file; the full path by default.
 
         Raises:
-            UserError: If it fails to run.
+            UserError: If the file fails to run.
         """
         if self.module_name not in sys.modules:
             self.offer()
@@ -104,12 +103,12 @@ class UserCode:
 
 
 def sha256_of_text(text: str) -> str:
-    """The sha256 of a text in UTF-8."""
+    """Returns the sha256 digest, in hexadecimal, of a text encoded as UTF-8."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def load_module(path: Path) -> ModuleType:
-    """A user's Python file as a module; it is run once per process, however often it is asked for.
+    """Imports a user's Python file and returns its module. Further calls return the same module without running it.
 
     Raises:
         UserError: If there is no such file, or it fails to run.
@@ -118,16 +117,17 @@ def load_module(path: Path) -> ModuleType:
 
 
 def read_user_code(path: Path) -> UserCode:
-    """A user's file, and the modules beside it that it imports, and those that these import. Runs none of them.
+    """Reads a user's file and, recursively, the modules beside it that it imports, without running any of them.
 
-    Followed are `import` statements, wherever they stand. A name that Python finds elsewhere is not the user's.
+    All `import` statements are followed, also those within functions. Modules that Python finds outside of the file's
+    folder are left out.
 
     Raises:
-        UserError: If there is no such file, or one is not a Python file.
+        UserError: If there is no such file, or a file cannot be read as Python.
     """
     file = given_file(path, "SPEC", "a Python file")
     if file.suffix != ".py":
-        raise UserError("SPEC", given=str(path), expected="a Python file", fix="give it a name that ends in .py")
+        raise UserError("SPEC", given=str(path), expected="a Python file", fix="give the file a name that ends in .py")
     texts: dict[str, str] = {}
     queue = [file.name]
     while queue:
@@ -136,34 +136,34 @@ def read_user_code(path: Path) -> UserCode:
             continue
         texts[name] = _text(file.parent / name)
         package = ".".join(PurePosixPath(name).parent.parts)
-        found = (_beside(file.parent, module) for module in resolved(_imports(texts[name]), package))
-        queue += [each for each in found if each is not None]
+        imported = (_beside(file.parent, module) for module in resolved(_imports(texts[name]), package))
+        queue += [path for path in imported if path is not None]
     return UserCode(str(file.parent), file.name, dict(sorted(texts.items())))
 
 
 def user_file(reference: str) -> Path | None:
-    """The user's file that a workload's name begins with; `None` for a registered name and for `module:Class`."""
+    """Returns the file of a workload named `file.py:Class`; `None` for a registered name and for `module:Class`."""
     place, colon, _ = reference.rpartition(":")
     return Path(place) if colon and place.endswith(".py") else None
 
 
 def user_code_of(workload: object) -> UserCode | None:
-    """The user's code that the workload comes from; `None` if it is of an installed package."""
+    """Returns the user's code that defines a workload's class; `None` if an installed package defines it."""
     loader = getattr(sys.modules.get(type(workload).__module__), "__loader__", None)
     return loader.code if isinstance(loader, _Loader) else None
 
 
 @contextmanager
 def users_code(subject: str, expected: str, fix: str) -> Iterator[None]:
-    """A context for running a user's own code: whatever it raises, `SystemExit` included, becomes a `UserError`.
+    """A context in which a user's code runs. Any exception of that code, even `SystemExit`, becomes a `UserError`.
 
     Args:
         subject: The file or reference that the code came from.
-        expected: What the code should have done.
+        expected: The expected result of the code, in words.
         fix: How to find the fault.
 
     Raises:
-        UserError: In place of any other exception; Ctrl-C passes.
+        UserError: In place of any other exception; `KeyboardInterrupt` passes unchanged.
     """
     try:
         yield
@@ -172,13 +172,13 @@ def users_code(subject: str, expected: str, fix: str) -> Iterator[None]:
     except SyntaxError as error:
         line = (error.text or "").strip()
         see = f"see line {error.lineno}" if error.lineno else fix
-        raise UserError(subject, given=line, expected=f"Python ({error.msg})", fix=see) from error
+        raise UserError(subject, given=line, expected=f"valid Python code ({error.msg})", fix=see) from error
     except BaseException as error:
         raise UserError(subject, given=in_words(error) + _raised_at(error), expected=expected, fix=fix) from error
 
 
 class _Loader(ExecutionLoader):
-    """Runs one user's modules from their texts."""
+    """Import loader that runs the modules of a `UserCode` from their stored texts."""
 
     def __init__(self, code: UserCode) -> None:
         self.code = code
@@ -194,7 +194,7 @@ class _Loader(ExecutionLoader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds the users' modules that were offered; of two of one name, the one offered last."""
+    """Import finder for the modules that were offered. If two have the same name, the later one is found."""
 
     def __init__(self) -> None:
         self._loaders: dict[str, _Loader] = {}
@@ -212,14 +212,18 @@ class _Finder(MetaPathFinder):
         loader = self._loaders.get(fullname)
         if loader is None:
             return None
-        # A package has no folder to search: what was not read with the rest is not found.
+        # A package gets no search path, so that importing a module which was not read with the others fails.
         is_package = loader.is_package(fullname)
         spec = ModuleSpec(fullname, loader, origin=loader.get_filename(fullname), is_package=is_package)
         spec.has_location = True
         return spec
 
     def _is_stale(self, name: str, code: UserCode) -> bool:
-        """Whether an imported module is of other code of users. Raises UserError if it is a stranger to us."""
+        """Whether an imported module comes from a different `UserCode` and must be imported anew.
+
+        Raises:
+            UserError: If the module comes from no user's code, and is not the same file either.
+        """
         module = sys.modules[name]
         if isinstance(module.__loader__, _Loader):
             return module.__loader__.code != code
@@ -228,9 +232,9 @@ class _Finder(MetaPathFinder):
             return False
         raise UserError(
             str(Path(code.folder, code.files[name] or name)),
-            given=f"a module {name}, while another of this name is imported already ({file})",
-            expected="one module of each name",
-            fix="restart Python, or rename one of the two",
+            given=f"a module {name}, while another module of this name is imported already ({file})",
+            expected="module names that differ",
+            fix="restart Python, or rename one of the two modules",
         )
 
 
@@ -238,12 +242,15 @@ _FINDER = _Finder()
 
 
 def _text(file: Path) -> str:
-    # By Python's own rules: the file's declared encoding, any line ends.
+    # The text is decoded as Python does it: by the encoding that the file declares, with any line endings.
     try:
         return importlib.util.decode_source(given_file(file, "SPEC", "a Python file").read_bytes())
     except (OSError, SyntaxError, ValueError) as error:
         raise UserError(
-            str(file), given=in_words(error), expected="a Python file in UTF-8", fix="correct its encoding or rights"
+            str(file),
+            given=in_words(error),
+            expected="a Python file in UTF-8",
+            fix="correct its encoding or permissions",
         ) from error
 
 
@@ -255,7 +262,7 @@ def _imports(text: str) -> Sequence[tuple[int, str]]:
 
 
 def _beside(folder: Path, module: str) -> str | None:
-    """The file of a module in the user's folder, by its path within it."""
+    """Returns the path, within the user's folder, of a module's file; `None` if the module is not there."""
     parts = module.split(".")
     if not all(part.isidentifier() for part in parts) or _is_elsewhere(parts[0], folder):
         return None
@@ -265,13 +272,13 @@ def _beside(folder: Path, module: str) -> str | None:
 
 
 def _is_elsewhere(top: str, folder: Path) -> bool:
-    """Whether Python finds a module outside of the user's folder."""
+    """Whether Python would import a top-level module from outside the user's folder."""
     if not ((folder / top).is_dir() or (folder / f"{top}.py").is_file()):
         return True
     if top in sys.stdlib_module_names:
         return True
-    finders = (each for each in sys.meta_path if each is not _FINDER)
-    spec = next((found for each in finders if (found := each.find_spec(top, None)) is not None), None)
+    finders = (finder for finder in sys.meta_path if finder is not _FINDER)
+    spec = next((candidate for finder in finders if (candidate := finder.find_spec(top, None)) is not None), None)
     if spec is None or spec.loader is None:
         return False
     places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
@@ -279,7 +286,7 @@ def _is_elsewhere(top: str, folder: Path) -> bool:
 
 
 def _raised_at(error: BaseException) -> str:
-    """The last line of a user's file that the error came through."""
+    """Returns `, in line N` for the innermost line of a user's file in the traceback; empty if there is none."""
     frames = [(frame.f_globals.get("__name__", ""), line) for frame, line in traceback.walk_tb(error.__traceback__)]
     lines = [line for module, line in frames if module.startswith(MODULE_PREFIX)]
     return f", in line {lines[-1]}" if lines else ""

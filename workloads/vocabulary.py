@@ -1,6 +1,6 @@
-"""The labels that the ledger stores, each with its meaning: outcomes of trainings, and roles of attention heads.
+"""The labels that the ledger stores, with their meanings: outcomes of trainings, and roles of attention heads.
 
-The rules by which workloads and scores assign them: docs/outcomes.md and docs/roles.md. Imports no torch.
+docs/outcomes.md and docs/roles.md give the rules by which workloads and scores assign them. Imports no torch.
 """
 
 from collections.abc import Mapping
@@ -11,17 +11,18 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a training may end.
+    """The meaning of an outcome: one of the ways in which a training may end.
 
     Attributes:
-        sentence: What it means.
-        colour: Its colour in every figure, as `#rrggbb`. Shipped outcomes have those of Okabe & Ito 2008, all but
-            yellow, which is hard to see on white. An outcome of a workload's own that names none gets one that can be
-            told from these.
-        is_stuck: Whether it counts as stuck.
-        when: Where it holds: read by `attnsweep.problem` alone. A text such as `accuracy >= 0.99`, or a condition.
-        is_judged: Whether a workload gives it. The others say nothing about how a training would have ended, and count
-            in no rate: only a pruner makes a training `pruned`, only an exception `failed`.
+        sentence: The meaning, in words.
+        colour: The outcome's colour in figures, as `#rrggbb`. Shipped outcomes have the colours of Okabe & Ito 2008
+            without yellow, which is hard to see on white. A workload's own outcome with an empty colour gets one that
+            is easy to tell from these.
+        is_stuck: Whether the outcome counts as stuck.
+        when: The condition under which the outcome holds: a text such as `accuracy >= 0.99`, or a function. Only
+            `attnsweep.problem` reads it.
+        is_judged: Whether a workload's `judge` gives the outcome. Others say nothing about how a training would have
+            ended, and count in no rate: a pruner makes a training `pruned`, an exception makes it `failed`.
     """
 
     sentence: str
@@ -33,12 +34,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What an attention head may do.
+    """The meaning of a role: one of the things that an attention head may do.
 
     Attributes:
-        sentence: What it means.
-        colour: Its colour in every figure.
-        score: The score that decides it. If the score is measured, the role could occur.
+        sentence: The meaning, in words.
+        colour: The role's colour in figures, as `#rrggbb`.
+        score: The head score that decides the role. The role can occur only where that score is measured.
     """
 
     sentence: str
@@ -77,31 +78,35 @@ OUTCOMES: Mapping[str, Outcome] = MappingProxyType(
         ),
     }
 )
-"""In the order of every table and figure."""
+"""The shipped outcomes by label, in the order of tables and figures."""
 
 AT_LEVEL = 0.01
 """A loss within this share of a reference level is at the level."""
 MOVING_SHARE = 0.01
-"""A loss that fell by more than this share over the last fifth of the steps still moves."""
+"""A training counts as still moving if its loss fell by more than this share over the last fifth of the steps."""
 
 _OWN_COLOURS = ("#882255", "#999933", "#332288", "#44AA99", "#DDCC77", "#AA4499")
-"""Of Tol's scheme `muted`, for outcomes of a workload's own that name no colour."""
+"""Colours for a workload's own outcomes that name none, from Tol's scheme `muted`."""
 
 
 def with_own(own: Mapping[str, Outcome]) -> Mapping[str, Outcome]:
-    """The shipped outcomes and a workload's own, in the order of every table and figure: those that no workload gives
-    are last."""
+    """Merges a workload's own outcomes into the shipped ones, in the order of tables and figures.
+
+    Judged shipped outcomes come first, then the workload's own, then those that no workload gives.
+    """
     colours = iter(_OWN_COLOURS * len(own))
-    coloured = {name: each if each.colour else replace(each, colour=next(colours)) for name, each in own.items()}
-    given = {name: each for name, each in OUTCOMES.items() if each.is_judged}
-    return MappingProxyType({**given, **coloured, **OUTCOMES})
+    coloured = {
+        name: outcome if outcome.colour else replace(outcome, colour=next(colours)) for name, outcome in own.items()
+    }
+    judged = {name: outcome for name, outcome in OUTCOMES.items() if outcome.is_judged}
+    return MappingProxyType({**judged, **coloured, **OUTCOMES})
 
 
-STUCK_OUTCOMES = tuple(name for name, each in OUTCOMES.items() if each.is_stuck)
+STUCK_OUTCOMES = tuple(name for name, outcome in OUTCOMES.items() if outcome.is_stuck)
 STUCK = "stuck"
 """Stands for all of `STUCK_OUTCOMES` where a sweep names an outcome."""
-JUDGED_OUTCOMES = tuple(name for name, each in OUTCOMES.items() if each.is_judged)
-UNJUDGED_OUTCOMES = tuple(name for name, each in OUTCOMES.items() if not each.is_judged)
+JUDGED_OUTCOMES = tuple(name for name, outcome in OUTCOMES.items() if outcome.is_judged)
+UNJUDGED_OUTCOMES = tuple(name for name, outcome in OUTCOMES.items() if not outcome.is_judged)
 
 NO_ROLE = "none"
 ROLES: Mapping[str, Role] = MappingProxyType(
@@ -118,4 +123,4 @@ ROLES: Mapping[str, Role] = MappingProxyType(
         NO_ROLE: Role("none of these", "#595959"),
     }
 )
-"""A workload may add roles of its own, such as the solution that a head implements."""
+"""The shipped roles by label. Workloads may add roles, such as the solution that a head implements."""

@@ -325,7 +325,7 @@ def _direction_differs(device: str, n_lanes: int = 8, n: int = 30, n_pairs: int 
         s, noise, gradient = (torch.randn(n_lanes, n, dtype=torch.float64, generator=generator) for _ in range(3))
         s, y, gradient = (each.to(device) for each in (s, s + 0.1 * noise, gradient))
         for pairs in (walk, ring):
-            pairs.know(*pairs.counts().tolist())
+            pairs.set_counts(*pairs.counts().tolist())
             pairs.add(lanes, s, y)
     expected, found = walk.descent_direction(gradient), ring.descent_direction(gradient)
     differs = (found - expected).norm(dim=1) / expected.norm(dim=1)

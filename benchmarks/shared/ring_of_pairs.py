@@ -43,7 +43,7 @@ class RingOfPairs:
         """Nothing that the host must know: zeros (2,)."""
         return self._next_L.new_zeros(2)
 
-    def know(self, n_used: int, n_full: int) -> None:
+    def set_counts(self, n_used: int, n_full: int) -> None:
         """Takes note of nothing."""
 
     def add(self, lanes: Tensor, s: Tensor, y: Tensor) -> None:

@@ -2,9 +2,10 @@
 
 The package is fast to import: modules that compute are imported when they are called.
 
-Arguments of the same name are the same in all modules: `connection` is from `Ledger.connect`, or from
-`SweepData.reading`; `spec` or `specs` are those of the sweeps in it; `ending` is what a rate is of; `pool` combines
-trials into one rate (`pooling`); `once_per_trial` says that each trial counts once, whatever its number of trainings.
+An argument name means the same in all modules: `connection` is from `Ledger.connect` or `SweepData.reading`; `spec` or
+`specs` are the specs of the sweeps in the connection; `ending` is the outcome whose rate is computed; `pool` combines
+the counts of several trials into one rate (`pooling`); `once_per_trial` gives all trials equal weight, whatever their
+number of trainings.
 """
 
 from collections.abc import Sequence
@@ -41,5 +42,5 @@ def compare(
     from attnsweep.orchestrator.analysis.comparison.pairing import compare_sweeps
     from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 
-    first, second = (each if isinstance(each, SweepData) else SweepData.open(each) for each in (a, b))
+    first, second = (sweep if isinstance(sweep, SweepData) else SweepData.open(sweep) for sweep in (a, b))
     return compare_sweeps(first, second, by=by, outcome=outcome, detail=detail)

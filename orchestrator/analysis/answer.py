@@ -1,4 +1,4 @@
-"""What all answers have in common: JSON, one table in three formats, one line of text, their look in a notebook."""
+"""Base classes of all answers: JSON, one table in three formats, one line of text, and HTML for notebooks."""
 
 import base64
 import dataclasses
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TableFormat: TypeAlias = Literal["arrow", "pandas", "polars"]
 
 MOST_CHARACTERS = 300
-"""Of an answer in one line."""
+"""The longest text of an answer in one line."""
 _MOST_ROWS, _MOST_IN_A_CELL = 20, 120
 _PIXELS_PER_INCH = 80
 _FORMATS = ("arrow", "pandas", "polars")
@@ -32,11 +32,11 @@ _LEFT, _RIGHT = ' style="text-align: left"', ' style="text-align: right"'
 
 
 class Record:
-    """Numbers with a JSON form: the fields of the dataclass, or what `json_keys` names.
+    """A dataclass with a JSON form: its fields, or the attributes that `json_keys` names.
 
-    Implementers: a dataclass. If its JSON has other keys than its fields, `json_keys` names attributes: `share`,
-    `stuck_rate=stuck` under another key, `difference_is_shown=rate.is_shown` of an attribute, `**rate` for all keys of
-    a record.
+    Implementers: a dataclass. If the JSON keys differ from the fields, `json_keys` lists them: `share` is an attribute
+    under its own name, `stuck_rate=stuck` one under another key, `difference_is_shown=rate.is_shown` an attribute of an
+    attribute, and `**rate` adds all keys of the record `rate`.
     """
 
     __slots__ = ()
@@ -44,21 +44,21 @@ class Record:
     json_keys: ClassVar[tuple[str, ...]] = ()
 
     def as_json(self) -> Any:
-        """The numbers as plain values for JSON; those that are not finite are null."""
-        found: dict[str, Any] = {}
-        for each in self.json_keys or _field_names(self):
-            key, _, attribute = each.removeprefix("**").partition("=")
+        """Returns the record as plain values for JSON; numbers that are not finite become null."""
+        fields: dict[str, Any] = {}
+        for entry in self.json_keys or _field_names(self):
+            key, _, attribute = entry.removeprefix("**").partition("=")
             value = _json_value(attrgetter(attribute or key)(self))
-            found |= value if each.startswith("**") else {key: value}
-        return found
+            fields |= value if entry.startswith("**") else {key: value}
+        return fields
 
     def to_json(self) -> str:
-        """One line of JSON, for scripts."""
+        """Returns the record as one line of JSON, for scripts."""
         return json_line(self)
 
 
 class Answer(ABC):
-    """An answer to a question about a sweep: numbers as attributes, and one table. A notebook shows the table.
+    """An answer to a question about a sweep: numbers as attributes, and one table, which a notebook shows.
 
     Implementers: a dataclass with `repr=False`, so that all answers print as one line.
     """
@@ -67,14 +67,14 @@ class Answer(ABC):
 
     @abstractmethod
     def _in_words(self) -> str:
-        """The answer in one line."""
+        """Returns the answer in one line."""
 
     @abstractmethod
     def to_arrow(self) -> pa.Table:
-        """The numbers as a table."""
+        """Returns the answer's numbers as an Arrow table."""
 
     def to_pandas(self) -> Any:
-        """`to_arrow()` as a data frame of pandas.
+        """Returns `to_arrow()` as a pandas data frame.
 
         Raises:
             UserError: If pandas is not installed.
@@ -82,7 +82,7 @@ class Answer(ABC):
         return as_format(self.to_arrow(), "pandas")
 
     def to_polars(self) -> Any:
-        """`to_arrow()` as a data frame of polars.
+        """Returns `to_arrow()` as a polars data frame.
 
         Raises:
             UserError: If polars is not installed.
@@ -90,7 +90,7 @@ class Answer(ABC):
         return as_format(self.to_arrow(), "polars")
 
     def _shown(self) -> pa.Table:
-        """The table that a notebook shows; override where `to_arrow` is a grid or a curve."""
+        """Returns the table that a notebook shows; override where `to_arrow` is a grid or a curve."""
         return self.to_arrow()
 
     def __repr__(self) -> str:
@@ -108,10 +108,10 @@ class DrawnAnswer(Answer):
 
     @abstractmethod
     def plot(self) -> "Figure":
-        """The numbers as a matplotlib figure."""
+        """Draws the answer's numbers as a matplotlib figure."""
 
     def _repr_html_(self) -> str:
-        # Inside the page, so that a notebook keeps the figure.
+        # The image is embedded in the HTML, so that a saved notebook keeps it.
         png = io.BytesIO()
         self.plot().savefig(png, format="png", dpi=_PIXELS_PER_INCH)
         image = base64.b64encode(png.getvalue()).decode()
@@ -119,41 +119,41 @@ class DrawnAnswer(Answer):
 
 
 def json_line(value: object) -> str:
-    """One line of JSON, for scripts: of records, dataclasses and plain values. Numbers that are not finite are null."""
+    """Formats records, dataclasses or plain values as one line of JSON. Numbers that are not finite become null."""
     return json.dumps(_json_value(value), allow_nan=False)
 
 
 def table(columns: Mapping[str, Any], rows: Iterable[Sequence[object]]) -> pa.Table:
-    """The rows as a table whose columns have these types, also where there are no rows, or only nulls in a column.
+    """Makes an Arrow table with the given column types, also where there are no rows, or only nulls in a column.
 
     Args:
-        columns: For each column `str`, `int`, `float` or a type of Arrow.
+        columns: For each column `str`, `int`, `float` or an Arrow type.
         rows: The values of each row, in the order of the columns.
     """
     values = list(zip(*rows, strict=True)) or [()] * len(columns)
-    arrays = [pa.array(each, _TYPES.get(kind, kind)) for each, kind in zip(values, columns.values(), strict=True)]
+    arrays = [pa.array(column, _TYPES.get(kind, kind)) for column, kind in zip(values, columns.values(), strict=True)]
     return pa.table(dict(zip(columns, arrays, strict=True)))
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """The lines of a table in Markdown."""
+    """Yields the lines of a Markdown table."""
     yield f"| {' | '.join(columns)} |"
     yield "|" + "---|" * len(columns)
     yield from (f"| {' | '.join(map(str, row))} |" for row in rows)
 
 
 def as_format(table: pa.Table, format: TableFormat) -> Any:
-    """The table itself, or as a data frame.
+    """Returns the table itself, or converted to a data frame of pandas or polars.
 
     Raises:
-        UserError: For another format, or if the format's library is not installed.
+        UserError: For an unknown format, or if the format's library is not installed.
     """
     if format not in _FORMATS:
-        advice = did_you_mean(format, _FORMATS, otherwise="leave it out for arrow")
+        advice = did_you_mean(format, _FORMATS, otherwise="leave format out to get an Arrow table")
         raise UserError("format", given=format, expected="arrow, pandas or polars", fix=advice)
     try:
         if format == "pandas":
-            # Imported here because PyArrow's error for a missing pandas does not say how to fix it.
+            # pandas is imported here because PyArrow's error for a missing pandas does not say how to fix it.
             import pandas  # noqa: F401
 
             return table.to_pandas()
@@ -172,9 +172,9 @@ def as_format(table: pa.Table, format: TableFormat) -> Any:
 
 
 def html_table(table: pa.Table) -> str:
-    """The first 20 rows as an HTML table. All texts are escaped, because names of parameters and labels are untrusted.
+    """Formats the first 20 rows as an HTML table, with all texts escaped: names of parameters and labels are untrusted.
 
-    Long texts are cut, and a line below says how many rows are left out.
+    Long texts are cut, and a line below the table says how many rows are left out.
     """
     heading = "".join(f"<th{_LEFT}>{html_text(name)}</th>" for name in table.column_names)
     rows = [list(row.values()) for row in table.slice(0, _MOST_ROWS).to_pylist()]
@@ -185,7 +185,7 @@ def html_table(table: pa.Table) -> str:
 
 
 def html_text(text: object, most: int = _MOST_IN_A_CELL) -> str:
-    """An untrusted text for HTML: escaped, without control characters or marks of writing direction, cut if long."""
+    """Makes an untrusted text safe for HTML: escaped, without control characters or direction marks, cut if long."""
     return html.escape(plain(clipped(text, most)))
 
 
@@ -209,9 +209,9 @@ def _json_value(value: Any) -> Any:
         case Record():
             return value.as_json()
         case Mapping():
-            return {key: _json_value(each) for key, each in value.items()}
+            return {key: _json_value(item) for key, item in value.items()}
         case tuple() | list():
-            return [_json_value(each) for each in value]
+            return [_json_value(item) for item in value]
         case float() if not math.isfinite(value):
             return None
     if dataclasses.is_dataclass(value):

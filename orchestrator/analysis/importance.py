@@ -1,13 +1,14 @@
 """Which parameters decide whether a trial is among the best: Optuna's PED-ANOVA on the trials of a ledger.
 
 The importance of a parameter is how far the distribution of its values among the best trials departs from that among
-all trials (Pearson's divergence). An importance of 0 means that good trials are found all along the parameter's range.
-It is the effect of the parameter alone, averaged over the others as they were drawn: a parameter that acts only
-together with another may show none. An importance has no direction and no interval; as a null, the objective is
-shuffled over the trials 100 times. A sampler that learns draws few trials where the objective is bad, which lowers the
-importance of the parameters by which it avoids them; `random` and `qmc` sweeps have no such bias.
+all trials (Pearson's divergence). An importance of 0 means that good trials occur all along the parameter's range.
+Importance measures the effect of the parameter alone, averaged over the others as they were drawn: a parameter that
+acts only together with another may show none. An importance has no direction and no interval; for comparison, it is
+also computed 100 times with the objective shuffled over the trials. A sampler that learns draws few trials where the
+objective is bad, which lowers the importance of the parameters by which it avoids them; `random` and `qmc` sweeps have
+no such bias.
 
-Source: Watanabe, Bansal & Hutter 2023, PED-ANOVA (arXiv:2304.10255), as Optuna evaluates it.
+Source: Watanabe, Bansal & Hutter 2023, PED-ANOVA (arXiv:2304.10255), in Optuna's implementation.
 """
 
 import warnings
@@ -39,7 +40,7 @@ _N_SHUFFLES, _SEED = 100, 0
 
 @dataclass(frozen=True, slots=True)
 class ParameterImportance:
-    """The importance of one parameter.
+    """How much one parameter decides whether a trial is among the best.
 
     Attributes:
         parameter: The parameter's name.
@@ -54,14 +55,14 @@ class ParameterImportance:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Importance(DrawnAnswer):
-    """The importance of all parameters.
+    """The importance of all swept parameters for one objective.
 
     Attributes:
         objective: What makes a trial good, such as `stuck_rate, to minimize`.
         n_trials: The number of trials that count.
-        n_best: The number of best trials: a tenth, at least 5, and all that tie with the last of these. If that would
-            be all trials, those better than the worst.
-        parameters: The most important first; empty if no importance can be computed.
+        n_best: The number of best trials: a tenth of all, at least 5, and all that tie with the last of these. If that
+            would be all trials, the best are those better than the worst.
+        parameters: The most important parameter first; empty if no importance can be computed.
         note: Why no importance can be computed; else empty.
     """
 
@@ -72,25 +73,25 @@ class Importance(DrawnAnswer):
     note: str
 
     def _in_words(self) -> str:
-        found = ", ".join(f"{each.parameter} {each.importance:.2g}" for each in self.parameters)
-        return f"{self.objective}: {self.note or found}"
+        importances = ", ".join(f"{parameter.parameter} {parameter.importance:.2g}" for parameter in self.parameters)
+        return f"{self.objective}: {self.note or importances}"
 
     def to_arrow(self) -> pa.Table:
-        """One row per parameter."""
+        """Returns one row per parameter."""
         return table({"parameter": str, "importance": float, "chance": float}, map(astuple, self.parameters))
 
     def plot(self) -> "Figure":
-        """A bar per parameter, with a mark that 5% of the shuffles reach."""
+        """Draws a bar per parameter, with a mark at the importance that 5% of the shuffles reach."""
         from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_figure
         from attnsweep.orchestrator.analysis.figures.style import BLUE, VERMILION, house_style, legend_below
 
         rows = range(len(self.parameters))
         with house_style():
             figure, panel = new_figure(1.3 * WIDTH, 1.4 + 0.35 * max(len(rows), 1), grid="x")
-            panel.barh(rows, [each.importance for each in self.parameters], color=BLUE, height=0.6)
-            chance = [each.chance for each in self.parameters]
+            panel.barh(rows, [parameter.importance for parameter in self.parameters], color=BLUE, height=0.6)
+            chance = [parameter.chance for parameter in self.parameters]
             marks = panel.plot(chance, rows, linestyle="none", marker="|", markersize=14, color=VERMILION)
-            panel.set_yticks(rows, [parameter_label(each.parameter) for each in self.parameters])
+            panel.set_yticks(rows, [parameter_label(parameter.parameter) for parameter in self.parameters])
             panel.invert_yaxis()
             panel.set_xlabel("PED-ANOVA importance (Pearson divergence)")
             panel.set_title(self.note or f"{self.objective}: {self.n_best:,} best of {self.n_trials:,} trials")
@@ -100,7 +101,7 @@ class Importance(DrawnAnswer):
 
 
 def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep, name: str | None = None) -> Importance:
-    """The importance of each swept parameter for an objective of the sweep, from the ledger alone.
+    """Computes the importance of each swept parameter for an objective of the sweep, from the ledger alone.
 
     Args:
         connection: From `Ledger.connect`.
@@ -108,9 +109,9 @@ def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep, name: str | N
         name: The name of the objective; by default the first.
 
     Raises:
-        UserError: For a name that is none of them.
+        UserError: If the sweep has no objective of this name.
     """
-    named = {each.label: each for each in spec.objectives}
+    named = {objective.label: objective for objective in spec.objectives}
     if name is not None:
         check_known("objective", name, list(named), "none", "see docs/sampling.md")
     chosen = named[name or spec.objectives[0].label]
@@ -134,12 +135,12 @@ def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep, name: str | N
         return Importance(objective, len(rows), n_best, (), "fewer than 5 trials are better than the rest")
     drawn = [dict(zip(names, row[1:], strict=True)) for row in rows]
     spaces = [_distributions(spec, trial) for trial in drawn]
-    found = _evaluate(drawn, spaces, signed.tolist(), share)
+    importances = _evaluate(drawn, spaces, signed.tolist(), share)
     rng = np.random.default_rng(_SEED)
     shuffled = [_evaluate(drawn, spaces, rng.permutation(signed).tolist(), share) for _ in range(_N_SHUFFLES)]
-    chance = {name: float(np.quantile([each[name] for each in shuffled], 0.95)) for name in found}
-    order = sorted(found, key=lambda name: -found[name])
-    ranked = tuple(ParameterImportance(name, found[name], chance[name]) for name in order)
+    chance = {name: float(np.quantile([shuffle[name] for shuffle in shuffled], 0.95)) for name in importances}
+    order = sorted(importances, key=lambda name: -importances[name])
+    ranked = tuple(ParameterImportance(name, importances[name], chance[name]) for name in order)
     return Importance(objective, len(rows), n_best, ranked, "")
 
 
@@ -149,7 +150,7 @@ def _evaluate(
     values: Sequence[float],
     share: float,
 ) -> dict[str, float]:
-    # Imports scikit-learn, which takes seconds.
+    # These imports are in the function because they load scikit-learn, which takes seconds.
     import optuna
     from optuna.importance import PedAnovaImportanceEvaluator
 
@@ -170,11 +171,11 @@ def _evaluate(
 
 
 def _distributions(spec: Sweep, trial: Mapping[str, Scalar]) -> dict[str, BaseDistribution]:
-    found = {name: dimension.distribution() for name, dimension in spec.varied().items()}
+    distributions = {name: dimension.distribution() for name, dimension in spec.varied().items()}
     fixed = spec.fixed()
     for name, condition in spec.conditional().items():
-        on = trial[condition.on] if condition.on in trial else fixed.get(condition.on)
-        branch = condition.then if on in condition.among else condition.otherwise
+        condition_value = trial[condition.on] if condition.on in trial else fixed.get(condition.on)
+        branch = condition.then if condition_value in condition.among else condition.otherwise
         if isinstance(branch, Categorical | Float | Int):
-            found[name] = branch.distribution()
-    return found
+            distributions[name] = branch.distribution()
+    return distributions

@@ -1,14 +1,15 @@
-"""What needs what: how much sooner or later trainings reach something with an intervention than without.
+"""How much sooner or later trainings reach a goal (an outcome, an event or a role) with an intervention than without.
 
-A pair are two trainings with the same seed and the same parameters but for `intervention`, which is null in one of
-them. A pair says which of the two reached it first, if the other had not by then. In proportional hazards with a
-baseline of its own for each pair (Cox's model stratified by pair), the chance that the one with the intervention is
-first is r / (1 + r), where r is the ratio of their hazards. So the estimate of r is the number of pairs where it came
-sooner over that where it came later, and Clopper and Pearson's exact interval of that share gives one of r. Pairs that
-reached it at the same probe, or of which neither is known to be first, say nothing.
+A pair is two trainings with the same seed and the same parameters except `intervention`, which is null in one of them.
+A pair is informative if one training is known to have reached the goal first. In proportional hazards with a baseline
+for each pair (Cox's model stratified by pair), the training with the intervention is first with probability
+r / (1 + r), where r is the ratio of the two hazards. So r is estimated as the number of pairs where that training was
+sooner over the number where it was later, and Clopper and Pearson's exact interval of the share of pairs where it was
+sooner gives an interval of r. Pairs that reached the goal at the same probe, or of which neither training is known to
+be first, are not informative.
 
-What is random is the seed: the initialization, the data and their order. Conditioned on are the configurations of the
-sweep, over which pairs are pooled. Intervals are not adjusted for the number of rows.
+Random is the seed: the initialization, the data and their order. The intervals are conditional on the configurations
+of the sweep, over which pairs are pooled, and are not adjusted for the number of rows.
 
 Source: Holt & Prentice 1974, Biometrika 61 (paired times); Clopper & Pearson 1934. Axes: R training, N pair.
 """
@@ -33,22 +34,23 @@ from attnsweep.workloads.interventions import INTERVENTION
 
 _SOLVED = "solved"
 _Pairs: TypeAlias = dict[str, list[tuple[tuple[int, int], tuple[int, int]]]]
-"""By intervention the pairs: trial and replicate of the training with it, and of the one without."""
+"""The pairs of each intervention: (trial, replicate) of the training with it, and of the training without."""
 
 
 @dataclass(frozen=True, slots=True)
 class InterventionRatio:
-    """The hazard of reaching something with an intervention over that without.
+    """The hazard of reaching a goal with an intervention, over the hazard without.
 
     Attributes:
-        what: The outcome `solved`, a reference level that the loss falls below, an event, or a role with its layer.
+        what: The goal: the outcome `solved`, a reference level that the loss falls below, an event, or a role with its
+            layer.
         intervention: The text of the intervention.
-        n_pairs: Pairs of which both are known.
-        n_with, n_without: Trainings of them that reached it with the intervention, and without.
+        n_pairs: Pairs for which it is known of both trainings when they reached the goal or ended.
+        n_with, n_without: Trainings of these pairs that reached the goal, with the intervention and without.
         median_with, median_without: The step by which half of these have reached it; `None` if there are none.
-        n_sooner, n_later: Pairs in which the one with the intervention is known to have come first, and last.
-        ratio: Their ratio; `None` if it is infinite, or without such pairs.
-        low, high: Its 95% interval; `None` where it is open, or without such pairs.
+        n_sooner, n_later: Pairs in which the training with the intervention is known to have been first, and last.
+        ratio: The ratio of the hazards; `None` if it is infinite, or without informative pairs.
+        low, high: The 95% interval of the ratio; `None` where it is open, or without informative pairs.
     """
 
     what: str
@@ -66,7 +68,7 @@ class InterventionRatio:
 
     @property
     def label(self) -> str:
-        """`0.4 [0.2, 0.9]`, `0 [0, 0.1]`, `∞ [8, ∞]`, or `-` where no pair says anything."""
+        """The ratio as `0.4 [0.2, 0.9]`, `0 [0, 0.1]`, `∞ [8, ∞]`, or `-` without informative pairs."""
         if self.low is None:
             return "-"
         ratio, low, high = ("∞" if each is None else _digits(each) for each in (self.ratio, self.low, self.high))
@@ -75,16 +77,16 @@ class InterventionRatio:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class InterventionRatios(Answer):
-    """The ratios of all that trainings reach, for each intervention."""
+    """The hazard ratios of all goals that trainings reach, for each intervention."""
 
     ratios: tuple[InterventionRatio, ...]
 
     def _in_words(self) -> str:
-        n = len({each.intervention for each in self.ratios})
-        return f"{n} interventions, {max((each.n_pairs for each in self.ratios), default=0)} pairs each at most"
+        n = len({ratio.intervention for ratio in self.ratios})
+        return f"{n} interventions, {max((ratio.n_pairs for ratio in self.ratios), default=0)} pairs each at most"
 
     def to_arrow(self) -> pa.Table:
-        """One row for each intervention and what is reached, `ratio` with its 95% interval `low` to `high`."""
+        """Returns one row for each goal and intervention: `ratio` with its 95% interval `low` to `high`."""
         columns: dict[str, type] = {"what": str, "intervention": str}
         numbers = ("n_pairs", "n_with", "n_without", "median_with", "median_without", "n_sooner", "n_later")
         columns |= dict.fromkeys(numbers, int)
@@ -92,29 +94,31 @@ class InterventionRatios(Answer):
 
 
 def read_interventions(connection: duckdb.DuckDBPyConnection, workload: str) -> InterventionRatios:
-    """Reads the ratios of the outcome `solved`, and of all levels, events and roles that a training of a pair reached;
-    none without pairs."""
+    """Reads the ratios of the outcome `solved` and of the levels, events and roles that a training of a pair reached.
+
+    The answer has no ratios if the ledger has no pairs.
+    """
     pairs = _read_pairs(connection)
-    found = [
-        paired_ratio(what, intervention, *(_at(places, of_rows, step, came) for places in zip(*of_one, strict=True)))
-        for what, of_rows, step, came in (_reached(connection, workload) if pairs else ())
-        for intervention, of_one in pairs.items()
+    ratios = [
+        paired_ratio(what, intervention, *(_at(side, trainings, step, came) for side in zip(*places, strict=True)))
+        for what, trainings, step, came in (_reached(connection, workload) if pairs else ())
+        for intervention, places in pairs.items()
     ]
-    reached = {each.what for each in found if each.n_with + each.n_without}
-    return InterventionRatios(tuple(each for each in found if each.what in reached))
+    reached = {ratio.what for ratio in ratios if ratio.n_with + ratio.n_without}
+    return InterventionRatios(tuple(ratio for ratio in ratios if ratio.what in reached))
 
 
 def paired_ratio(
     what: str, intervention: str, of_with: NDArray[np.int64], of_without: NDArray[np.int64]
 ) -> InterventionRatio:
-    """The ratio from pairs.
+    """Estimates the hazard ratio from pairs.
 
     Args:
-        of_with, of_without: (N, 3) whether the training is known, the step, and whether it was reached there; if not,
-            the training is censored there.
+        of_with, of_without: (N, 3) for the training with the intervention and the one without: whether it is known, the
+            step, and whether the goal was reached at this step; if not, the training is censored there.
     """
     known = (of_with[:, 0] > 0) & (of_without[:, 0] > 0)
-    (step, came), (other, other_came) = (each[known, 1:].T for each in (of_with, of_without))
+    (step, came), (other, other_came) = (training[known, 1:].T for training in (of_with, of_without))
     came, other_came = came > 0, other_came > 0
     n_sooner = int((came & (step < other + ~other_came)).sum())
     n_later = int((other_came & (other < step + ~came)).sum())
@@ -148,14 +152,14 @@ def _read_pairs(connection: duckdb.DuckDBPyConnection) -> _Pairs:
         f"select a.{own}, a.trial, a.replicate, b.trial, b.replicate from trainings a join trainings b on {same}"
         f" where a.{own} is not null and b.{own} is null order by all"
     ).fetchall()
-    found: _Pairs = {}
+    pairs: _Pairs = {}
     for intervention, *places in rows:
-        found.setdefault(intervention, []).append(((places[0], places[1]), (places[2], places[3])))
-    return found
+        pairs.setdefault(intervention, []).append(((places[0], places[1]), (places[2], places[3])))
+    return pairs
 
 
 _Reached: TypeAlias = tuple[str, Sequence[tuple[int, int]], NDArray[np.int64], NDArray[np.bool_]]
-"""What is reached; and of some trainings trial and replicate, the step, and whether it was reached there."""
+"""A goal, and of each training: (trial, replicate), the step, and whether the goal was reached at this step."""
 
 
 def _reached(connection: duckdb.DuckDBPyConnection, workload: str) -> Iterator[_Reached]:
@@ -165,8 +169,8 @@ def _reached(connection: duckdb.DuckDBPyConnection, workload: str) -> Iterator[_
     times = {_SOLVED: outcome_onsets(connection, _SOLVED)}
     times |= {f"loss below {level}": level_times(connection, level) for level in level_names(connection)}
     times |= {event: event_times(connection, event) for event in event_names(connection)}
-    for what, each in times.items():
-        yield what, judged, each.step, each.came
+    for what, onsets in times.items():
+        yield what, judged, onsets.step, onsets.came
     titles = layer_names_of(workload)
     for history in role_histories(connection):
         places = list(zip(history.trial.tolist(), history.replicate.tolist(), strict=True))
@@ -175,10 +179,10 @@ def _reached(connection: duckdb.DuckDBPyConnection, workload: str) -> Iterator[_
 
 def _at(
     places: Sequence[tuple[int, int]],
-    of_rows: Sequence[tuple[int, int]],
+    trainings: Sequence[tuple[int, int]],
     step: NDArray[np.int64],
     came: NDArray[np.bool_],
 ) -> NDArray[np.int64]:
-    """(N, 3) of some trainings: whether it is known, the step, and whether it was reached."""
-    row = {place: (1, at, has) for place, at, has in zip(of_rows, step.tolist(), came.tolist(), strict=True)}
+    """Looks up the trainings at `places`: (N, 3) whether it is known, the step, whether the goal was reached."""
+    row = {place: (1, onset, has) for place, onset, has in zip(trainings, step.tolist(), came.tolist(), strict=True)}
     return np.array([row.get(place, (0, 0, 0)) for place in places], np.int64)

@@ -24,17 +24,17 @@ _PARAMETERS: Mapping[str, str] = MappingProxyType(
 
 
 def parameter_label(name: str) -> str:
-    """A parameter as an axis names it: in words, with the literature's symbol for Matplotlib to slant, and the unit."""
+    """Names a parameter for the axis of a figure: in words, with the literature's symbol (`$σ$`) and the unit."""
     return _PARAMETERS.get(name, name.replace("_", " "))
 
 
 def plain_label(name: str) -> str:
-    """`parameter_label` as plain text."""
+    """Returns `parameter_label` without the dollar signs of Matplotlib's formulas."""
     return parameter_label(name).replace("$", "")
 
 
 def value_label(value: object) -> str:
-    """A parameter's value as a user writes it."""
+    """Formats a parameter's value as a user writes it in a sweep: `null`, `true`, `0.001`."""
     match value:
         case None:
             return "null"
@@ -46,19 +46,19 @@ def value_label(value: object) -> str:
 
 
 def outcome_order(outcome: str) -> tuple[bool, int, str]:
-    """A sort key: shipped outcomes that workloads give, a workload's own by name, then those that no workload gives."""
+    """Sort key of outcomes: shipped ones first, then a workload's own by name, then those that no workload gives."""
     known = list(OUTCOMES)
     return (outcome in UNJUDGED_OUTCOMES, known.index(outcome) if outcome in known else len(known), outcome)
 
 
 def check_known(subject: str, given: str, known: Collection[str], if_none: str, otherwise: str) -> None:
-    """Refuses a name that is not known, with a `UserError`.
+    """Raises a `UserError` if the given name is not among the known names.
 
     Args:
-        subject: What is named.
+        subject: What the name stands for, such as `outcome`.
         given: The name.
         known: The names that are accepted.
-        if_none: What is expected if there are none.
+        if_none: The `expected` text of the error if `known` is empty.
         otherwise: The advice if no known name is similar.
     """
     if given not in known:
@@ -67,6 +67,6 @@ def check_known(subject: str, given: str, known: Collection[str], if_none: str, 
 
 
 def clipped(text: object, most: int) -> str:
-    """The text on one line of at most `most` characters; an ellipsis marks where it was cut."""
+    """Returns the text on one line of at most `most` characters; an ellipsis marks where it was cut."""
     line = " ".join(str(text).split())
     return line if len(line) <= most else line[: most - 1] + "…"

@@ -1,7 +1,7 @@
 """Learning curves in SQL: the median and quartiles of the evaluation loss by step, for each group of trainings.
 
-The groups are outcomes, or outcomes with the motion: whether a training still moved when it ended, whatever its
-outcome, by the rule of the detail `moving`.
+The groups are outcomes, or outcomes with the motion: whether a training's loss was still falling when it ended, by the
+same rule as the outcome detail `moving`.
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,10 @@ from attnsweep.workloads.vocabulary import MOVING_SHARE, UNJUDGED_OUTCOMES
 
 _LOSS = "eval_loss"
 MOST_TRAININGS = 10_000
-"""Of a group, whose quartiles are taken: those of more look the same. By lot: the first by `training_id`, a hash."""
+"""The most trainings of a group whose quartiles are computed; more would look the same. They are drawn at random: the
+first by `training_id`, which is a hash."""
 _MOST_STEPS = 100
-"""If there are more distinct steps than this, they are grouped: trainings of many lengths are probed at many steps."""
+"""More distinct steps than this are grouped into bins: trainings of many lengths are probed at many steps."""
 
 _AT_STEPS = """
 select trial, replicate, step, value from curves semi join chosen using (trial, replicate) where metric = ?
@@ -49,7 +50,7 @@ select {group}, step, count(*) filter (isfinite({value})) as n, quantile_cont({v
 from followed join chosen using (trial, replicate) join whole using ({group})
 group by {group}, step, n_whole having 2 * n >= n_whole order by {group}, step
 """
-"""A solved training may end early: after its end it counts with its last loss. One that diverged counts as infinite."""
+"""A solved training may end early: at later steps it counts with its last loss. A diverged loss counts as infinite."""
 MOVING, STILL = "moving", "still"
 _ENDINGS = f"""
 create temp table if not exists endings as
@@ -73,7 +74,7 @@ from trainings left join moved using (trial, replicate)
 
 @dataclass(frozen=True, slots=True)
 class CurveQuartiles:
-    """The quartiles of the loss at one step. `n` of those taken have a finite one; a quartile may be infinite."""
+    """The quartiles of the loss at one step, over `n` trainings with a finite loss; a quartile may be infinite."""
 
     step: int
     n: int
@@ -84,7 +85,7 @@ class CurveQuartiles:
 
 @dataclass(frozen=True, slots=True)
 class LearningCurve:
-    """The loss of the trainings with one outcome.
+    """The quartiles of the loss, by step, of the trainings with one outcome.
 
     Attributes:
         outcome: The outcome.
@@ -113,16 +114,17 @@ def quartile_curves(
 
     A solved training that ended keeps its last loss, and one that diverged has an infinite loss from then on: otherwise
     late steps would show the slow trainings alone. If more than 100 distinct steps were probed, there are four points
-    per doubling, each at the last probe in it. Of a group of more than 10,000 trainings, 10,000 are taken by lot.
+    per doubling of the step, each with the loss of the last probe in it. Of a group of more than 10,000 trainings,
+    10,000 are drawn at random.
 
     Args:
         group: A column of `trainings`.
         value: The quantity whose quartiles are computed: an SQL expression in `value` (the loss) and columns of
             `trainings`.
         where: Which trainings count: an SQL condition on `trainings`.
-        trainings: A table to take for `trainings`: with trial, replicate, training_id, outcome, diverged_step and the
-            group.
-        metric: The curve that is the loss.
+        trainings: The table to read in place of `trainings`, with the columns trial, replicate, training_id, outcome,
+            diverged_step and the group.
+        metric: The metric in `curves` that is the loss.
     """
     ((n_steps,),) = connection.execute("select count(distinct step) from curves where metric = ?", [metric]).fetchall()
     query = _QUARTILES.format(
@@ -136,7 +138,7 @@ def quartile_curves(
     points: dict[Any, list[CurveQuartiles]] = {}
     for label, step, n, quartiles in connection.execute(query, [metric]).fetchall():
         points.setdefault(label, []).append(CurveQuartiles(step, n, *quartiles))
-    return {label: tuple(found) for label, found in points.items()}
+    return {label: tuple(quartiles_by_step) for label, quartiles_by_step in points.items()}
 
 
 def read_learning_curves(connection: duckdb.DuckDBPyConnection) -> tuple[LearningCurve, ...]:
@@ -147,13 +149,13 @@ def read_learning_curves(connection: duckdb.DuckDBPyConnection) -> tuple[Learnin
 
 @dataclass(frozen=True, slots=True)
 class MotionCurve:
-    """The loss of the trainings with one outcome that moved, or stood still, when they ended.
+    """The loss quartiles of trainings with one outcome: of those whose loss still fell at their end, or of the others.
 
     Attributes:
         outcome: The outcome.
-        motion: `moving`, `still`, or empty: it diverged, failed or was pruned, so neither is known.
-        n_trainings: Their number.
-        points: The quartiles at steps where at least half of them have a finite loss.
+        motion: `moving`, `still`, or empty if neither is known: the training diverged, failed or was pruned.
+        n_trainings: The number of these trainings.
+        points: The quartiles at steps where at least half of these trainings have a finite loss.
     """
 
     outcome: str
@@ -163,7 +165,7 @@ class MotionCurve:
 
 
 def mark_endings(connection: duckdb.DuckDBPyConnection) -> None:
-    """Makes the table `endings`, one row per training: its outcome and its motion, also as `outcome/motion`.
+    """Creates the temporary table `endings`: for each training its outcome, its motion, and both as `outcome/motion`.
 
     Idempotent.
     """
@@ -175,9 +177,9 @@ def read_motion_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MotionCur
     mark_endings(connection)
     curves = quartile_curves(connection, "ending", trainings="endings")
     counts = connection.execute("select outcome, motion, count(*) from endings group by all").fetchall()
-    found = [
+    motion_curves = [
         MotionCurve(outcome, motion, n, curves[ending])
         for outcome, motion, n in counts
         if (ending := f"{outcome}/{motion}") in curves
     ]
-    return tuple(sorted(found, key=lambda each: (outcome_order(each.outcome), each.motion)))
+    return tuple(sorted(motion_curves, key=lambda curve: (outcome_order(curve.outcome), curve.motion)))

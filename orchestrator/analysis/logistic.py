@@ -1,16 +1,17 @@
 """Logistic regression on counts by maximum likelihood. Axes: R row, T trial, P term.
 
-Newton's method with halved steps where a whole one would lower the likelihood, which has one maximum or none. `GLM` of
-statsmodels takes whole steps: with most probabilities near 0 or 1 it may jump away, and its robust covariance was seen
-to be wrong by a factor of 1,000, or NaN. Elsewhere the numbers are the same (the tests compare them). On 100,000 rows
-of six terms this takes a sixth of its time, because it solves for the terms and never factorizes the rows.
+The fit is Newton's method, with halved steps where a full step would lower the likelihood; the likelihood has one
+maximum or none. `GLM` of statsmodels takes full steps: with most probabilities near 0 or 1 it may diverge, and its
+robust covariance was seen to be wrong by a factor of 1,000, or NaN. Elsewhere both give the same numbers (the tests
+compare them). On 100,000 rows of six terms this module takes a sixth of the time of `GLM`, because it solves for the
+terms and never factorizes the rows.
 
-The covariance of coefficients, where the trainings of a trial depend on each other, is the sandwich with scores summed
-by trial, corrected in two ways. If the ending changes from never to always within a small part of the range tried, few
-of the trials decide the fit: each pulls it towards itself, and its residual is too small. So each score is divided by
-1 - leverage; a leverage over 1/2 counts as 1/2, because a larger divisor only adds noise. And no direction of the
-coefficients gets less variance than independent trainings would give it: far from the border no trial disagrees with
-the fit, which is no proof that it is right there.
+Trainings of one trial depend on each other, so the covariance of the coefficients is the sandwich with scores summed by
+trial, corrected in two ways. First, if the ending changes from never to always within a small part of the range tried,
+few of the trials decide the fit: each of these pulls the fit towards itself, so its residual is too small. Therefore
+each score is divided by 1 - leverage; a leverage over 1/2 counts as 1/2, because a smaller divisor only adds noise.
+Second, no direction of the coefficients gets less variance than independent trainings would give it: far from the
+border no trial disagrees with the fit, which is no proof that the fit is right there.
 
 Source: McCullagh & Nelder 1989, section 2.5; MacKinnon & White 1985 (HC3); Liang & Zeger 1986 (scores by cluster).
 """
@@ -28,18 +29,18 @@ _MOST_HALVINGS = 30
 _MOST_CONDITION = 1e12
 _MOST_LEVERAGE = 0.5
 _LARGEST = 700.0
-"""Of a logit: the exponential of a larger one is infinite."""
+"""Logits are clipped to this: the exponential of a larger logit is infinite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Logistic:
-    """A fitted regression.
+    """A fitted logistic regression.
 
     Attributes:
         coefficients: (P,)
         probability: (R,)
         information: (P, P) Fisher's information.
-        has_converged: Whether the deviance settled while every coefficient could still be told from the rows.
+        has_converged: Whether the deviance settled, and the rows determine every coefficient.
     """
 
     coefficients: Floats
@@ -49,11 +50,11 @@ class Logistic:
 
 
 def fit_logistic(design: Floats, n: Floats, k: Floats) -> Logistic:
-    """Fits the logit of a probability as a linear function.
+    """Fits the logit of a probability as a linear function of the terms.
 
     Args:
         design: (R, P) the terms.
-        n, k: (R,) trials of the binomial, more than 0, and successes; need not be whole numbers.
+        n, k: (R,) the binomial's number of trials, more than 0, and of successes; need not be whole numbers.
     """
     at = _Place.of(design, n, k, np.zeros(design.shape[1]))
     for _ in range(_MOST_ITERATIONS):
@@ -75,7 +76,7 @@ def fit_logistic(design: Floats, n: Floats, k: Floats) -> Logistic:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A point on the way to the maximum."""
+    """A point on Newton's path to the maximum of the likelihood."""
 
     coefficients: Floats
     probability: Floats
@@ -84,25 +85,25 @@ class _Place:
     @classmethod
     def of(cls, design: Floats, n: Floats, k: Floats, coefficients: Floats) -> "_Place":
         logit = design @ coefficients
-        # Of the logarithms of p and 1 - p, without overflow.
+        # The logarithms of p and 1 - p are computed from the logit, so that they do not overflow.
         deviance = 2 * float(n @ np.logaddexp(0, logit) - k @ logit)
         return cls(coefficients, 1 / (1 + np.exp(-np.clip(logit, -_LARGEST, _LARGEST))), deviance)
 
 
 def clustered_covariance(fitted: Logistic, design: Floats, n: Floats, k: Floats) -> Floats:
-    """(P, P) the covariance of the coefficients; use it with Student's t and T - P degrees of freedom.
+    """Returns the covariance of the coefficients, (P, P); use it with Student's t and T - P degrees of freedom.
 
     Args:
         fitted: The regression of k of n on the design; it must have converged.
         design: (T, P) the terms, one row for each trial.
-        n, k: (T,) as they were fitted.
+        n, k: (T,) the counts that were fitted.
     """
     root = np.linalg.cholesky(fitted.information)
     expected = n * fitted.probability
     terms_PT = np.linalg.solve(root, design.T)
     leverage = expected * (1 - fitted.probability) * np.square(terms_PT).sum(axis=0)
     score_PT = terms_PT * ((k - expected) / (1 - np.minimum(leverage, _MOST_LEVERAGE)))
-    # In these coordinates independent trainings give every direction the variance 1.
+    # In the coordinates of `terms_PT` independent trainings give every direction the variance 1.
     variances, directions = np.linalg.eigh(score_PT @ score_PT.T)
     spread = np.linalg.solve(root.T, directions) * np.sqrt(np.maximum(variances, 1.0))
     return np.asarray(spread @ spread.T)

@@ -1,4 +1,4 @@
-"""The types of machine that trained the rows of sweeps: between two of them last bits of equal trainings may differ."""
+"""The types of machine that trained a sweep's rows: on two types, equal trainings may differ in their last bits."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,29 +10,31 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 
 def environments_in(connection: duckdb.DuckDBPyConnection) -> dict[str | None, int]:
-    """Trainings by the id of their environment."""
+    """Counts trainings by the id of the environment that trained them."""
     return dict(connection.sql("select environment::varchar, count(*) from trainings group by 1").fetchall())
 
 
 def types_in_words(trainings: Mapping[str | None, int], directories: Iterable[SweepDirectory]) -> str:
-    """`600 on x86_64, AVX512, PyTorch 2.13.0; 424 on x86_64, AVX2, PyTorch 2.13.0`, the most frequent first.
+    """Lists the types of machine: `600 on x86_64, AVX512, PyTorch 2.13.0; 424 on x86_64, AVX2, PyTorch 2.13.0`.
+
+    The most frequent type is first.
 
     Args:
-        trainings: How many, by the id of their environment.
-        directories: Their sweeps, which name the environments.
+        trainings: The number of trainings by the id of their environment.
+        directories: The sweeps of these trainings, which describe the environments.
     """
-    found: Counter[str] = Counter()
-    for name, each in _named(trainings, directories).items():
-        found[each.type_in_words] += trainings[name]
-    return "; ".join(f"{n:,} on {name}" for name, n in found.most_common())
+    n_by_type: Counter[str] = Counter()
+    for name, environment in _named(trainings, directories).items():
+        n_by_type[environment.type_in_words] += trainings[name]
+    return "; ".join(f"{n:,} on {machine}" for machine, n in n_by_type.most_common())
 
 
 def are_several(trainings: Iterable[str | None], directories: Iterable[SweepDirectory]) -> bool:
-    """Whether trainings of these environments, given by id, are known to be of more than one type of machine."""
+    """Whether these environments, given by id, are known to be more than one type of machine."""
     seen = _named(trainings, directories).values()
-    return len({each.machine for each in seen} - {None}) > 1 or len({each.torch for each in seen}) > 1
+    return len({machine.machine for machine in seen} - {None}) > 1 or len({machine.torch for machine in seen}) > 1
 
 
 def _named(trainings: Iterable[str | None], directories: Iterable[SweepDirectory]) -> dict[str, Environment]:
-    environments = {name: each for directory in directories for name, each in directory.environments.items()}
+    environments = {name: env for directory in directories for name, env in directory.environments.items()}
     return {name: environments[name] for name in trainings if name is not None and name in environments}

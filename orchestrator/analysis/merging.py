@@ -1,4 +1,4 @@
-"""Several sweeps of one workload as one directory, for analysis: what `open_sweep` of several does in memory."""
+"""Merges several sweeps of one workload into one directory for analysis; `open_sweep` of several does so in memory."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -32,17 +32,17 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
 _MUST_AGREE = ("replicates", "objective", "constraints", "sampler", "pruner", "certified_share")
-"""What answers depend on: sweeps that differ in it are not one sweep."""
+"""Fields of the spec on which answers depend; sweeps that differ in one of these are not merged."""
 
 
 def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
-    """Makes a new directory with the rows of several finished sweeps. The sweeps are left as they are.
+    """Makes a new directory with the rows of several finished sweeps, which are not changed.
 
-    Trials are numbered as `open_sweep` numbers them, so all answers are the same; the column `sweep` says where a row
-    comes from. The space is what varies in any of the sweeps, or between them.
+    Trials are numbered as `open_sweep` numbers them, so all answers are the same; the column `sweep` names the sweep of
+    a row. The space has the parameters that vary in any of the sweeps, or between them.
 
-    The directory is refused by all readers until its course says that it is finished, which is written last. A merge
-    that was cut short before is made anew by the same call.
+    All readers refuse the directory until its `course.json` says that it is finished, which is written last. If a merge
+    was interrupted, the same call starts it anew.
 
     Args:
         out: The new directory.
@@ -52,56 +52,56 @@ def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
         The merged directory.
 
     Raises:
-        UserError: If the sweeps are not of one workload, not finished, merged themselves, have trials of numbers too
-            large, differ in what a sweep's answers depend on or in the type of a column, or if `out` cannot be created.
+        UserError: If the sweeps are of different workloads, not finished or themselves merged, if a trial's number is
+            too large, if they differ in `_MUST_AGREE` or in the type of a column, or if `out` cannot be created.
     """
     if len(where) < 2:
-        raise UserError("DIR...", given=f"{len(where)} sweep", expected="at least two", fix="name the sweeps to merge")
+        raise UserError("DIR...", given=f"{len(where)} sweep", expected="at least two sweeps", fix="name all of them")
     begun = _begun(out)
     data = SweepData.open(*where)
     _check(data.directories)
     _check_outside(place_of(out, "OUT"), data.directories)
-    snapshots = [open_snapshot(each.place) for each in data.directories]
+    snapshots = [open_snapshot(sweep.place) for sweep in data.directories]
     _check_columns(data.directories, snapshots)
-    for each, snapshot in zip(data.directories, snapshots, strict=True):
-        refuse_doubles(each.place, snapshot)
+    for sweep, snapshot in zip(data.directories, snapshots, strict=True):
+        refuse_doubles(sweep.place, snapshot)
     with data.reading() as connection:
         spec = _merged_spec(data, connection)
     sources = tuple(
         Source(
-            sweep=each.sweep,
-            place=each.place.full_name,
-            spec_sha256=each.spec_sha256,
+            sweep=sweep.sweep,
+            place=sweep.place.full_name,
+            spec_sha256=sweep.spec_sha256,
             first_trial=number * TRIALS_APART,
             n_trainings=sum(snapshot.rows().values()),
         )
-        for number, (each, snapshot) in enumerate(zip(data.directories, snapshots, strict=True))
+        for number, (sweep, snapshot) in enumerate(zip(data.directories, snapshots, strict=True))
     )
     if begun is not None and begun.sources != sources:
         refuse_cut_short(begun.place, begun.sources)
-    note = "merged from " + ", ".join(each.sweep for each in data.directories)
+    note = "merged from " + ", ".join(sweep.sweep for sweep in data.directories)
     directory = begun or SweepDirectory.create(
         out, spec, _shared_defaults(data.directories, spec), annotation=Annotation(note=note), sources=sources
     )
     with closing(directory.place.lock("merge")):
-        # Another process may have completed it before this one had the lock.
+        # Another process may have completed the merge before this process had the lock.
         if directory.finished:
             SweepDirectory.check_new(out, "OUT")
         _remove_rows(directory.place)
-        environments = {name: found for each in data.directories for name, found in each.environments.items()}
+        environments = {name: env for sweep in data.directories for name, env in sweep.environments.items()}
         directory.record_as(directory.but(environments=environments))
-        for each in data.directories:
-            directory.place.put_text(source_file(each.sweep), each.record())
+        for sweep in data.directories:
+            directory.place.put_text(source_file(sweep.sweep), sweep.record())
         _publish(directory, data.directories, snapshots)
-        directory.record_run(finished=True, seconds=sum(each.seconds_spent for each in data.directories))
+        directory.record_run(finished=True, seconds=sum(sweep.seconds_spent for sweep in data.directories))
     return directory
 
 
 def _begun(out: PlaceName) -> SweepDirectory | None:
-    """A merge into this directory that has not ended; `None` if the directory is new.
+    """Returns the unfinished merge in this directory; `None` if the directory is new.
 
     Raises:
-        UserError: If it is neither.
+        UserError: If the directory holds anything else.
     """
     try:
         SweepDirectory.open(out)
@@ -116,61 +116,63 @@ def _begun(out: PlaceName) -> SweepDirectory | None:
 
 
 def _remove_rows(place: Place) -> None:
-    """Removes what a merge that was cut short has left."""
+    """Removes the rows that an interrupted merge has left."""
     for table in TABLES:
         place.remove(table, [*place.unfinished(table), *(f"{name}.parquet" for name in place.names(table))])
 
 
 def _check_outside(out: Place, directories: Sequence[SweepDirectory]) -> None:
-    inside = next((each.place for each in directories if out.full_name.startswith(f"{each.place.full_name}/")), None)
+    inside = next((sweep.place for sweep in directories if out.full_name.startswith(f"{sweep.place.full_name}/")), None)
     if inside is not None:
-        raise UserError("OUT", given=str(out), expected=f"a place outside {inside}", fix="choose another")
+        raise UserError("OUT", given=str(out), expected=f"a place outside {inside}", fix="name another OUT")
 
 
 def _check(directories: Sequence[SweepDirectory]) -> None:
     first = directories[0]
-    for each in directories:
-        refuse_merged(each.place, each.sources)
-        if not each.finished:
+    for sweep in directories:
+        refuse_merged(sweep.place, sweep.sources)
+        if not sweep.finished:
             raise UserError(
-                str(each.place),
+                str(sweep.place),
                 given="a sweep that is not finished",
                 expected="finished sweeps",
-                fix=f"finish it with: attnsweep resume {as_argument(each.place)}; or read it with the others by"
-                " open_sweep",
+                fix=f"finish it with: attnsweep resume {as_argument(sweep.place)}; or read all of them with open_sweep",
             )
-        if each.code != first.code:
+        if sweep.code != first.code:
             raise UserError(
-                str(each.place),
-                given=f"other code of {', '.join(each.code)} than in {first.place}",
+                str(sweep.place),
+                given=f"other code of {', '.join(sweep.code)} than in {first.place}",
                 expected="sweeps of the same workload",
-                fix="compare them with: attnsweep compare A B",
+                fix="compare the two sweeps with: attnsweep compare A B",
             )
         for name in _MUST_AGREE:
-            if getattr(each.spec, name) != getattr(first.spec, name):
+            if getattr(sweep.spec, name) != getattr(first.spec, name):
                 raise UserError(
-                    str(each.place),
-                    given=f"{name} {getattr(each.spec, name)}",
+                    str(sweep.place),
+                    given=f"{name} {getattr(sweep.spec, name)}",
                     expected=f"{getattr(first.spec, name)}, as in {first.place}",
-                    fix="read them together by open_sweep, which counts each by its own rule",
+                    fix="read both with open_sweep, which applies the rules of each sweep to its own trials",
                 )
 
 
 def _check_columns(directories: Sequence[SweepDirectory], snapshots: Sequence[Snapshot]) -> None:
     for table in TABLES:
         opened = {
-            str(each.place): next(iter(files.values()))
-            for each, snapshot in zip(directories, snapshots, strict=True)
+            str(sweep.place): next(iter(files.values()))
+            for sweep, snapshot in zip(directories, snapshots, strict=True)
             if (files := snapshot.files.get(table))
         }
         for place, wrong in clashing(opened).items():
             raise UserError(
-                place, given=wrong, expected=f"the columns of {directories[0].place}", fix="merge sweeps of one version"
+                place,
+                given=wrong,
+                expected=f"the same columns as in {directories[0].place}",
+                fix="merge sweeps that were run with one version of attnsweep",
             )
 
 
 def _merged_spec(data: SweepData, connection: duckdb.DuckDBPyConnection) -> Sweep:
-    specs = [each.spec for each in data.directories]
+    specs = [sweep.spec for sweep in data.directories]
     names = dict.fromkeys([*(name for spec in specs for name in spec.parameters()), *data.differing(connection)])
     space = {name: _dimension(specs, connection, name) for name in names}
     name = specs[0].name if len({spec.name for spec in specs}) == 1 else "merged"
@@ -180,31 +182,31 @@ def _merged_spec(data: SweepData, connection: duckdb.DuckDBPyConnection) -> Swee
 
 def _dimension(specs: Sequence[Sweep], connection: duckdb.DuckDBPyConnection, name: str) -> Dimension:
     stated = [spec.parameters()[name] for spec in specs if name in spec.parameters()]
-    if len(stated) == len(specs) and all(each == stated[0] for each in stated):
+    if len(stated) == len(specs) and all(dimension == stated[0] for dimension in stated):
         return stated[0]
-    found, _ = dimension_of(specs, name, values_of(connection, name))
-    if isinstance(found, Categorical) and len(found.choices) == 1:
-        return found.choices[0]
-    return stated[0] if found is None else found
+    dimension, _ = dimension_of(specs, name, values_of(connection, name))
+    if isinstance(dimension, Categorical) and len(dimension.choices) == 1:
+        return dimension.choices[0]
+    return stated[0] if dimension is None else dimension
 
 
 def _shared_defaults(directories: Sequence[SweepDirectory], spec: Sweep) -> dict[str, bool | int | float | str | None]:
-    first, *others = (each.defaults for each in directories)
+    first, *others = (sweep.defaults for sweep in directories)
     return {
         name: value
         for name, value in first.items()
-        if name not in spec.parameters() and all(name in each and each[name] == value for each in others)
+        if name not in spec.parameters() and all(name in defaults and defaults[name] == value for defaults in others)
     }
 
 
 def _publish(directory: SweepDirectory, sources: Sequence[SweepDirectory], snapshots: Sequence[Snapshot]) -> None:
-    """Writes all rows as one fragment; none if there are no rows."""
+    """Writes the rows of all sweeps as one fragment, or no fragment if there are no rows."""
     contents = {}
     for table in TABLES:
         # A sweep without rows, or without attention heads, has no files of the table.
         parts = [
-            _Part(each.place, snapshot, number * TRIALS_APART)
-            for number, (each, snapshot) in enumerate(zip(sources, snapshots, strict=True))
+            _Part(sweep.place, snapshot, number * TRIALS_APART)
+            for number, (sweep, snapshot) in enumerate(zip(sources, snapshots, strict=True))
             if snapshot.files.get(table)
         ]
         if parts:
@@ -217,7 +219,7 @@ def _publish(directory: SweepDirectory, sources: Sequence[SweepDirectory], snaps
 
 @dataclass(frozen=True)
 class _Part:
-    """A sweep's rows, and what its trial 0 is called."""
+    """The rows of one sweep, and the number that its trial 0 gets in the merged directory."""
 
     place: Place
     snapshot: Snapshot
@@ -231,7 +233,7 @@ def _rows(parts: Sequence[_Part], table: str, schema: pa.Schema) -> Iterator[pa.
 
 
 def _fitted(rows: pa.RecordBatch, schema: pa.Schema, first_trial: int) -> pa.RecordBatch:
-    """Rows with the columns of all sweeps, null where theirs has none, under their new trial numbers."""
+    """Returns the rows under their new trial numbers, with the columns of all sweeps; missing columns are null."""
     columns = {name: rows[name] for name in rows.schema.names}
     columns["trial"] = pc.add_checked(columns["trial"], pa.scalar(first_trial, pa.int32()))
     arrays = [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in schema]

@@ -70,49 +70,49 @@ class SweepData:
     @classmethod
     def open(cls, *where: PlaceName) -> Self:
         """Opens the sweeps at these places, at least one: see `attnsweep.open_sweep`."""
-        directories = tuple(SweepDirectory.open(each) for each in where)
-        for index, each in enumerate(directories):
-            if any(each.all_sweeps & other.all_sweeps for other in directories[:index]):
+        directories = tuple(SweepDirectory.open(place) for place in where)
+        for index, sweep in enumerate(directories):
+            if any(sweep.all_sweeps & other.all_sweeps for other in directories[:index]):
                 raise UserError(
-                    "DIR", given=str(each.place), expected="a sweep that was not named before", fix="leave it out"
+                    "DIR", given=str(sweep.place), expected="every sweep named once", fix="leave out the second mention"
                 )
-            if each.spec.workload != directories[0].spec.workload:
+            if sweep.spec.workload != directories[0].spec.workload:
                 raise UserError(
                     "DIR",
-                    given=f"{each.place} (workload {each.spec.workload})",
-                    expected=f"a sweep of {directories[0].spec.workload}, as {directories[0].place} is",
+                    given=f"{sweep.place} (workload {sweep.spec.workload})",
+                    expected=f"a sweep of {directories[0].spec.workload}, like {directories[0].place}",
                     fix="open sweeps of one workload together",
                 )
-        for each in directories:
-            if each.shortfall:
-                _log.warning("%s: %s", each.place, each.shortfall)
-        data = cls(directories, tuple(Ledger(each.place) for each in directories))
+        for sweep in directories:
+            if sweep.shortfall:
+                _log.warning("%s: %s", sweep.place, sweep.shortfall)
+        data = cls(directories, tuple(Ledger(sweep.place) for sweep in directories))
         with data.reading():
             if len(where) > 1:
-                check_numbers([each.place for each in directories], map(_last_trial, data._tables()))
+                check_numbers([sweep.place for sweep in directories], map(_last_trial, data._tables()))
         return data
 
     def __repr__(self) -> str:
-        sweeps = ", ".join(f"{each.place}: {each.spec.trials:,} trials" for each in self.directories)
+        sweeps = ", ".join(f"{sweep.place}: {sweep.spec.trials:,} trials" for sweep in self.directories)
         return plain(clipped(f"SweepData({self._specs[0].workload}; {sweeps})", MOST_CHARACTERS))
 
     def _repr_html_(self) -> str:
-        """What is there so far: the trainings by sweep and outcome."""
-        found = self.sql(
+        """Shows the number of trainings so far by sweep and outcome."""
+        counts = self.sql(
             "select sweep, outcome, count(distinct trial) as trials, count(*) as trainings "
             "from trainings group by all order by min(trial), trainings desc, outcome"
         )
-        return f"<p>{html_text(repr(self), MOST_CHARACTERS)}</p>{html_table(found)}"
+        return f"<p>{html_text(repr(self), MOST_CHARACTERS)}</p>{html_table(counts)}"
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """A DuckDB connection to the views `trainings`, `curves`, `heads` and `trials` as they are now."""
+        """Opens a DuckDB connection to the views `trainings`, `curves`, `heads` and `trials` as they are now."""
         return connect(self._tables(), TRIALS_APART)
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """`connect` for one block. An error caused by a damaged file becomes a `UserError` that names the file."""
+        """Opens `connect()` for one `with` block; a damaged file causes a `UserError` that names the file."""
         with (
-            naming_damage([each.place for each in self.directories]),
+            naming_damage([sweep.place for sweep in self.directories]),
             connect_to_shared(self._tables(), TRIALS_APART) as connection,
         ):
             yield connection
@@ -129,21 +129,21 @@ class SweepData:
         return self.sql("from curves", format)
 
     def heads(self, format: TableFormat = "arrow") -> Any:
-        """One row per training, probe step, layer and head; none for a workload without attention heads."""
+        """One row per training, probe step, layer and head; no rows for a workload without attention heads."""
         return self.sql("from heads", format)
 
     def trials(self, format: TableFormat = "arrow") -> Any:
-        """One row per configuration."""
+        """One row per trial: its parameters, and counts and quartiles over its trainings."""
         return self.sql("from trials", format)
 
     def sql(self, query: str, format: TableFormat = "arrow") -> Any:
-        """The answer to a query over the four views.
+        """Runs a SQL query over the views `trainings`, `curves`, `heads` and `trials`.
 
         Raises:
             UserError: If DuckDB refuses the query, the query has no result, or the format's library is missing.
         """
-        # In a database of its own: an error inside DuckDB would close the shared one to all further answers.
-        with naming_damage([each.place for each in self.directories]), self.connect() as connection:
+        # The query runs in a database of its own: an error inside DuckDB would make the shared one unusable.
+        with naming_damage([sweep.place for sweep in self.directories]), self.connect() as connection:
             return as_format(answer(connection, query), format)
 
     def stuck_rates(
@@ -152,8 +152,8 @@ class SweepData:
         """The stuck rate, or the rate of one outcome, over all trials and in the bins of each parameter.
 
         Args:
-            by: A parameter or several; default those that a sweep varies, or in which the sweeps differ. If two are
-                named, the rates in the cells of both are given too.
+            by: A parameter or several; default those that a sweep varies, or in which the sweeps differ. With exactly
+                two, the answer also has the rate in each cell of the two.
             outcome: An outcome such as `degenerate_zero`; `stuck` for all those that count as stuck.
             detail: An `outcome_detail` such as `mean`; default any.
 
@@ -229,7 +229,9 @@ class SweepData:
             return read_interactions(connection, self._specs, names, read_ending(connection, outcome, detail))
 
     def emergence(self, role: str, by: str | Sequence[str] | None = None, layer: int | None = None) -> Onset:
-        """When a role emerges, that is, comes to stay in some head; failed and diverged trainings are left out.
+        """The share of trainings in which a role has emerged, by step; failed and diverged trainings are left out.
+
+        A role emerges at the first probe at which some head of the layer has it, if one has it at the next probe too.
 
         Args:
             role: The role's label: `positional`, `syntactic`, `rare_token`, or a workload's own.
@@ -243,7 +245,7 @@ class SweepData:
             return read_emergence(connection, self._specs, role, names_of(by), layer)
 
     def onset(self, outcome: str, by: str | Sequence[str] | None = None) -> Onset:
-        """The step from which trainings had the outcome they ended with; failed trainings are left out.
+        """The share of trainings that have an outcome and keep it, by step; failed trainings are left out.
 
         Args:
             outcome: The outcome, such as `solved`.
@@ -257,20 +259,20 @@ class SweepData:
             return self._onset(connection, outcome, outcome_onsets(connection, outcome), by)
 
     def event(self, event: str, by: str | Sequence[str] | None = None, *, after: str | None = None) -> Onset:
-        """When an event that the workload declares first held; failed and pruned trainings are left out.
+        """The share of trainings in which an event has held, by step; failed and pruned ones are left out.
 
         Args:
-            event: Its name.
+            event: The event's name.
             by: A parameter whose bins are the groups, or two; default one group of all trials.
-            after: Another event, from which the steps count: the delay between the two, of the trainings in which it
-                held. An event that held before it, or at the same probe, has a delay of 0.
+            after: Another event, from which the steps count: the delay between the two, over the trainings in which
+                this other event held. If `event` held before it, or at the same probe, the delay is 0.
 
         Raises:
             UserError: For an unknown event or parameter, or more than two parameters.
         """
         with self.reading() as connection:
             for name in (event,) if after is None else (event, after):
-                none = "no event: the workload declares none"
+                none = "no name: the workload declares no events"
                 check_known("event", name, event_names(connection), none, "see docs/outcomes.md")
             what = event if after is None else f"{event} after {after}"
             return self._onset(connection, what, event_times(connection, event, after), by)
@@ -288,29 +290,30 @@ class SweepData:
             raise UserError(
                 "importance",
                 given=f"{len(self.directories)} sweeps",
-                expected="one sweep: importance depends on its search space",
-                fix="open it alone",
+                expected="one sweep, because importance depends on the search space",
+                fix="open one sweep at a time",
             )
         with self.reading() as connection:
             return importance(connection, self.directories[0].spec, objective)
 
     def interventions(self) -> InterventionRatios:
-        """How much sooner or later trainings are solved, and events and roles come, with an intervention than without,
-        on pairs of the same seed: see docs/interventions.md.
+        """How much sooner or later trainings reach outcomes, events and roles with an intervention than without.
+
+        Computed from pairs of trainings with the same seed: see docs/interventions.md.
 
         Raises:
             UserError: If no two trainings are a pair.
         """
         with self.reading() as connection:
-            found = read_interventions(connection, self._specs[0].workload)
-        if not found.ratios:
+            ratios = read_interventions(connection, self._specs[0].workload)
+        if not ratios.ratios:
             raise UserError(
                 INTERVENTION,
-                given="no two trainings that differ in it alone, of which one has none, and reach anything",
-                expected="pairs of equal seeds",
-                fix="sweep it with null among its choices and sampler=grid (docs/interventions.md)",
+                given="no pair of trainings, with an intervention and without, that is solved or has an event or role",
+                expected="pairs of trainings with equal seeds, with and without an intervention",
+                fix="sweep intervention with null among its choices and sampler=grid (docs/interventions.md)",
             )
-        return found
+        return ratios
 
     def _onset(
         self, connection: duckdb.DuckDBPyConnection, what: str, times: OnsetTimes, by: str | Sequence[str] | None
@@ -320,7 +323,7 @@ class SweepData:
 
     @property
     def _specs(self) -> list[Sweep]:
-        return [each.spec for each in self.directories]
+        return [sweep.spec for sweep in self.directories]
 
     def _by_parameter(
         self, connection: duckdb.DuckDBPyConnection, by: Sequence[str] | None, ending: Ending
@@ -330,7 +333,7 @@ class SweepData:
             names = self.differing(connection) if by is None else by
             return tuple(self._rates_by(connection, name, ending) for name in names)
         rates = rates_by(connection, spec, ending, fine_bins)
-        return rates if by is None else tuple(each for name in by for each in rates if each.parameter == name)
+        return rates if by is None else tuple(rate for name in by for rate in rates if rate.parameter == name)
 
     def _rates_by(self, connection: duckdb.DuckDBPyConnection, name: str, ending: Ending) -> ParameterRates:
         values = values_of(connection, name)
@@ -342,8 +345,8 @@ class SweepData:
         return rates_in_bins(name, dimension, counted, pooling(*self._specs), fine_bins, where)
 
     def differing(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
-        """The parameters that a sweep varies, or in which the sweeps differ. The connection is from `reading`."""
-        varied = dict.fromkeys(name for each in self.directories for name in swept_names(each.spec))
+        """The parameters that a sweep varies, or in which the sweeps differ. `connection` is from `reading`."""
+        varied = dict.fromkeys(name for sweep in self.directories for name in swept_names(sweep.spec))
         for name in parameters_of(connection):
             ((n_values,),) = connection.execute(
                 f"select count(distinct {param_column(name)}) + max({param_column(name)} is null)::int from trainings"
@@ -354,6 +357,6 @@ class SweepData:
 
 
 def _last_trial(tables: Tables) -> int:
-    """The highest number of a trial; -1 if there are no rows."""
+    """Returns the highest trial number; -1 if there are no rows."""
     last = pc.max(tables["trainings"].to_table(columns=["trial"])["trial"]).as_py()
     return -1 if last is None else int(last)

@@ -1,4 +1,4 @@
-"""The trials that a sweep's objectives prefer: the best one, or of several objectives the Pareto front."""
+"""The trials that a sweep's objectives prefer: the best trial of one objective, the Pareto front of several."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,12 +22,12 @@ from attnsweep.search_spaces.measured import LossQuantile
 from attnsweep.search_spaces.sweep import Sweep
 
 MOST_SHOWN = 20
-"""The most trials of a Pareto front that a table for people has."""
+"""The most trials of a Pareto front that a printed table shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class BestTrial(Record):
-    """The trial that the sweep's objective prefers.
+    """The trial with the best value of the sweep's objective.
 
     Attributes:
         trial: The trial's number.
@@ -44,18 +44,18 @@ class BestTrial(Record):
     objective: str
 
     def as_json(self) -> dict[str, Any]:
-        """The fields; unlike elsewhere, those of the rate too."""
+        """Returns the fields, and those of `rate` as a nested record with the names of `Rate`'s fields."""
         return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class FrontTrial(Record):
-    """A trial that no other is better than in one objective and as good as in the others.
+    """A trial on the Pareto front: no other trial is better in one objective and at least as good in all others.
 
     Attributes:
         trial: The trial's number.
-        values: Its objectives, by their names.
-        parameters: Its values of the parameters that the sweep varies.
+        values: The values of its objectives, by objective name.
+        parameters: The trial's values of the parameters that the sweep varies.
     """
 
     trial: int
@@ -63,21 +63,21 @@ class FrontTrial(Record):
     parameters: dict[str, Scalar]
 
     def labels(self) -> list[str]:
-        """Its values and parameters, for people."""
-        return [*(f"{each:.4g}" for each in self.values.values()), *map(value_label, self.parameters.values())]
+        """The values of the objectives, then those of the parameters, formatted for a printed table."""
+        return [*(f"{value:.4g}" for value in self.values.values()), *map(value_label, self.parameters.values())]
 
 
 @dataclass(frozen=True, slots=True)
 class Preferred:
-    """What the objectives prefer among the complete trials.
+    """The trials that the objectives prefer among the complete trials.
 
     Attributes:
-        best: The best trial; `None` of several objectives, or if no trial is complete and meets the constraints.
-        front: Of several objectives the Pareto front, the best in the first one first; `None` of one objective.
-        told: Of several objectives what the study is told of each complete trial, by its number.
+        best: The best trial; `None` with several objectives, or if no trial is complete and meets the constraints.
+        front: With several objectives the Pareto front, ordered by the first objective, the best first; else `None`.
+        told: With several objectives, what the study is told of each complete trial, by trial number.
         n_complete: The number of complete trials, without those of which all trainings failed.
-        n_feasible: How many of these meet the constraints; `None` without constraints.
-        constraints: Their texts.
+        n_feasible: The number of complete trials that meet the constraints; `None` without constraints.
+        constraints: The texts of the constraints.
     """
 
     best: BestTrial | None
@@ -88,7 +88,7 @@ class Preferred:
     constraints: tuple[str, ...]
 
     def sentences(self) -> Iterator[str]:
-        """How many trials meet the constraints, and how many are on the front."""
+        """Says how many trials meet the constraints, and how many are on the Pareto front."""
         n = self.n_complete
         if self.constraints:
             yield f"{self.n_feasible:,} of {n:,} trials meet the constraints: {', '.join(self.constraints)}"
@@ -97,11 +97,11 @@ class Preferred:
 
 
 def read_preferred(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Preferred:
-    """Reads it from a sweep's ledger."""
+    """Finds the preferred trials in a sweep's ledger."""
     rows = judging_columns(connection)
     rows = rows.filter(pc.field("trial").isin(complete_among(rows, spec.replicates)))
-    told = {trial: found for trial, each in ended_in_turn(rows) if (found := each.told(spec)) is not None}
-    feasible = {trial: found for trial, found in told.items() if found.is_feasible}
+    told = {trial: trial_told for trial, ended in ended_in_turn(rows) if (trial_told := ended.told(spec)) is not None}
+    feasible = {trial: trial_told for trial, trial_told in told.items() if trial_told.is_feasible}
     numbers = len(told), len(feasible) if spec.constraints else None, spec.constraints
     if len(spec.objectives) == 1:
         return Preferred(_best(connection, spec, rows, feasible), None, {}, *numbers)
@@ -109,49 +109,54 @@ def read_preferred(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Prefer
 
 
 def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which points no other is below in one coordinate and not above in any: those that are equal all are, or none.
+    """Marks the points of the Pareto front: no other point is lower in one coordinate and at most equal in all others.
+
+    Equal points are all on the front, or none is.
 
     Args:
         losses: One row for each point, one column for each objective; less is better.
+
+    Returns:
+        One boolean for each point.
     """
     distinct, place = np.unique(losses, axis=0, return_inverse=True)
-    found, left = np.zeros(len(distinct), dtype=bool), np.arange(len(distinct))
+    is_on_front, left = np.zeros(len(distinct), dtype=bool), np.arange(len(distinct))
     while left.size:
-        # They are in lexicographic order, so nothing that is left is as good as the first of them.
-        found[left[0]] = True
+        # The points are in lexicographic order, so no point that is left dominates the first one.
+        is_on_front[left[0]] = True
         left = left[(distinct[left] < distinct[left[0]]).any(axis=1)]
-    return found[place.reshape(-1)]
+    return is_on_front[place.reshape(-1)]
 
 
 def _best(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, rows: pa.Table, told: Mapping[int, Told]
 ) -> BestTrial | None:
-    """The trial with the best objective; of equals, the one with the lowest median loss."""
+    """Returns the trial with the best objective; of trials with equal ones, that with the lowest median loss."""
     if not told:
         return None
     [objective] = spec.objectives
-    values = {trial: each.values[0] for trial, each in told.items()}
+    values = {trial: trial_told.values[0] for trial, trial_told in told.items()}
     value = min(values.values()) if objective.direction == "minimize" else max(values.values())
-    equal = [trial for trial, each in values.items() if each == value]
+    equal = [trial for trial, trial_told in values.items() if trial_told == value]
     chosen = ended_in_turn(rows.filter(pc.field("trial").isin(equal)))
-    losses = {trial: each.value(LossQuantile()) for trial, each in chosen}
-    trial = min(losses, key=lambda each: (losses[each], each))
+    losses = {trial: ended.value(LossQuantile()) for trial, ended in chosen}
+    trial = min(losses, key=lambda number: (losses[number], number))
     [(_, ended)] = ended_in_turn(rows.filter(pc.field("trial") == trial))
     judged = ended.judged
-    rate = trial_rate(spec.replicates, sum(each.stuck for each in judged), len(judged))
+    rate = trial_rate(spec.replicates, sum(training.stuck for training in judged), len(judged))
     return BestTrial(trial, value, _parameters(connection, [trial], spec)[trial], rate, objective.label)
 
 
 def _front(connection: duckdb.DuckDBPyConnection, spec: Sweep, told: Mapping[int, Told]) -> tuple[FrontTrial, ...]:
     if not told:
         return ()
-    signs = [1.0 if each.direction == "minimize" else -1.0 for each in spec.objectives]
-    losses = np.array([each.values for each in told.values()]) * signs
-    names = [each.label for each in spec.objectives]
+    signs = [1.0 if objective.direction == "minimize" else -1.0 for objective in spec.objectives]
+    losses = np.array([trial_told.values for trial_told in told.values()]) * signs
+    names = [objective.label for objective in spec.objectives]
     ranked = sorted(
         (*loss, trial) for trial, loss, is_in in zip(told, losses.tolist(), on_front(losses), strict=True) if is_in
     )
-    trials = [int(each[-1]) for each in ranked]
+    trials = [int(row[-1]) for row in ranked]
     parameters = _parameters(connection, trials, spec)
     return tuple(
         FrontTrial(trial, dict(zip(names, told[trial].values, strict=True)), parameters[trial]) for trial in trials

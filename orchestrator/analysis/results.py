@@ -1,4 +1,4 @@
-"""The results of a sweep in a few tables: for the end of a run, `--json` and MLflow."""
+"""The results of a sweep in a few tables, which are printed when a run ends, by `--json`, and logged to MLflow."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ _WELL_PAST = 2.0
 
 @dataclass(frozen=True, slots=True)
 class StuckOrSlow(Record):
-    """What laws of the start say of the stuck trainings of a sweep.
+    """How many stuck trainings would stay stuck with more steps, by the predicted step at which they leave their start.
 
     Attributes:
-        stuck: Trained for at least twice the predicted steps: more of them would not have helped.
-        slow: Still where they started, and trained for fewer steps than predicted: more of them free them.
-        unknown: No law is known, or the steps decide neither.
+        stuck: Trained for at least twice the predicted steps: more steps would not have helped.
+        slow: Still at their start, and trained for fewer steps than predicted: more steps would free them.
+        unknown: There is no prediction, or the number of steps decides for neither.
         ratio: The median of trained over predicted steps; infinite where most leave at once.
     """
 
@@ -41,19 +41,19 @@ class StuckOrSlow(Record):
     ratio: float
 
     def sentence(self) -> str:
-        """The answer in one line."""
+        """The three numbers in one line."""
         return (
             f"stuck or slow: of {self.stuck + self.slow + self.unknown} stuck trainings, {self.stuck} took at least"
             f" {_WELL_PAST:g} times the steps predicted for leaving their start, {self.slow} stopped earlier,"
-            f" of {self.unknown} it is not known"
+            f" and {self.unknown} are not decided"
         )
 
 
 def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | None:
-    """The answer for the trainings in a ledger; `None` if no stuck one has a prediction."""
+    """Counts the stuck and slow trainings of a ledger; `None` if no stuck training has a prediction."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     if "predicted_escape_step" not in columns:
-        return None  # All rows are of a version without this column.
+        return None  # A version of attnsweep without this column wrote all rows.
     ((n, stuck, slow, ratio),) = connection.execute(
         f"""
         select count(*), count(*) filter (ratio >= {_WELL_PAST}),
@@ -77,7 +77,7 @@ class SweepResults(Record):
         by_parameter: The stuck rate by each swept parameter.
         preferred: The trials that the objectives prefer.
         roles: The roles of attention heads; `None` if no head could have a role.
-        stuck_or_slow: Which stuck trainings more steps free; `None` where no law says so.
+        stuck_or_slow: How many stuck trainings more steps would free; `None` without predictions.
     """
 
     outcomes: dict[str, int]
@@ -96,12 +96,12 @@ class SweepResults(Record):
 
     @property
     def best(self) -> BestTrial | None:
-        """The trial that the objective prefers; `None` of several objectives, or if there is none."""
+        """The trial that the objective prefers; `None` with several objectives, or if no trial is complete."""
         return self.preferred.best
 
     @property
     def front(self) -> tuple[FrontTrial, ...] | None:
-        """The Pareto front of several objectives; `None` of one."""
+        """The Pareto front of several objectives; `None` with one objective."""
         return self.preferred.front
 
     @property
@@ -116,11 +116,11 @@ class SweepResults(Record):
 
     @property
     def role_rates_by(self) -> list[dict[str, Any]] | None:
-        """The rates of roles by parameter, for JSON."""
+        """The rates of roles by parameter, as plain values for JSON."""
         return None if self.roles is None else self.roles.by_parameter_as_json()
 
     def markdown(self) -> str:
-        """The results as tables in Markdown."""
+        """Formats the results as Markdown tables."""
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
@@ -140,23 +140,22 @@ class SweepResults(Record):
             names = (*self.front[0].values, *self.front[0].parameters)
             yield ""
             yield from markdown_table(
-                ("trial", *names), ((each.trial, *each.labels()) for each in self.front[:MOST_SHOWN])
+                ("trial", *names), ((trial.trial, *trial.labels()) for trial in self.front[:MOST_SHOWN])
             )
         if self.best is not None:
             values = ", ".join(f"{name}={value_label(value)}" for name, value in self.best.parameters.items())
             yield ""
             yield f"Best trial: {self.best.trial} ({values}), {self.best.objective} {self.best.value:.4g}"
-        for each in self.by_parameter:
+        for rates in self.by_parameter:
             yield ""
-            rows = [(one.label, one.n_trials, rate_label(one.rate)) for one in each.bins]
-            yield from markdown_table((each.title, "trials", "stuck rate (95% interval)"), rows)
+            rows = [(bin_.label, bin_.n_trials, rate_label(bin_.rate)) for bin_ in rates.bins]
+            yield from markdown_table((rates.title, "trials", "stuck rate (95% interval)"), rows)
         if self.roles is not None:
             yield ""
             yield from self.roles.markdown_lines()
 
 
 def read_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> SweepResults:
-    """Reads a sweep's results from its ledger."""
     return SweepResults(
         outcome_counts(connection),
         stuck_rate(connection, spec),

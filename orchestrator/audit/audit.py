@@ -1,7 +1,7 @@
-"""The audit of a sweep: do study, ledger, files and MLflow agree?
+"""Audits a sweep: checks that study, ledger, files and MLflow agree.
 
-A running sweep commits rows to the ledger, then tells the study, then logs to MLflow. The audit reads them in reverse
-order. Whatever it finds in one must then be in the next one it reads, even while the sweep runs.
+A running sweep commits rows to the ledger, then reports to the study, then logs to MLflow. The audit reads them in
+reverse order, so whatever is in one of them must also be in the next one that it reads, even while the sweep runs.
 """
 
 from collections import Counter
@@ -54,8 +54,9 @@ def audit(where: PlaceName, uri: str | None = None, say: Callable[[str], None] |
 
     Args:
         where: The sweep directory.
-        uri: The URI of the MLflow store; for `None` see `tracking_uri`.
-        say: If given, gradients are checked too, and it is told what begins: trainings are trained again.
+        uri: The URI of the MLflow store; `None` as for `tracking_uri`.
+        say: If given, gradients are checked too, for which trainings are trained again; called with a line before each
+            part.
 
     Raises:
         UserError: If there is no sweep, or the user's code in it is not trusted.
@@ -89,29 +90,27 @@ def audit(where: PlaceName, uri: str | None = None, say: Callable[[str], None] |
         f"files {count_files(directory.place)}" + ("" if problems else ", unchanged since they were written"), problems
     )
     journal = check_journal(directory, finished=finished)
-    found = (*checks, spec, *unreadable, *journal, files, *_replayed(directory, finished=finished))
+    results = (*checks, spec, *unreadable, *journal, files, *_replayed(directory, finished=finished))
     gradients = None if say is None else _attempt("gradients", RESTORE, lambda: check_sweep(directory, say))
     if isinstance(gradients, Problem):
-        found, gradients = (*found, Check("gradients were not checked", (gradients,))), None
+        results, gradients = (*results, Check("gradients were not checked", (gradients,))), None
     return Audit(
         directory=str(directory.place),
         sweep=directory.sweep,
         finished=known,
         counts=counts,
-        checks=(*found, *([_check_of(gradients)] if gradients else [])),
+        checks=(*results, *([_check_of(gradients)] if gradients else [])),
         gradients=gradients,
     )
 
 
 def _check_of(gradients: GradientReport) -> Check:
-    problems = tuple(
-        Problem(f"{each.check} of {each.parameter}, {each.where}", each.message) for each in gradients.failed
-    )
+    problems = tuple(Problem(f"{row.check} of {row.parameter}, {row.where}", row.message) for row in gradients.failed)
     return Check(f"gradients: {gradients.summary}", problems)
 
 
 def _check_trust(directory: SweepDirectory) -> None:
-    """Refuses code that is not trusted. A stored file that is damaged or gone is a finding, made later."""
+    """Refuses code that is not trusted. A damaged or missing stored file is reported later as a problem."""
     try:
         code = code_of(directory)
     except UserError:
@@ -120,7 +119,7 @@ def _check_trust(directory: SweepDirectory) -> None:
 
 
 def _is_finished(directory: SweepDirectory) -> tuple[bool | None, list[Check]]:
-    """Whether the sweep is finished; if the record of its runs cannot be read, `None` and a check that says so."""
+    """Returns whether the sweep is finished; if `course.json` cannot be read, `None` and a check saying so."""
     try:
         return directory.finished, []
     except DamagedRecordError as damage:
@@ -128,7 +127,7 @@ def _is_finished(directory: SweepDirectory) -> tuple[bool | None, list[Check]]:
 
 
 def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
-    """A check of the self-check's replays: did the trainings end as they had ended in their packs?"""
+    """Returns a check that the self-check's replays ended as the original trainings did in their packs."""
     try:
         replays = read_replays(directory)
     except DamagedRecordError as damage:
@@ -151,7 +150,7 @@ def _problem(damage: UserError) -> Problem:
 
 
 def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Problem, ...]]:
-    """The study and the rows, and the problems of the tables by themselves."""
+    """Reads the study and the rows. Returns them with problems of the tables alone."""
     workload = load_workload_of(directory)
     trials = [] if _is_untouched(directory, finished=finished) else read_trials(directory)
 
@@ -162,7 +161,7 @@ def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Pr
         return table, trial_values(connection, directory), check_links(connection)
 
     table, values, problems = Ledger(directory.place).ask(rows)
-    # A running sweep may have asked for and trained further trials meanwhile.
+    # The study is read again, because a running sweep may have asked for and trained further trials meanwhile.
     later = trials if finished or _is_untouched(directory, finished=finished) else read_trials(directory)
     known = frozenset(trial.number for trial in later)
     books = Books(
@@ -178,7 +177,7 @@ def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Pr
 
 
 def _is_untouched(directory: SweepDirectory, *, finished: bool) -> bool:
-    """Whether it has neither a study nor rows, as a run leaves it that was killed at its start."""
+    """Returns whether a sweep has neither a study nor rows, because its run was killed at the start."""
     place = directory.place
     has_study = directory.spec.storage or place.has_text(STUDY_FILE) or place.has_folder(STUDY_FILE)
     return not (finished or has_study or place.names("trainings"))
@@ -218,7 +217,7 @@ def _thinned(books: Books) -> str:
 
 
 def _attempt(subject: str, fix: str, reading: Callable[[], T]) -> T | Problem:
-    """The result of `reading`, or a problem that says why it failed."""
+    """Returns the result of `reading`, or a problem that says why it failed."""
     try:
         return reading()
     except UserError as damage:

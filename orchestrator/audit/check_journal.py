@@ -1,4 +1,4 @@
-"""The check of the study's journal by itself: each line has the digest of all bytes before it."""
+"""Checks the study's journal alone: each line has the digest of all bytes before it."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ _SHOWN = 3
 
 
 def check_journal(directory: SweepDirectory, *, finished: bool) -> list[Check]:
-    """Checks the journal's bytes. Nothing if the study has none, or if it is gone: that is reported with the study."""
+    """Checks the journal's bytes. Returns nothing without a journal: if it is missing, another check reports that."""
     place = directory.place
     if directory.spec.storage:
         return []

@@ -1,4 +1,4 @@
-"""Checks of a merged directory: its files, its tables, and that each sweep's rows are all there."""
+"""Checks a merged directory: its files, its tables, and that the rows of every merged sweep are complete."""
 
 import duckdb
 
@@ -20,7 +20,7 @@ _AGAIN = "merge them again with: attnsweep merge OUT DIR DIR"
 
 
 def audit_merged(directory: SweepDirectory) -> Audit:
-    """All checks. There is no study and no run in MLflow to compare with: the merged sweeps have theirs."""
+    """Audits a merged directory. It has no study and no runs in MLflow to compare with: the merged sweeps have them."""
     finished, unreadable = _is_finished(directory)
     problems = (
         *check_files(directory.place, directory.spec_sha256, finished=bool(finished)),
@@ -36,7 +36,7 @@ def audit_merged(directory: SweepDirectory) -> Audit:
         )
     except UserError as damage:
         rows, links, machines = (Problem(f"not checked: {damage.subject}: {damage.given}", damage.fix),), (), []
-    n_trainings = sum(each.n_trainings for each in directory.sources)
+    n_trainings = sum(source.n_trainings for source in directory.sources)
     return Audit(
         directory=str(directory.place),
         sweep=directory.sweep,
@@ -54,7 +54,7 @@ def audit_merged(directory: SweepDirectory) -> Audit:
 
 
 def _is_finished(directory: SweepDirectory) -> tuple[bool | None, list[Check]]:
-    """Whether the merge is finished; if its record cannot be read, `None` and a check that says so."""
+    """Returns whether the merge is finished; if its record cannot be read, `None` and a check with that problem."""
     try:
         return directory.finished, []
     except DamagedRecordError as damage:
@@ -64,20 +64,20 @@ def _is_finished(directory: SweepDirectory) -> tuple[bool | None, list[Check]]:
 
 def _compare_sources(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> tuple[Problem, ...]:
     faults = Faults(dict.fromkeys((_COUNT, _STRANGE, _NUMBERS, _TWICE), _AGAIN))
-    found = {
+    ranges = {
         sweep: (n, low, high)
         for sweep, n, low, high in connection.execute(
             "select sweep, count(*), min(trial), max(trial) from trainings group by sweep order by sweep"
         ).fetchall()
     }
-    nexts = (*(each.first_trial for each in directory.sources[1:]), 2**31)
+    nexts = (*(source.first_trial for source in directory.sources[1:]), 2**31)
     for source, following in zip(directory.sources, nexts, strict=True):
-        n, low, high = found.pop(source.sweep, (0, source.first_trial, source.first_trial))
+        n, low, high = ranges.pop(source.sweep, (0, source.first_trial, source.first_trial))
         if n != source.n_trainings:
             faults.add(_COUNT, f"{source.sweep} ({n}, not {source.n_trainings})")
         if not source.first_trial <= low <= high < following:
             faults.add(_NUMBERS, f"{source.sweep} ({low}..{high}, not from {source.first_trial} on)")
-    faults.add(_STRANGE, *found)
+    faults.add(_STRANGE, *ranges)
     twice = connection.execute("select trial, replicate from trainings group by all having count(*) > 1 order by all")
     faults.add(_TWICE, *(f"{trial}/{replicate}" for trial, replicate in twice.fetchall()))
     return faults.problems()

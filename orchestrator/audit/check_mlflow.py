@@ -1,4 +1,4 @@
-"""Checks told = logged: MLflow has one finished run for each complete trial, with its values, and no other run."""
+"""Checks that MLflow has one finished run for each complete trial, with the trial's values, and no other run."""
 
 import math
 from collections import Counter
@@ -36,7 +36,7 @@ _FIXES = {
 
 
 def compare_logged(logged: Logged, books: Books) -> tuple[Problem, ...]:
-    """The differences between MLflow and the ledger. Before a sweep is finished, MLflow may lag behind."""
+    """Finds the differences between MLflow and the ledger. Before a sweep is finished, MLflow may lag behind."""
     faults = Faults(_FIXES)
     trials = set(complete(books))
     n_trainings = books.rows.num_rows
@@ -51,8 +51,8 @@ def compare_logged(logged: Logged, books: Books) -> tuple[Problem, ...]:
     runs = Counter(child.trial for child in logged.children)
     several = sorted(trial for trial, n in runs.items() if n > 1)
     faults.add(_TWICE, *(f"{trial} ({', '.join(logged.runs_of(trial))})" for trial in several))
-    # While replicates are added or failed trainings are trained again, trials that were complete before have runs and
-    # are not complete.
+    # While replicates are added or failed trainings are trained again, trials that had been complete have runs but are
+    # not complete any more.
     changing = (books.directory.more_replicates or books.directory.retried) and not books.finished
     before = {trial.number for trial in books.asked} if changing else ()
     unknown = sorted(runs.keys() - trials - {*before})
@@ -65,21 +65,21 @@ def compare_logged(logged: Logged, books: Books) -> tuple[Problem, ...]:
 
 
 def _is_behind(child: Child, books: Books) -> bool:
-    """Whether rows of a trial have changed since MLflow got it, which the next run mends."""
+    """Returns whether rows of a trial have changed since MLflow got its values, which the next run corrects."""
     if books.directory.retried_of(child.trial):
         return True
     return child.values.metrics.get("n_trainings") != books.values[child.trial].metrics["n_trainings"]
 
 
 def _deviation(logged: TrialValues, recorded: TrialValues) -> str | None:
-    """The first value that differs from the ledger's; values that a user logged in addition are ignored."""
+    """Describes the first value that differs from the ledger's, except values that only MLflow has."""
     for name, param in recorded.params.items():
         if logged.params.get(name) != param:
             return f"{name} {logged.params.get(name)}, not {param}"
-    # A training that was repeated after damage took a different time.
+    # Times are not compared, because a training that was repeated after damage took a different time.
     timeless = {name: metric for name, metric in recorded.metrics.items() if name != "train_seconds"}
     for name, metric in timeless.items():
-        # Another version may have rounded the last digit differently.
+        # Values are compared with a tolerance, because another version may have rounded the last digit differently.
         if not math.isclose(logged.metrics.get(name, math.nan), metric, rel_tol=1e-9):
             return f"{name} {logged.metrics.get(name)}, not {metric}"
     return None

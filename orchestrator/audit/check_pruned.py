@@ -1,4 +1,4 @@
-"""Checks that trainings were pruned where the study says that their trial was."""
+"""Checks that trainings were pruned if and where the study says that their trial was."""
 
 import pyarrow.compute as pc
 
@@ -14,13 +14,13 @@ _WITHOUT = "trainings with a step at which they were pruned and another outcome,
 
 
 def compare_pruned(books: Books) -> tuple[Problem, ...]:
-    """The differences between the study's decisions and the pruned trainings in the ledger.
+    """Finds the differences between the study's decisions and the pruned trainings in the ledger.
 
-    All trainings of a trial that share one pack end at the step of the decision; those in several packs may end at a
-    later probe.
+    If all trainings of a trial share one pack, they end at the step of the decision; in several packs, some may end at
+    a later probe.
     """
     if "pruned_step" not in books.rows.column_names:
-        # An earlier version wrote all of it.
+        # The rows are from a version without pruning.
         return ()
     faults = Faults(dict.fromkeys((_STEP, _BEYOND, _WITHOUT), RESTORE))
     decided = {trial.number: pruned_at(trial) for trial in books.asked}

@@ -1,4 +1,4 @@
-"""Checks of a sweep of several drivers: each shard by itself, and that all are shards of this sweep."""
+"""Checks a sweep of several drivers: each shard alone, and that all of them are shards of this sweep."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,20 +11,20 @@ from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDire
 from attnsweep.workloads.errors import UserError
 
 _ALIKE = ("sweep", "spec_sha256", "code", "files", "defaults", "engine")
-"""What the records of all shards share with that of the sweep."""
+"""Fields in which the records of all shards must equal the sweep's record."""
 
 
 def audit_shards(directory: SweepDirectory, audit: Callable[[Place], Audit]) -> Audit:
-    """All checks. A shard that has not begun, or is not finished, is no fault: the sweep is not finished then.
+    """Audits all shards. A shard that has not begun or is not finished is no problem: the sweep is not finished then.
 
     Args:
         directory: The sweep.
         audit: Audits one shard.
     """
-    audits = {each.of_shard.index: audit(each.place) for each in directory.parts}
-    finished = all(each.finished for each in audits.values()) and len(audits) == directory.shards
-    unknown = any(each.finished is None for each in audits.values())
-    stages = dict.fromkeys(stage for each in audits.values() for stage in each.counts)
+    audits = {part.of_shard.index: audit(part.place) for part in directory.parts}
+    finished = all(part.finished for part in audits.values()) and len(audits) == directory.shards
+    unknown = any(part.finished is None for part in audits.values())
+    stages = dict.fromkeys(stage for part in audits.values() for stage in part.counts)
     shortfall = f": {directory.shortfall}" if not unknown and directory.shortfall else ""
     line = f"{len(directory.parts)} of {directory.shards} shards have begun{shortfall}"
     spec = f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}"
@@ -32,11 +32,11 @@ def audit_shards(directory: SweepDirectory, audit: Callable[[Place], Audit]) -> 
         directory=str(directory.place),
         sweep=directory.sweep,
         finished=None if unknown else finished,
-        counts={stage: _total(each.counts.get(stage) for each in audits.values()) for stage in stages},
+        counts={stage: _total(part.counts.get(stage) for part in audits.values()) for stage in stages},
         checks=(
             Check(line, tuple(_strangers(directory))),
             Check(spec),
-            *(_of_shard(index, each) for index, each in audits.items()),
+            *(_of_shard(index, part) for index, part in audits.items()),
             *_machines(directory),
         ),
     )
@@ -47,7 +47,7 @@ def _machines(directory: SweepDirectory) -> list[Check]:
         with SweepData.open(directory.place).reading() as connection:
             trainings = environments_in(connection)
     except UserError:
-        # A shard that cannot be read has said so.
+        # The audit of a shard that cannot be read has reported that already.
         return []
     return check_machines(trainings, directory)
 
@@ -58,14 +58,14 @@ def _total(counts: Iterator[int | None]) -> int | None:
 
 
 def _strangers(directory: SweepDirectory) -> Iterator[Problem]:
-    """Shards that are not shards of this sweep."""
-    for each in directory.parts:
-        wrong = [name for name in _ALIKE if getattr(each, name) != getattr(directory, name)]
-        if each.shard is None or each.shard.count != directory.shards or each.place.full_name != _home(directory, each):
+    """Finds directories that are not shards of this sweep."""
+    for part in directory.parts:
+        wrong = [name for name in _ALIKE if getattr(part, name) != getattr(directory, name)]
+        if part.shard is None or part.shard.count != directory.shards or part.place.full_name != _home(directory, part):
             wrong.append("shard")
         if wrong:
             yield Problem(
-                f"{each.place}: another {', '.join(wrong)} than {directory.place}", "move it out, or restore its record"
+                f"{part.place}: another {', '.join(wrong)} than {directory.place}", "move it out, or restore its record"
             )
 
 
@@ -74,7 +74,7 @@ def _home(directory: SweepDirectory, part: SweepDirectory) -> str:
 
 
 def _of_shard(index: int, audit: Audit) -> Check:
-    """One line, whose counts are those of the shard's first check."""
+    """Summarizes the audit of a shard in one check, whose counts are those of the shard's first check."""
     first = audit.checks[0].line if audit.checks else "nothing was checked"
-    problems = tuple(Problem(f"shard {index}: {each.what}", each.fix) for each in audit.problems)
+    problems = tuple(Problem(f"shard {index}: {problem.what}", problem.fix) for problem in audit.problems)
     return Check(f"shard {index}: {first}, in {len(audit.checks)} checks", problems)

@@ -1,4 +1,4 @@
-"""Checks of what a sweep stores beside its tables, its study and the records of its runs, each file by its digest."""
+"""Checks the files that a sweep stores beside its tables, its study and its course, each file by its digest."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,7 +21,7 @@ _NAMED_BY_DIGEST = {
     CHECKPOINTS: "continue with: attnsweep resume DIR, which begins its pack again",
     WEIGHTS: "remove the file: the weights are then trained again",
 }
-"""What to do about a damaged file, by folder. The names of its Parquet files end with their digests."""
+"""Folders of Parquet files whose names end with their digests: what to do about a damaged file, by folder."""
 _DISK = "check its disk, and your access to it"
 
 
@@ -32,22 +32,22 @@ class _AnyRecord(Record):
 
 
 def check_stored(directory: SweepDirectory) -> tuple[Problem, ...]:
-    """Checkpoints, weights, a promise, a warm start and records of merged sweeps that are not what was written."""
+    """Finds checkpoints, weights, forecasts, warm starts and merged sweeps' records that have changed."""
     return tuple(_problems(directory))
 
 
 def _problems(directory: SweepDirectory) -> Iterator[Problem]:
     for folder in _NAMED_BY_DIGEST:
         yield from _named_by_digest(directory, folder)
-    # Most sweeps have none.
+    # A missing file is no problem, because most sweeps have no forecast.
     with suppress(FileNotFoundError):
         yield from _record(directory, PROMISE)
     try:
         told_trials(directory)
     except UserError as damage:
         yield Problem(f"{damage.subject}: {damage.given}", damage.fix)
-    for each in directory.sources:
-        file, fix = source_file(each.sweep), f"copy it from {each.place}"
+    for source in directory.sources:
+        file, fix = source_file(source.sweep), f"copy it from {source.place}"
         try:
             yield from _record(directory, RecordFile(file, _AnyRecord, fix))
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Recomputes each training: its parameters from the study, its seed from the sweep's seed, its id from both."""
+"""Recomputes each training: its parameters from the study, its seed from the sweep's seed, and its id from both."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -28,14 +28,14 @@ _OLD_VERSION = "audit it with the version of attnsweep and of the workload in sw
 
 
 def compare_trainings(books: Books) -> tuple[Problem, ...]:
-    """The trainings that differ from those that follow from the study and the sweep's seed."""
+    """Finds the trainings that differ from those that follow from the study and the sweep's seed."""
     if not books.rows.num_rows:
         return ()
     parameters = books.workload.parameters
     declared = parameters.declared()
     stored = {name.removeprefix("param_") for name in books.rows.column_names if name.startswith("param_")}
     # Rows may lack a parameter that was added later, and may have one that was retired.
-    needed = {name for name, each in declared.items() if each.since is None}
+    needed = {name for name, parameter in declared.items() if parameter.since is None}
     if changed := sorted((needed - stored) | (stored - {*declared, *parameters.retired()})):
         return (Problem(_NOT_CHECKED.format(", ".join(changed)), _OLD_VERSION),)
     fixes = {_FOREIGN: COPIED, _SEED: RESTORE, _ID: RESTORE, _ILLEGAL: _OLD_VERSION, _UNDRAWN: "restore the study"}
@@ -43,13 +43,13 @@ def compare_trainings(books: Books) -> tuple[Problem, ...]:
     tasks, places = _expected(books, faults)
     rows = books.rows.take(pa.array(places, pa.int64()))
     for kind, is_wrong in _compared(books, tasks, rows):
-        wrong = [tasks[each] for each in np.flatnonzero(is_wrong)]
+        wrong = [tasks[index] for index in np.flatnonzero(is_wrong)]
         faults.add(kind, *(f"{task.trial}/{task.replicate}" for task in wrong))
     return faults.problems()
 
 
 def _expected(books: Books, faults: Faults) -> tuple[list[Task], list[int]]:
-    """The trainings that the rows should belong to, for all trials asked for; and the indices of these rows."""
+    """Returns the trainings that the rows of all trials should belong to, and the indices of these rows."""
     tasks: list[Task] = []
     places: list[int] = []
     for trial in books.asked:
@@ -62,7 +62,7 @@ def _expected(books: Books, faults: Faults) -> tuple[list[Task], list[int]]:
         except SpecError as error:
             faults.add(_ILLEGAL, f"{trial.number} ({error})")
         except (ValueError, KeyError) as error:
-            # Optuna raises for a parameter that the trial lacks; we raise if the parameter it depends on is missing.
+            # Optuna raises if the trial lacks a parameter; we raise if the parameter that it depends on is missing.
             faults.add(_UNDRAWN, f"{trial.number} ({error})")
         else:
             places += place
@@ -75,7 +75,7 @@ def _tasks(trial: FrozenTrial, books: Books, replicates: Sequence[int]) -> list[
 
 
 def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Each kind of fault, and which rows have it."""
+    """Yields each kind of fault with a boolean array of the rows that have it."""
     trainings = [task.training for task in tasks]
     yield _FOREIGN, _differ(rows["sweep"], [books.directory.sweep] * len(tasks))
     yield _SEED, _differ(rows["seed"], [training.seed for training in trainings])
@@ -86,7 +86,7 @@ def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[t
             stored = rows[f"param_{name}"]
             values = [getattr(training.parameters, name) for training in trainings]
             if declared.since is not None:
-                # Null in rows of versions before the parameter was added.
+                # A parameter is null in rows of versions that did not have it yet.
                 values = [
                     None if null and value == declared.default else value
                     for null, value in zip(stored.is_null().to_pylist(), values, strict=True)
@@ -95,7 +95,7 @@ def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[t
 
 
 def _differ(stored: pa.ChunkedArray, expected: list[Any]) -> NDArray[np.bool_]:
-    """True where a column differs from the expected values; null equals only null."""
+    """Returns True where a column differs from the expected values; null equals only null."""
     kind = pa.string() if pa.types.is_dictionary(stored.type) else stored.type
     a, b = stored.cast(kind), pa.chunked_array([pa.array(expected, kind)])
     is_other = pc.if_else(pc.and_(a.is_valid(), b.is_valid()), pc.not_equal(a, b), pc.xor(a.is_valid(), b.is_valid()))

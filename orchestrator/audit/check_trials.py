@@ -1,4 +1,4 @@
-"""Checks asked = trained = told: compares the study's trials with the rows of the ledger."""
+"""Compares the study's trials with the rows of the ledger: every trial asked for must be trained and reported."""
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -45,7 +45,7 @@ _FIXES = {
 
 
 def count_trials(books: Books) -> dict[str, int | None]:
-    """The number of trials by stage, refused ones excluded."""
+    """Returns the number of trials by stage, without refused ones."""
     asked = {trial.number for trial in books.asked}
     return {
         "asked": len(asked),
@@ -55,18 +55,18 @@ def count_trials(books: Books) -> dict[str, int | None]:
 
 
 def count_wanted(books: Books) -> int:
-    """The number of trainings that the trials asked for need, given the rows so far."""
+    """Returns the number of trainings that the sweep's trials need, given the rows so far."""
     rule = books.directory.spec.replicates
     return sum(n_wanted(rule, books.ended(trial.number).stuck) for trial in books.asked)
 
 
 def complete(books: Books) -> list[int]:
-    """The trials whose rows include all the trainings they need."""
+    """Returns the trials whose rows include all the trainings that they need."""
     return complete_among(books.rows, books.directory.spec.replicates)
 
 
 def compare_trials(books: Books) -> tuple[Problem, ...]:
-    """The differences between the study and the ledger."""
+    """Finds the differences between the study and the ledger."""
     faults = Faults(_FIXES)
     spec = books.directory.own_spec
     if books.finished and spec.seconds is None and len(books.trials) < spec.trials:
@@ -91,10 +91,11 @@ def _compare(trial: FrozenTrial, books: Books, faults: Faults) -> None:
     faults.add(
         _SURPLUS, *(f"{number}/{replicate}" for replicate in sorted(ended.by_replicate) if replicate not in wanted)
     )
-    # Replicates that were added, or failed, and are not trained yet are no fault of a trial that was told without them.
+    # Replicates that were added or are retried, and are not trained yet, do not count as missing from a trial that has
+    # ended without them.
     due = wanted if books.finished or not books.directory.more_replicates else range(books.directory.stages[0])
-    again = frozenset().union(*books.directory.retried_of(number)) if not books.finished else frozenset()
-    n_missing = sum(replicate not in ended.by_replicate and replicate not in again for replicate in due)
+    retried = frozenset().union(*books.directory.retried_of(number)) if not books.finished else frozenset()
+    n_missing = sum(replicate not in ended.by_replicate and replicate not in retried for replicate in due)
     if trial.state == TrialState.RUNNING:
         faults.add(_NOT_TOLD, *([f"{number}"] if books.finished else []))
     elif trial.state not in _TOLD or (trial.state == TrialState.PRUNED and books.directory.spec.pruner is None):
@@ -108,7 +109,7 @@ def _compare(trial: FrozenTrial, books: Books, faults: Faults) -> None:
 
 
 def _told(trial: FrozenTrial) -> Told | None:
-    """What the study was told of a trial."""
+    """Returns the values that the study has of a trial."""
     return None if trial.values is None else Told(tuple(trial.values), trial.constraints)
 
 
@@ -120,22 +121,22 @@ def _in_words(told: Told | None) -> str:
 
 
 def _may_be_told(directory: SweepDirectory, trial: int, ended: EndedTrainings) -> list[Told | None]:
-    """What may have been told of a trial: of all its trainings, or of those before an addition.
+    """Returns the values that the study may have of a trial: of all its trainings, or of those before an addition.
 
-    Trainings that had failed by then, and were trained again since, were no part of it.
+    Such values do not include trainings that had failed by then and were retried since.
     """
-    then = [*(ended.without(retried) for retried in directory.retried_of(trial)), ended]
-    earlier = [each.first(n) for each in then for n in directory.stages[:-1]]
-    return [each.told(directory.spec) for each in (*earlier, *then)]
+    results = [*(ended.without(retried) for retried in directory.retried_of(trial)), ended]
+    earlier = [trainings.first(n) for trainings in results for n in directory.stages[:-1]]
+    return [trainings.told(directory.spec) for trainings in (*earlier, *results)]
 
 
 def _compare_drawn(trial: FrozenTrial, books: Books, faults: Faults) -> None:
-    """Whether all parameters of a trial were drawn before it was trained."""
+    """Finds trials that were trained, or left, with parameters that were not drawn."""
     missing = undrawn(books.directory.spec, trial.params)
     if not missing:
         return
     case = f"{trial.number} ({', '.join(missing)} missing)"
-    # A running sweep may be drawing its last trial just now.
+    # The last trial is excluded while the sweep runs, because the sweep may be drawing it just now.
     is_whole_soon = trial is books.trials[-1] and not books.finished
     if trial.number in books.places or trial.state in _TOLD:
         faults.add(_TRAINED_HALF_DRAWN, case)

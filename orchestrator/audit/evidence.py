@@ -25,10 +25,10 @@ class Books:
 
     Attributes:
         directory: The sweep's record.
-        workload: Its problem.
-        finished: Whether its budget is spent.
-        trials: The study's trials, read before the rows: every trial told by then has all its rows.
-        known: The numbers of the study's trials, read after the rows: every row belongs to one of these.
+        workload: The problem that the sweep trains.
+        finished: Whether the sweep's budget is spent.
+        trials: The study's trials, read before the rows, so every trial that has ended in the study has all its rows.
+        known: The numbers of the study's trials, read after the rows, so every row belongs to one of these.
         rows: The rows of `trainings` without the column of errors, sorted by trial and replicate.
         values: The values that MLflow should have for each trial, computed from these rows.
     """
@@ -43,7 +43,7 @@ class Books:
 
     @cached_property
     def asked(self) -> list[FrozenTrial]:
-        """The trials to be trained: all but those that the workload refuses."""
+        """The trials that are to be trained: all except those that the workload refuses."""
         return [trial for trial in self.trials if refusal(trial) is None]
 
     @cached_property
@@ -59,10 +59,9 @@ class Books:
         return ended_trainings(self.rows)
 
     def ended(self, trial: int) -> EndedTrainings:
-        """The ended trainings of one trial."""
         return self.by_trial.get(trial, EndedTrainings())
 
     def names(self, is_chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> list[str]:
-        """`TRIAL/REPLICATE` of some rows."""
+        """Returns `TRIAL/REPLICATE` of the chosen rows."""
         chosen = self.rows.select(KEYS).filter(pa.array(is_chosen))
         return [f"{row['trial']}/{row['replicate']}" for row in chosen.to_pylist()]

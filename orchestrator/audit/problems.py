@@ -31,17 +31,17 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: a line with its counts, and the problems it found."""
+    """One check: a line with its counts, and the problems that it has found."""
 
     line: str
     problems: tuple[Problem, ...] = ()
 
 
 class Faults:
-    """Cases of faults, collected by kind.
+    """Collects cases of faults by kind.
 
     Args:
-        fixes: How to fix each kind of fault; it lists all kinds.
+        fixes: How to fix each kind of fault, for all kinds.
     """
 
     def __init__(self, fixes: Mapping[str, str]) -> None:
@@ -49,12 +49,11 @@ class Faults:
         self._cases: dict[str, list[str]] = defaultdict(list)
 
     def add(self, kind: str, *cases: str) -> None:
-        """Notes cases of one kind."""
         assert kind in self._fixes
         self._cases[kind] += cases
 
     def problems(self) -> tuple[Problem, ...]:
-        """One problem for each kind that has cases; it names the first few cases."""
+        """Returns one problem for each kind that has cases. It names the first few cases."""
         return tuple(
             Problem(f"{len(cases)} {kind}: {_some(cases)}", self._fixes[kind])
             for kind, cases in self._cases.items()
@@ -64,7 +63,7 @@ class Faults:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """The results of all checks.
+    """The results of all checks of an audit.
 
     Attributes:
         directory: The sweep's directory, as the user gave it.
@@ -73,7 +72,7 @@ class Audit:
             in a finished sweep.
         counts: Trials by stage (asked, trained, told, logged), refused ones excluded; `None` if a count is unknown.
         checks: The checks, in the order in which they are printed.
-        gradients: The rows of the checks of gradients, if they were asked for.
+        gradients: The results of the checks of gradients, if they were requested.
     """
 
     directory: str
@@ -85,11 +84,10 @@ class Audit:
 
     @property
     def problems(self) -> list[Problem]:
-        """The problems of all checks."""
         return [problem for check in self.checks for problem in check.problems]
 
     def to_json(self) -> str:
-        """One line of JSON, for scripts."""
+        """Returns the results as one line of JSON, for scripts."""
         content: dict[str, object] = {
             "directory": self.directory,
             "sweep": self.sweep,
@@ -103,7 +101,7 @@ class Audit:
         return json.dumps(content, allow_nan=False)
 
     def print(self, console: Console) -> None:
-        """Prints the rows of gradients, a line for each check, then the problems."""
+        """Prints the results of gradient checks, a line for each check, then the problems."""
         if self.gradients is not None:
             self.gradients.print(console)
         lines = [f"{self.sweep or self.directory}: {_STATES[self.finished]}"]
@@ -114,7 +112,7 @@ class Audit:
 
 
 def in_one_line(counts: Mapping[str, int | None]) -> str:
-    """`asked 128 = trained 128 > told 127`; an unknown number is shown as `?` and not compared."""
+    """Formats counts: `asked 128 = trained 128 > told 127`; an unknown number is shown as `?` and not compared."""
     words = [f"{name} {'?' if count is None else f'{count:,}'}" for name, count in counts.items()]
     signs = ["", *(_sign(a, b) for a, b in pairwise(counts.values()))]
     return "".join(f"{sign}{word}" for sign, word in zip(signs, words, strict=True))

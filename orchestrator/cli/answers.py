@@ -1,4 +1,4 @@
-"""How a command answers: with text for a reader, with JSON for scripts, and with an exit code."""
+"""Output of commands: text for people, JSON for scripts, and the exit codes."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -17,13 +17,13 @@ EXIT_REFUTED, EXIT_UNDECIDED = 5, 6
 def answer(
     show: "Callable[[Console], None]", to_json: Callable[[], str], *, as_json: bool, on_stderr: bool = False
 ) -> None:
-    """Prints what a command found.
+    """Prints the result of a command.
 
     Args:
-        show: Prints it for a reader.
-        to_json: Makes one line of JSON of it.
-        as_json: Whether the JSON is wanted too. It has stdout for itself.
-        on_stderr: Whether the text for a reader goes to stderr without JSON too.
+        show: Prints the result as text for people.
+        to_json: Formats the result as one line of JSON.
+        as_json: Whether to print JSON to stdout; the text then goes to stderr.
+        on_stderr: Whether the text always goes to stderr.
     """
     show(console(stderr=as_json or on_stderr))
     if as_json:
@@ -31,20 +31,20 @@ def answer(
 
 
 def say(line: str) -> None:
-    """Prints a line on stderr, without control characters."""
+    """Prints a line on stderr, after removing control characters."""
     from attnsweep.orchestrator.terminal import plain
 
     typer.echo(plain(line), err=True)
 
 
 def say_shortfall(sweep: "SweepDirectory") -> None:
-    """Says on stderr which shards of a sweep of several drivers have not begun, or are not finished."""
+    """Prints on stderr which shards of a sharded sweep have not begun, or are not finished."""
     if sweep.shortfall:
         say(f"{sweep.place}: {sweep.shortfall}")
 
 
 def console(*, stderr: bool) -> "Console":
-    """A console for untrusted text."""
+    """Makes a console that removes control characters, because printed text may be untrusted."""
     from attnsweep.orchestrator.terminal import PlainConsole
 
     return PlainConsole(stderr=stderr)

@@ -1,4 +1,4 @@
-"""All commands, in the panels of the help."""
+"""Registers all commands, in the panels of the help."""
 
 from collections.abc import Iterable
 from importlib.metadata import version
@@ -29,7 +29,7 @@ _PANELS = {
 
 
 class _Group(TyperGroup):
-    """The commands. A switch takes no value, so that the help shows none."""
+    """A group of commands whose help shows no value for switches, which take none."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)

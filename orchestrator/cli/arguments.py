@@ -1,4 +1,4 @@
-"""Arguments that several commands take, and what no argument may hold."""
+"""Arguments that several commands take, and a check of all arguments."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -19,13 +19,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 
 
 def check_texts(arguments: Sequence[str]) -> None:
-    """Refuses arguments that are no UTF-8 text without NUL: no file, record or query can hold them.
+    """Refuses arguments that are not UTF-8 text or contain NUL, because files, records and queries cannot hold them.
 
     Raises:
-        UserError: If there is one.
+        UserError: For the first such argument.
     """
     for argument in arguments:
         if "\0" in argument or (not argument.isascii() and any("\ud800" <= sign <= "\udfff" for sign in argument)):
             raise UserError(
-                "argument", given=argument, expected="UTF-8 text without NUL", fix="correct it, or rename the file"
+                "argument",
+                given=argument,
+                expected="UTF-8 text without NUL",
+                fix="correct the argument, or rename the file that it names",
             )

@@ -1,4 +1,4 @@
-"""Commands for authors of workloads, and for their own text. Light to import: each loads its libraries when it runs."""
+"""Commands for authors of workloads. Fast to import: every command loads its libraries when it runs."""
 
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -11,13 +11,13 @@ from attnsweep.orchestrator.cli.resource_options import Engine
 from attnsweep.workloads.errors import UserError
 
 _LONGEST = 24
-"""Words of a sentence of a pair."""
+"""The default for the longest sentence of a pair, in words."""
 Unit: TypeAlias = Literal["characters", "words"]
-"""The tokens of a text."""
+"""The kind of token into which a text is split."""
 
 
 def workload_names() -> list[str]:
-    """The installed workloads, for a shell's completion."""
+    """Lists the installed workloads, for shell completion."""
     from attnsweep.workloads.registry import registered_names
 
     return registered_names()
@@ -139,7 +139,7 @@ def prepare_corpus(
     _refuse_misplaced({"--column": column} if unit is None else {"--source": source, "--target": target}, unit)
     preparation: Preparation | PreparedText
     if unit is not None:
-        of_text = TextSettings(
+        text_settings = TextSettings(
             unit=unit,
             min_frequency=min_frequency,
             longest=longest,
@@ -147,7 +147,7 @@ def prepare_corpus(
             lowercase=lowercase,
             seed=seed,
         )
-        preparation = prepare_text(file, out, column, of_text)
+        preparation = prepare_text(file, out, column, text_settings)
     else:
         settings = PreparationSettings(
             min_frequency=min_frequency,
@@ -163,6 +163,6 @@ def prepare_corpus(
 def _refuse_misplaced(options: dict[str, str | None], unit: Unit | None) -> None:
     for flag, value in options.items():
         if value is not None:
-            given = "with --unit" if unit is not None else "without --unit"
-            fix = "give --column in its place" if unit is not None else "give --source and --target, or add --unit"
-            raise UserError(flag, given=value, expected=f"nothing {given}", fix=fix)
+            mode = "with --unit" if unit is not None else "without --unit"
+            fix = "give --column instead" if unit is not None else "give --source and --target, or add --unit"
+            raise UserError(flag, given=value, expected=f"no {flag} {mode}", fix=fix)

@@ -1,4 +1,4 @@
-"""Commands that check and tidy sweeps, and the machines. Light to import: each loads its libraries when it runs."""
+"""Commands that check and tidy sweeps and machines. Fast to import: every command loads its libraries when it runs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,9 +33,9 @@ def audit(
 
     if trust:
         opened(directory, trusted=True)
-    found = audit_sweep(directory, tracking_uri, say if gradients else None)
-    answer(found.print, found.to_json, as_json=as_json)
-    if found.problems:
+    result = audit_sweep(directory, tracking_uri, say if gradients else None)
+    answer(result.print, result.to_json, as_json=as_json)
+    if result.problems:
         raise typer.Exit(EXIT_FAULT)
 
 
@@ -76,7 +76,7 @@ def merge(
     from attnsweep.orchestrator.analysis.merging import merge_sweeps
 
     merged = merge_sweeps(out, directories)
-    n_trainings = sum(each.n_trainings for each in merged.sources)
+    n_trainings = sum(source.n_trainings for source in merged.sources)
     typer.echo(f"{merged.place}: {n_trainings:,} trainings of {len(merged.sources)} sweeps")
 
 

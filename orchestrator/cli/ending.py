@@ -1,4 +1,4 @@
-"""What follows a run: its summary, the user's commands, kept weights, the report; and the exit code."""
+"""The end of the commands that run sweeps: summary, the user's commands, kept weights, report, exit code."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -34,8 +34,11 @@ def conclude(
     report: bool,
     as_json: bool,
 ) -> None:
-    """Says how the run ended; then what is no part of the sweep, so that its failure takes nothing from it."""
-    # A shard has none of its own.
+    """Prints the summary of a run, then calls the user's commands, keeps weights, draws the report, and exits.
+
+    These steps come last, so that a failure in one of them loses nothing of the sweep.
+    """
+    # A shard has no report of its own.
     has_report = report and summary.directory.shard is None
     answer(partial(summary.print, report=has_report), summary.to_json, as_json=as_json, on_stderr=True)
     if not summary.finished:
@@ -59,13 +62,13 @@ def conclude(
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Around drawing the report. It takes seconds, so it comes last, and Ctrl-C skips it."""
+    """Shows a message while the report is drawn, which takes seconds; Ctrl-C skips the drawing."""
     with suppress(KeyboardInterrupt), console(stderr=True).status("drawing the report; Ctrl-C skips it"):
         yield
 
 
 def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | None:
-    """Keeps the final weights of some trials of a finished sweep; returns what failed. Idempotent."""
+    """Keeps the final weights of some trials of a finished sweep; returns an error text on failure. Idempotent."""
     if not trials:
         return None
     from attnsweep.orchestrator.inspection.kept_weights import keep_weights
@@ -75,22 +78,22 @@ def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | Non
     try:
         for part in sweep.parts or (sweep,):
             keep_weights(part, trials, say)
-    except Exception as error:  # noqa: BLE001  # Whatever it is, the sweep has finished, and its rows are there.
+    except Exception as error:  # noqa: BLE001  # The sweep has finished and its rows are kept, whatever failed here.
         place = as_argument(sweep.place)
-        again = f"attnsweep resume {place}" if {*trials} <= {*sweep.keep_weights} else "the same command"
+        retry = f"attnsweep resume {place}" if {*trials} <= {*sweep.keep_weights} else "the same command"
         kind = "" if isinstance(error, UserError | SweepError) else f"{type(error).__name__}: "
-        said = plain(without_credentials(f"{kind}{error}"))
-        return f"the sweep has finished, but weights in {place}/weights are missing ({said}); to try again: {again}"
+        cause = plain(without_credentials(f"{kind}{error}"))
+        return f"the sweep has finished, but weights in {place}/weights are missing ({cause}); to try again: {retry}"
     return None
 
 
 def _draw_report(summary: "Summary") -> None:
-    """Draws the report where it is missing or has become old."""
+    """Draws the report if it is missing or out of date."""
     from attnsweep.orchestrator.tracking.projection import have_report_drawn
 
     sweep, keep, in_mlflow = summary.directory, summary.has_trained or not summary.has_report, summary.in_mlflow
     if sweep.shard is not None:
-        # Of the whole sweep, by whichever driver is the last.
+        # The last driver to finish draws the report of the whole sweep.
         sweep, in_mlflow = sweep.whole(), False
     if (keep or in_mlflow) and sweep.finished:
         with drawing():

@@ -1,4 +1,4 @@
-"""Commands of the user's that a run calls at its end, with JSON on their standard input."""
+"""The user's shell commands that a run calls at its end, with JSON on their standard input."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 
 _MOST_SECONDS = 60
 _STDERR = 2
-"""What the command prints is no part of our own answer on stdout."""
+"""The command's stdout goes to stderr, so that it does not mix with our own output on stdout."""
 
 at_the_end = partial(typer.Option, rich_help_panel="At the end")
 
@@ -30,7 +30,7 @@ OnFailure = Annotated[
 
 
 def call(command: str, content: str) -> None:
-    """Calls a command with a text on its standard input. Its own failure is a warning: the sweep has ended."""
+    """Calls a shell command with a text on its standard input. A failing command only causes a warning."""
     try:
         done = subprocess.run(
             command, shell=True, input=content + "\n", text=True, stdout=_STDERR, timeout=_MOST_SECONDS, check=False
@@ -39,13 +39,12 @@ def call(command: str, content: str) -> None:
         say(f"attnsweep: gave up on {without_credentials(command)!r} after {_MOST_SECONDS} s")
     else:
         if done.returncode:
-            said = without_credentials(command)
-            say(f"attnsweep: {said!r} ended with exit code {done.returncode}")
+            say(f"attnsweep: {without_credentials(command)!r} ended with exit code {done.returncode}")
 
 
 @contextmanager
 def telling_faults(command: str | None) -> Iterator[None]:
-    """Calls a command with `{"directory", "error"}` when a fault ends the run, and raises the fault again."""
+    """Calls `tell_fault` when a fault ends the block, and raises the fault again."""
     try:
         yield
     except (SweepError, PoolError) as fault:
@@ -54,6 +53,6 @@ def telling_faults(command: str | None) -> Iterator[None]:
 
 
 def tell_fault(command: str | None, directory: str | None, fault: str) -> None:
-    """Calls a command, if there is one, with `{"directory", "error"}`."""
+    """Calls a shell command, if one is given, with the JSON object `{"directory": ..., "error": ...}` on its stdin."""
     if command is not None:
         call(command, json.dumps({"directory": directory, "error": without_credentials(fault)}))

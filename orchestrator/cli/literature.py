@@ -1,4 +1,4 @@
-"""Commands that compare with the literature. Light to import: each loads its libraries when it runs."""
+"""Commands that compare with the literature. Fast to import: every command loads its libraries when it runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -36,13 +36,13 @@ def reproduce(
         say(f"attnsweep: {without_credentials(str(error))}")
     if name is None:
         width = max(map(len, reproductions), default=0)
-        for each in reproductions.values():
-            typer.echo(f"{each.name:{width}}  {each.cost:>6}  {each.title} ({each.source})")
+        for listed in reproductions.values():
+            typer.echo(f"{listed.name:{width}}  {listed.cost:>6}  {listed.title} ({listed.source})")
         return
     reproduction = with_options(find_reproduction(name, reproductions), full=full, corpus=corpus)
     path = local_path(new_directory(reproduction.name, directory), "--dir")
-    found = reproduction.run(path, console(stderr=True))
-    answer(found.print, found.to_json, as_json=as_json, on_stderr=True)
+    result = reproduction.run(path, console(stderr=True))
+    answer(result.print, result.to_json, as_json=as_json, on_stderr=True)
 
 
 def score_heads(
@@ -67,7 +67,7 @@ def score_heads(
     from attnsweep.workloads.diagnostics.matrices import score_matrices
 
     matrices = load_matrices(file)
-    found = score_matrices(
+    scores = score_matrices(
         matrices,
         window=window,
         num_pos=num_pos,
@@ -76,6 +76,6 @@ def score_heads(
         subject="FILE.npy",
     )
     if as_json:
-        typer.echo(to_json(found, file))
+        typer.echo(to_json(scores, file))
     else:
-        print_scores(found)
+        print_scores(scores)

@@ -1,4 +1,4 @@
-"""Commands that read sweeps. Light to import: each loads its libraries when it runs."""
+"""Commands that read sweeps. Fast to import: every command loads its libraries when it runs."""
 
 from functools import partial
 from pathlib import Path
@@ -17,9 +17,7 @@ Format: TypeAlias = Literal["table", "csv", "json", "parquet"]
 
 def status(
     directory: SweepDir,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Show it again every two seconds, until the run ends.")
-    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Update every two seconds, until the run ends.")] = False,
 ) -> None:
     """Show the progress of a sweep."""
     with importing(without=("pandas",)):
@@ -63,14 +61,17 @@ def query(
     *directories, sql = words
     if not directories:
         raise UserError(
-            "SQL", given=None, expected="a query after the directory", fix=f'attnsweep query {sql} "FROM trials"'
+            "SQL",
+            given=None,
+            expected="a query after the directory",
+            fix=f'for example: attnsweep query {sql} "FROM trials"',
         )
     if out is not None:
         check_output(out)
-    ledgers = [Ledger(each) for each in directories]
+    ledgers = [Ledger(directory) for directory in directories]
     for ledger in ledgers:
         if shards_of(ledger.place):
-            # Imports Optuna.
+            # This import is here because it imports Optuna, which other queries do not need.
             from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
             say_shortfall(SweepDirectory.open(ledger.place))
@@ -118,12 +119,10 @@ def report(
     ] = None,
     outcome: Annotated[
         str | None,
-        typer.Option(
-            help="Make the report about the rate of this outcome; default: what the sweep's objective is about."
-        ),
+        typer.Option(help="Make the report about the rate of this outcome; default: that of the sweep's objective."),
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Write it again whenever a ledger has changed, until the run ends.")
+        bool, typer.Option("--watch", help="Rewrite the report whenever a ledger has changed, until the run ends.")
     ] = False,
     trust: Trust = False,
 ) -> None:
@@ -131,14 +130,14 @@ def report(
     from attnsweep.orchestrator.report.page import write_report
     from attnsweep.orchestrator.report.watching import watch_report
 
-    for flag, given in (("--why", why), ("--heads", heads), ("--outcome", outcome)):
-        if watch and given:
-            raise UserError(flag, given=f"{flag} --watch", expected="one of them", fix="leave --watch out")
+    for flag, is_given in (("--why", why), ("--heads", heads), ("--outcome", outcome)):
+        if watch and is_given:
+            raise UserError(flag, given=f"{flag} --watch", expected="one of the two options", fix="leave --watch out")
     if watch:
         watch_report(directories, out, typer.echo)
         return
-    for each in directories:
-        say_shortfall(opened(each, trusted=trust))
+    for directory in directories:
+        say_shortfall(opened(directory, trusted=trust))
     asks = maps = None
     if why:
         from attnsweep.orchestrator.inspection.why_page import pages_of
@@ -155,7 +154,7 @@ def serve(
     directories: SweepDirs,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = 0,
 ) -> None:
-    """Show the report in a browser on this machine, made again while the sweeps run."""
+    """Show the report in a browser on this machine, and renew it while the sweeps run."""
     from attnsweep.orchestrator.report.serving import serve_report
 
     serve_report(directories, port, typer.echo)

@@ -1,7 +1,7 @@
-"""Reproductions of published figures and tables: their interface to the command line, and how it finds them.
+"""The interface between the command line and reproductions of published figures and tables, and how they are found.
 
-A package offers its own through the entry point group `attnsweep.reproductions`. An entry names a sequence of
-reproductions, such as `attnsweep.reproduction.catalog:REPRODUCTIONS`.
+A package offers its reproductions through the entry point group `attnsweep.reproductions`. An entry names a sequence
+of reproductions, such as `attnsweep.reproduction.catalog:REPRODUCTIONS`.
 """
 
 import importlib.metadata
@@ -20,21 +20,21 @@ _TEXTS = ("name", "title", "source", "cost")
 
 
 class Outcome(Protocol):
-    """Our values beside the published ones."""
+    """The result of a reproduction: our values beside the published ones."""
 
     def print(self, console: "Console") -> None:
-        """Prints them for a reader."""
+        """Prints both as text for people."""
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Formats both as one line of JSON."""
 
 
 @runtime_checkable
 class Reproduction(Protocol):
-    """One figure or table. `attnsweep.Reproduction` is the ready-made implementation.
+    """A published figure or table that can be reproduced. `attnsweep.Reproduction` is the ready-made implementation.
 
-    Implementers: creating one is cheap. `attnsweep reproduce` lists them all, so torch, Ray and matplotlib are imported
-    by `run`.
+    Implementers: creating a reproduction must be cheap, because `attnsweep reproduce` lists them all; import torch, Ray
+    and matplotlib in `run`.
     """
 
     @property
@@ -47,14 +47,14 @@ class Reproduction(Protocol):
 
     @property
     def source(self) -> str:
-        """The publication, and where in it."""
+        """The publication, and the place of the figure or table in it."""
 
     @property
     def cost(self) -> str:
-        """The time that it takes on 2 CPU cores."""
+        """The time that the reproduction takes on 2 CPU cores."""
 
     def run(self, directory: Path, console: "Console") -> Outcome:
-        """Reproduces it. Its sweeps, figures and rows are written into the directory.
+        """Runs the reproduction, and writes its sweeps, figures and rows into the directory.
 
         A sweep that an earlier call left unfinished in the directory is resumed.
         """
@@ -65,16 +65,16 @@ class Choosable(Reproduction, Protocol):
     """A reproduction with options; `attnsweep.Reproduction` is one."""
 
     def chosen(self, *, full: bool, corpus: str | None) -> Reproduction:
-        """With `--full`, the size of the publication, or with the parallel text of `--corpus`.
+        """Returns the reproduction at the size of the publication (`full`), or with the user's own text (`corpus`).
 
         Raises:
-            UserError: For an option that it does not have.
+            UserError: For an option that the reproduction does not have.
         """
 
 
 def load_reproductions() -> tuple[dict[str, Reproduction], list[UserError]]:
-    """All reproductions by name, and one error for each entry point or name that cannot be used."""
-    found: dict[str, Reproduction] = {}
+    """Returns all reproductions by name, and one error for each entry point or name that cannot be used."""
+    reproductions: dict[str, Reproduction] = {}
     errors = []
     for entry in sorted(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP), key=_ours_first):
         try:
@@ -82,23 +82,23 @@ def load_reproductions() -> tuple[dict[str, Reproduction], list[UserError]]:
         except UserError as error:
             errors.append(error)
             continue
-        for each in offered:
+        for reproduction in offered:
             # A package that is installed twice offers the same entry twice.
-            if each.name in found and each is not found[each.name]:
+            if reproduction.name in reproductions and reproduction is not reproductions[reproduction.name]:
                 errors.append(
                     UserError(
                         _described(entry),
-                        given=each.name,
+                        given=reproduction.name,
                         expected="a name that no other package offers",
-                        fix="rename it; it is left out",
+                        fix="rename it in its package; this reproduction is left out",
                     )
                 )
-            found.setdefault(each.name, each)
-    return found, errors
+            reproductions.setdefault(reproduction.name, reproduction)
+    return reproductions, errors
 
 
 def find_reproduction(name: str, reproductions: Mapping[str, Reproduction]) -> Reproduction:
-    """The reproduction of this name.
+    """Returns the reproduction of this name.
 
     Raises:
         UserError: If there is none.
@@ -110,21 +110,22 @@ def find_reproduction(name: str, reproductions: Mapping[str, Reproduction]) -> R
 
 
 def with_options(reproduction: Reproduction, *, full: bool, corpus: str | None) -> Reproduction:
-    """The reproduction with the options of the command line.
+    """Applies the options of the command line to a reproduction.
 
     Raises:
-        UserError: For an option that it does not have.
+        UserError: For an option that the reproduction does not have.
     """
     if isinstance(reproduction, Choosable):
         return reproduction.chosen(full=full, corpus=corpus)
     if full or corpus is not None:
         option = "--full" if full else "--corpus"
-        raise UserError(option, given=reproduction.name, expected="a reproduction with options", fix="leave it out")
+        fix = f"leave {option} out"
+        raise UserError(option, given=reproduction.name, expected="a reproduction with options", fix=fix)
     return reproduction
 
 
 def _ours_first(entry: EntryPoint) -> tuple[bool, str, str]:
-    """The order of entries: another package cannot replace a reproduction of ours."""
+    """Sort key that puts our own entries first, so that another package cannot replace our reproductions."""
     return not entry.value.startswith("attnsweep."), entry.name, entry.value
 
 
@@ -135,9 +136,11 @@ def _load(entry: EntryPoint) -> Sequence[Reproduction]:
         raise _unusable(entry, f"{type(error).__name__}: {error}") from error
     if not isinstance(offered, Sequence):
         raise _unusable(entry, type(offered).__name__)
-    for each in offered:
-        if not isinstance(each, Reproduction) or not all(isinstance(getattr(each, text), str) for text in _TEXTS):
-            raise _unusable(entry, f"a sequence with {each!r}")
+    for reproduction in offered:
+        if not isinstance(reproduction, Reproduction) or not all(
+            isinstance(getattr(reproduction, text), str) for text in _TEXTS
+        ):
+            raise _unusable(entry, f"a sequence with {reproduction!r}")
     return offered
 
 

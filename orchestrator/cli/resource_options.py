@@ -1,4 +1,4 @@
-"""Options of `run` and `resume` that say what to train on. Each has a default in the environment."""
+"""Options of `run` and `resume` for the resources to train on. Environment variables set the defaults of most."""
 
 import re
 from functools import partial
@@ -13,7 +13,7 @@ Engine: TypeAlias = Literal["auto", "blocks", "merged", "vmapped"]
 
 
 def _unless_local(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
-    """Leaves out what the environment says of a cluster, if the command line says `--local`."""
+    """Ignores environment variables about a cluster if the command line has `--local`."""
     source = context.get_parameter_source(option.name or "")
     if context.params.get("local") and source is not None and source.name == "ENVIRONMENT":
         return option.default
@@ -65,7 +65,7 @@ MaxFailures = Annotated[int | None, _option(min=0, help="Stop the run when more 
 
 
 def parse_more(text: str | None, option: str, what: str) -> int:
-    """How many trials or replicates `resume` adds.
+    """Parses +N, the number of trials or replicates that `resume` adds; 0 without a text.
 
     Raises:
         UserError: If the text is not +N.
@@ -73,12 +73,12 @@ def parse_more(text: str | None, option: str, what: str) -> int:
     if text is None:
         return 0
     if not re.fullmatch(r"\+[1-9][0-9]{0,8}", text):
-        raise UserError(option, given=text, expected=f"+N, the {what} to add", fix=f"for example {option} +8")
+        raise UserError(option, given=text, expected=f"+N, the number of {what} to add", fix=f"for example {option} +8")
     return int(text)
 
 
 def parse_trainers(text: str | None) -> int | tuple[int, int] | None:
-    """The number of trainers, or the least and the most.
+    """Parses N, the number of trainers, or MIN..MAX; `None` without a text.
 
     Raises:
         UserError: If the text is neither.
@@ -87,11 +87,11 @@ def parse_trainers(text: str | None) -> int | tuple[int, int] | None:
         return None
     least, dots, most = text.partition("..")
     try:
-        found = int(least), int(most if dots else least)
+        bounds = int(least), int(most if dots else least)
     except ValueError:
-        found = 0, 0
-    if not 1 <= found[0] <= found[1]:
+        bounds = 0, 0
+    if not 1 <= bounds[0] <= bounds[1]:
         raise UserError(
-            "--trainers", given=text, expected="N or MIN..MAX, from 1 on", fix="for example --trainers 2..8"
+            "--trainers", given=text, expected="N or MIN..MAX, whole numbers from 1", fix="for example --trainers 2..8"
         )
-    return found if dots else found[0]
+    return bounds if dots else bounds[0]

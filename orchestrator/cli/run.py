@@ -1,4 +1,4 @@
-"""Commands that run sweeps, and look ahead at them. Light to import: each loads its libraries when it runs."""
+"""Commands that run, forecast and list sweeps. Fast to import: every command loads its libraries when it runs."""
 
 from contextlib import nullcontext
 from functools import partial
@@ -35,7 +35,7 @@ NoReport = Annotated[bool, hooks.at_the_end("--no-report", help="Draw no report 
 
 
 def sweep_names() -> list[str]:
-    """The shipped sweeps, for a shell's completion."""
+    """Lists the shipped sweeps, for shell completion."""
     from attnsweep.search_spaces.loading import shipped_names
 
     return shipped_names()
@@ -81,7 +81,7 @@ def run(
         _where("--dir", help="New sweep directory, or s3://BUCKET/PREFIX; default: ./sweeps/<name>-<time>."),
     ] = None,
     or_resume: Annotated[
-        bool, _where("--or-resume", help="Continue the sweep if --dir holds it; for schedulers, which repeat.")
+        bool, _where("--or-resume", help="Continue the sweep if --dir holds it; for schedulers that repeat commands.")
     ] = False,
     of_shard: OfShard = None,
     address: on.Address = None,
@@ -125,7 +125,7 @@ def run(
     )
     shard = parse_shard(of_shard)
     for flag, is_given, who in (
-        ("--or-resume", or_resume, "a repetition finds"),
+        ("--or-resume", or_resume, "a repeated command finds"),
         ("--shard", shard, "all drivers find"),
     ):
         if is_given and directory is None:
@@ -136,7 +136,7 @@ def run(
                 "--keep-weights",
                 given=trial,
                 expected=f"the number of a trial, 0..{sweep.trials - 1}",
-                fix="choose another, or raise --trials",
+                fix="name another trial, or raise --trials",
             )
     annotation = Annotation(note, parse_tags(tags or []), tuple(sorted({*(keep_weights or ())})))
     place = place_of(new_directory(sweep.name, directory), "--dir")
@@ -153,7 +153,7 @@ def run(
         max_failures=max_failures,
     )
     code = code_for(spec, sweep, trusted=trust)
-    # A repetition may find that nothing is left to do.
+    # With `--or-resume` Ray is not started ahead, because nothing may be left to do.
     with nullcontext() if or_resume else starting_meanwhile(resources):
         with importing(without=("pandas",)):
             from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
@@ -161,7 +161,7 @@ def run(
         start = run_or_resume if or_resume else run_sweep
         with hooks.telling_faults(on_failure):
             summary = start(sweep, place, resources, console(stderr=True), code, annotation, warm_starts or (), shard)
-    # A repetition of `--or-resume` may name further trials.
+    # A repeated command with `--or-resume` may name further trials.
     kept = {*annotation.keep_weights, *summary.directory.keep_weights}
     conclude(summary, kept, on_finish, on_failure, report=not no_report, as_json=as_json)
 
@@ -182,7 +182,7 @@ def resume(
     replicates: Annotated[
         str | None, typer.Option(metavar="+N", help="Add this many trainings to each trial, with seeds of their own.")
     ] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Train again what has failed.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Train failed trainings again.")] = False,
     accept_drift: Annotated[
         bool, typer.Option("--accept-drift", help="Resume although versions or code have changed.")
     ] = False,
@@ -206,7 +206,7 @@ def resume(
     )
     more_trials = on.parse_more(trials, "--trials", "trials")
     more_replicates = on.parse_more(replicates, "--replicates", "replicates")
-    # Before seconds are spent on starting Ray.
+    # The sweep is opened first, so that an error appears before seconds are spent on starting Ray.
     opened(directory, trusted=trust)
     with starting_meanwhile(resources):
         with importing(without=("pandas",)):
@@ -241,13 +241,13 @@ def forecast(
 
     sweep = _sweep(spec, fixed, trials=trials, replicates=replicates)
     code = code_for(spec, sweep, trusted=trust)
-    found = forecast_sweep(sweep, code, seeds, console(stderr=True), say)
-    answer(found.print, found.to_json, as_json=as_json)
+    result = forecast_sweep(sweep, code, seeds, console(stderr=True), say)
+    answer(result.print, result.to_json, as_json=as_json)
 
 
 def specs(
     name: Annotated[str | None, typer.Argument(help="The sweep to show.", autocompletion=sweep_names)] = None,
-    as_yaml: Annotated[bool, typer.Option("--yaml", help="Show it as YAML, without what has its default.")] = False,
+    as_yaml: Annotated[bool, typer.Option("--yaml", help="Show it as YAML, without fields at their defaults.")] = False,
 ) -> None:
     """List the shipped sweeps, or show one as JSON or YAML."""
     from attnsweep.orchestrator.cli.screen.sweeps import print_sweeps
@@ -261,7 +261,7 @@ def specs(
 
 
 def _sweep(spec: str, fixed: list[str] | None, **budget: int | None) -> "Sweep":
-    """The sweep of a file or name, with what the command line says otherwise."""
+    """Loads the sweep of a file or name, and applies the options of the command line."""
     from attnsweep.search_spaces.loading import assignments, load_sweep
 
     sweep = load_sweep(spec).fix(assignments(fixed))

@@ -1,4 +1,4 @@
-"""The option `--shard`: which trials a driver owns, given as a number or by the scheduler."""
+"""The option `--shard`, which says which trials a driver owns: by a number, or by the scheduler's task number."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from attnsweep.workloads.errors import UserError
 
 _FLAG = "--shard"
 _INDEX = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
-"""Which task of an array this is: in Slurm, and in an indexed Job of Kubernetes, which does not say of how many."""
+"""Variables with the number of this task: in Slurm, and in an indexed Job of Kubernetes. Only Slurm gives the count."""
 _COUNT = "SLURM_ARRAY_TASK_COUNT"
 
 OfShard = Annotated[
@@ -26,10 +26,10 @@ OfShard = Annotated[
 
 
 def parse_shard(text: str | None) -> Shard | None:
-    """The shard that an option names.
+    """Parses the value of `--shard`; with `auto`, the scheduler's environment variables give the numbers.
 
     Raises:
-        UserError: If it names none, or the scheduler has not said what it leaves open.
+        UserError: If the text is not a shard, or the environment variables that `auto` needs are missing.
     """
     if text is None:
         return None
@@ -38,10 +38,10 @@ def parse_shard(text: str | None) -> Shard | None:
         index = next((value for name in _INDEX if (value := os.environ.get(name))), "")
         count = count or os.environ.get(_COUNT, "")
     if not (re.fullmatch(r"\d{1,9}", index) and re.fullmatch(r"\d{1,9}", count) and _is_one(int(index), int(count))):
-        said = [f"{name}={os.environ[name]}" for name in (*_INDEX, _COUNT) if name in os.environ]
+        variables = [f"{name}={os.environ[name]}" for name in (*_INDEX, _COUNT) if name in os.environ]
         raise UserError(
             _FLAG,
-            given=f"{text} ({', '.join(said) or 'none of ' + ', '.join((*_INDEX, _COUNT))})"
+            given=f"{text} ({', '.join(variables) or 'none of ' + ', '.join((*_INDEX, _COUNT))})"
             if "auto" in text
             else text,
             expected=f"I/N with I in 0..N-1, and N at most {MOST_SHARDS}",

@@ -1,4 +1,4 @@
-"""Commands that look again at one training. Light to import: each loads its libraries when it runs."""
+"""Commands that examine one training. Fast to import: every command loads its libraries when it runs."""
 
 from functools import partial
 from pathlib import Path
@@ -28,11 +28,11 @@ def replay(
     from attnsweep.orchestrator.inspection.replay import replay as replay_training
 
     folder = Path(f"trace-{training_id.replace('/', '-')}") if trace else None
-    found = replay_training(opened(directory, trusted=trust), training_id, folder)
-    answer(found.print, found.to_json, as_json=as_json)
+    result = replay_training(opened(directory, trusted=trust), training_id, folder)
+    answer(result.print, result.to_json, as_json=as_json)
     if folder is not None:
         say(f"trace in {folder}")
-    if not found.deviation.agrees:
+    if not result.deviation.agrees:
         raise typer.Exit(EXIT_FAULT)
 
 
@@ -41,36 +41,38 @@ def fork(
     training_id: TrainingId,
     at: Annotated[int | None, typer.Option(min=0, metavar="STEP", help="The step to continue from.")] = None,
     bisect: Annotated[
-        bool, typer.Option("--bisect", help="Find the step from which on it ends as it did with a chance of 0.9.")
+        bool, typer.Option("--bisect", help="Find the step from which it ends as it did in 90% of continuations.")
     ] = False,
     redraw: Annotated[
         Redraw, typer.Option(help="What differs: later data, later dropout masks, or noise added to the parameters.")
     ] = "data",
     n: Annotated[int, typer.Option(help="Continuations; with --bisect, the most at a step.")] = 256,
-    size: Annotated[float, typer.Option(help="Of a kick, relative to the size of each parameter tensor.")] = 0.01,
+    size: Annotated[float, typer.Option(help="Size of a kick, relative to the norm of each parameter tensor.")] = 0.01,
     outcome: Annotated[
         str | None, typer.Option(metavar="NAME", help="With --bisect, the outcome in question; default: its own.")
     ] = None,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Continue a training from a step many times, each with other draws: how often does it end how?"""
+    """Continue a training many times from one step, with new random draws, and count how it ends."""
     from attnsweep.orchestrator.inspection.fork import fork as fork_training
     from attnsweep.orchestrator.inspection.sealing import sealing
 
     if (at is None) != bisect:
-        given = "both" if bisect else "neither"
-        raise UserError("--at, --bisect", given=given, expected="one of them", fix="--at STEP, or --bisect")
+        options = "both" if bisect else "neither"
+        fix = "give either --at STEP or --bisect"
+        raise UserError("--at, --bisect", given=options, expected="one of the two options", fix=fix)
     if outcome is not None and not bisect:
-        raise UserError("--outcome", given=outcome, expected="--bisect with it", fix="leave it out: all are counted")
+        fix = "leave --outcome out: without --bisect all outcomes are counted"
+        raise UserError("--outcome", given=outcome, expected="--outcome together with --bisect", fix=fix)
     sweep = opened(directory, trusted=trust)
-    found = (
+    result = (
         sealing(sweep, training_id, redraw=redraw, outcome=outcome, n=n, size=size, say=say)
         if at is None
         else fork_training(sweep, training_id, step=at, redraw=redraw, n=n, size=size, say=say)
     )
-    answer(found.print, found.to_json, as_json=as_json)
-    if found.difference:
+    answer(result.print, result.to_json, as_json=as_json)
+    if result.difference:
         raise typer.Exit(EXIT_FAULT)
 
 
@@ -80,13 +82,13 @@ def why(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say why a training stands where it ended: the words of its gradients, which cancel and which are missing."""
+    """Say why a training ended where it did: the words of its gradients, which cancel and which are missing."""
     from attnsweep.orchestrator.cli.screen.why import print_page
     from attnsweep.orchestrator.inspection.why import why as why_training
     from attnsweep.orchestrator.inspection.why_page import page_of
 
-    found = why_training(opened(directory, trusted=trust), training_id, str(directory))
-    answer(partial(print_page, page_of(found)), found.to_json, as_json=as_json)
+    explanation = why_training(opened(directory, trusted=trust), training_id, str(directory))
+    answer(partial(print_page, page_of(explanation)), explanation.to_json, as_json=as_json)
 
 
 def heads(
@@ -110,17 +112,17 @@ def heads(
     file = out or Path(f"heads-{training_id.replace('/', '-')}.png")
     check_format(file)
     check_output(file)
-    found = heads_of(opened(directory, trusted=trust), training_id, sentence)
+    result = heads_of(opened(directory, trusted=trust), training_id, sentence)
     with writing_file(file) as path:
-        save_figure(found.plot(), path, file.suffix)
-    answer(partial(print_heads, found), found.to_json, as_json=as_json)
+        save_figure(result.plot(), path, file.suffix)
+    answer(partial(print_heads, result), result.to_json, as_json=as_json)
     say(f"maps in {file}")
 
 
 def export(
     directory: SweepDir,
     training_id: TrainingId,
-    to: Annotated[Target, typer.Option(help="What reads it.")],
+    to: Annotated[Target, typer.Option(help="The library that reads it.")],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder to write.")],
     step: Annotated[
         int | None, typer.Option(min=0, help="Take the weights after this many steps; default: the training's end.")

@@ -1,4 +1,4 @@
-"""The option `--trust` of the commands that run the code of a sweep."""
+"""The option `--trust` of commands that run user code stored with a sweep."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +18,7 @@ Trust = Annotated[
 
 
 def opened(directory: str, *, trusted: bool) -> "SweepDirectory":
-    """Opens a sweep. With `--trust`, its code is trusted from now on, and its files are listed.
+    """Opens a sweep. With `--trust`, its user code is trusted from now on, and the code's files are listed.
 
     Raises:
         UserError: If there is no sweep, or a stored file is not the one that the sweep recorded.
@@ -26,16 +26,16 @@ def opened(directory: str, *, trusted: bool) -> "SweepDirectory":
     from attnsweep.orchestrator.storage.stored_code import code_of, trust_code
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
-    found = SweepDirectory.open(directory)
+    sweep = SweepDirectory.open(directory)
     if trusted:
-        trust_code(code_of(found), say)
-    return found
+        trust_code(code_of(sweep), say)
+    return sweep
 
 
 def code_for(reference: str, sweep: "Sweep", *, trusted: bool) -> "UserCode | None":
-    """The user's code of a sweep in a JSON file; `None` for a sweep in a Python file, which is run with its workload.
+    """Returns the user code stored with a sweep in a JSON file; `None` for other sweeps, whose code runs on loading.
 
-    The weights that a stored sweep starts from are found in its directory.
+    Weights of other sweeps that a stored sweep starts from are loaded from its directory.
 
     Raises:
         UserError: If the code is not trusted, or a stored file is not the one that the sweep recorded.

@@ -1,4 +1,4 @@
-"""The command that decides claims. Light to import: it loads its libraries when it runs."""
+"""The command that decides claims. Fast to import: it loads its libraries when it runs."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,10 @@ def verify(
     budget: Annotated[int | None, typer.Option(min=1, help="The most trainings, in place of the claim's.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of all trainings, in place of the claim's.")] = None,
     forecast: Annotated[
-        bool, typer.Option("--forecast", help="Say what a verdict takes, by simulation, and train nothing.")
+        bool,
+        typer.Option(
+            "--forecast", help="Estimate by simulation how many trainings a verdict takes, and train nothing."
+        ),
     ] = False,
     address: on.Address = None,
     local: on.Local = False,
@@ -59,19 +62,21 @@ def verify(
     """Decide a claim: draw seeds until it is supported (exit code 0), refuted (5) or undecided at its budget (6)."""
     from attnsweep.search_spaces.claim import load_claim
 
-    given = None
+    file_claim = None
     if Path(claim).suffix in (".yaml", ".yml"):
-        given = load_claim(Path(claim))
-        given = given.but(**{name: each for name, each in (("budget", budget), ("seed", seed)) if each is not None})
+        file_claim = load_claim(Path(claim))
+        file_claim = file_claim.but(
+            **{name: value for name, value in (("budget", budget), ("seed", seed)) if value is not None}
+        )
     elif directory is not None or seed is not None:
-        fix = f"leave it out, or name the claim's file instead of {claim}"
         flag = "--dir" if directory is not None else "--seed"
-        raise UserError(flag, given=f"with {claim}", expected="it with a claim's file alone", fix=fix)
+        fix = f"leave {flag} out, or name the claim's file instead of {claim}"
+        raise UserError(flag, given=f"with {claim}", expected=f"{flag} only together with a claim's file", fix=fix)
     if forecast:
-        _forecast(given or _stored(claim), as_json=as_json)
+        _forecast(file_claim or _stored(claim), as_json=as_json)
         return
     processes.start_ahead()
-    where = claim if given is None else new_directory(given.name, directory)
+    where = claim if file_claim is None else new_directory(file_claim.name, directory)
     resources = Resources(
         address=address,
         local=local,
@@ -81,32 +86,32 @@ def verify(
         pack_size=pack_size,
         max_failures=max_failures,
     )
-    found = _decided(given, where, resources, budget, trusted=trust)
-    _conclude(found, as_json=as_json)
+    verified = _decided(file_claim, where, resources, budget, trusted=trust)
+    _conclude(verified, as_json=as_json)
 
 
 def _decided(
-    given: "Claim | None", where: str, resources: Resources, budget: int | None, *, trusted: bool
+    file_claim: "Claim | None", where: str, resources: Resources, budget: int | None, *, trusted: bool
 ) -> "Verified":
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
-    is_new = given is not None and not SweepDirectory.is_there(where)
+    is_new = file_claim is not None and not SweepDirectory.is_there(where)
     if not is_new:
         opened(where, trusted=trusted)
-    # No Ray is started ahead: a claim that is decided needs none.
+    # Ray is not started ahead, because a claim that is already decided does not need it.
     with importing(without=("pandas",)):
         from attnsweep.orchestrator.running.verifying import begin, decide
 
-    latest = begin(given, where, resources, console(stderr=True)) if given is not None and is_new else None
-    return decide(where, resources, console(stderr=True), claim=given, budget=budget, latest=latest)
+    latest = begin(file_claim, where, resources, console(stderr=True)) if file_claim is not None and is_new else None
+    return decide(where, resources, console(stderr=True), claim=file_claim, budget=budget, latest=latest)
 
 
-def _conclude(found: "Verified", *, as_json: bool) -> None:
+def _conclude(verified: "Verified", *, as_json: bool) -> None:
     from attnsweep.orchestrator.report.verdict_page import VERDICT_PAGE
     from attnsweep.orchestrator.storage.place_names import as_argument
 
-    answer(found.verdict.print, found.verdict.to_json, as_json=as_json)
-    place, summary = as_argument(found.directory.place), found.summary
+    answer(verified.verdict.print, verified.verdict.to_json, as_json=as_json)
+    place, summary = as_argument(verified.directory.place), verified.summary
     if summary is not None and not summary.finished:
         say(f"interrupted; continue with: attnsweep verify {place}")
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -114,20 +119,20 @@ def _conclude(found: "Verified", *, as_json: bool) -> None:
     if summary is not None and summary.fault is not None:
         say(f"fault: {summary.fault}")
         raise typer.Exit(EXIT_FAULT)
-    raise typer.Exit(_EXITS[found.verdict.decision])
+    raise typer.Exit(_EXITS[verified.verdict.decision])
 
 
 def _forecast(claim: "Claim", *, as_json: bool) -> None:
     from attnsweep.orchestrator.analysis.verdicts.power import power
 
-    found = power(claim)
+    powers = power(claim)
 
     def show(on: "Console") -> None:
         for line in (claim.claim, f" budget {claim.budget} trainings; if each statement holds with a", *_lines):
             on.print(line, soft_wrap=True, markup=False, highlight=False)
 
-    _lines = [each.line() for each in found]
-    answer(show, lambda: json.dumps([each.as_json() for each in found]), as_json=as_json)
+    _lines = [margin_power.line() for margin_power in powers]
+    answer(show, lambda: json.dumps([margin_power.as_json() for margin_power in powers]), as_json=as_json)
 
 
 def _stored(directory: str) -> "Claim":

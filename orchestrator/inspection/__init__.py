@@ -1,1 +1,1 @@
-"""Training one recorded training again, alone, and comparing it with the ledger."""
+"""Looks into single recorded trainings: repeats them, compares them with the ledger, and opens what they learned."""

@@ -1,4 +1,4 @@
-"""From the name of a training of another sweep to its weights, for a workload that starts from them."""
+"""Finds the weights of a training of another sweep by its name, for a workload that starts from them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,13 +26,14 @@ from attnsweep.workloads.parameters import Value
 def find_base(
     workload: Workload[Any], values: Mapping[str, Value], known: Mapping[str, str] = MappingProxyType({})
 ) -> NamedBase | None:
-    """The base that values of parameters name, which this process then finds by its name; `None` if they name none.
+    """Finds the base that parameter values name, and registers it under its name in this process; `None` if they name
+    none.
 
     Args:
-        workload: The workload that starts from it.
+        workload: The workload that starts from the base.
         values: Fixed values of parameters, by name.
-        known: The bases that a sweep directory has stored, and what the user gave for them. They are taken where the
-            sweep that they are of is gone.
+        known: The bases that a sweep directory has stored, by name, and what the user gave for them. A stored base is
+            used if the sweep that it comes from is gone.
 
     Raises:
         UserError: If there is no such training of this workload, or its weights cannot be had.
@@ -45,7 +46,7 @@ def find_base(
         return _offered(given, given)
     where, colon, training = given.rpartition(":")
     if not colon or not where or not training:
-        raise UserError("base", given=given, expected=HOW_TO_NAME, fix="name it so")
+        raise UserError("base", given=given, expected=HOW_TO_NAME, fix="name the training in this form")
     stored = next((name for name, origin in known.items() if origin == given), None)
     if stored is not None and not SweepDirectory.is_there(where):
         return _offered(stored, given)
@@ -63,7 +64,10 @@ def _offered(name: str, origin: str) -> NamedBase:
 def _read(sweep: SweepDirectory, training: str, workload: str) -> tuple[str, str]:
     if sweep.spec.workload != workload:
         raise UserError(
-            "base", given=sweep.spec.workload, expected=f"a sweep of the workload {workload}", fix="choose another"
+            "base",
+            given=sweep.spec.workload,
+            expected=f"a sweep of the workload {workload}",
+            fix="choose another sweep",
         )
     ledger = Ledger(sweep.place)
     training_id = find_training(ledger, training)
@@ -85,19 +89,21 @@ def _as_recorded(end: End) -> State:
         raise UserError(
             "base",
             given=end.difference,
-            expected="one that is repeated to the last bit, or whose weights were kept",
+            expected="a training that is repeated to the last bit, or whose weights were kept",
             fix="run its sweep with --keep-weights, with the versions and on the kind of machine of this run",
         )
     return end.state
 
 
 def _no_weights(outcome: str, expected: str) -> UserError:
-    return UserError("base", given=f"a training whose outcome is {outcome}", expected=expected, fix="choose another")
+    return UserError(
+        "base", given=f"a training whose outcome is {outcome}", expected=expected, fix="choose another training"
+    )
 
 
 @contextmanager
 def _about(given: str) -> Iterator[None]:
-    """Errors name the parameter and what the user gave, whatever was wrong with it."""
+    """Adds the parameter's value that the user gave to all errors in this context."""
     try:
         yield
     except UserError as error:

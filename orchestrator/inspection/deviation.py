@@ -10,7 +10,7 @@ import pyarrow as pa
 from attnsweep.orchestrator.training.messages import Rows
 
 TOLERANCES: Mapping[str, float] = {"float64": 1e-6, "float32": 1e-2, "bfloat16": 0.3}
-"""How far two losses may be apart, relative to the largest of the two and the solved level.
+"""The largest difference of two losses by type, relative to the larger of the losses and the solved level.
 
 On machines of one type, with one version of PyTorch, replays are equal to the last bit. Another processor, a GPU or
 another version rounds differently, and a saddle amplifies the difference: by at most 2e-12 in float64 and 6e-4 in
@@ -27,7 +27,7 @@ Values = Mapping[Hashable, float]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """How a training ended: columns of its row."""
+    """The end of a training: columns of its row of `trainings`."""
 
     outcome: str
     outcome_detail: str | None
@@ -51,12 +51,12 @@ class Difference:
     """The largest difference among some numbers that were measured twice.
 
     Attributes:
-        name: `eval_loss`, `levels`, `curves`, ...
-        n: Numbers measured both times.
-        n_once: Numbers measured only once.
+        name: The kind of numbers: `eval_loss`, `levels`, `curves`, ...
+        n: How many numbers were measured both times.
+        n_once: How many numbers were measured only once.
         absolute: The largest |a - b|.
         relative: The largest |a - b| / max(|a|, |b|).
-        where: Which number has the largest absolute difference; empty if all are equal.
+        where: The number with the largest absolute difference; empty if all are equal.
     """
 
     name: str
@@ -69,11 +69,11 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deviation:
-    """One training, as recorded and as replayed.
+    """The difference between a training as recorded and as replayed.
 
     Attributes:
-        training_id, trial, replicate: Which training.
-        recorded, replayed: How it ended.
+        training_id, trial, replicate: The training.
+        recorded, replayed: How it ended each time.
         differences: One for each loss and the norm of the gradient, and one each for all levels, all points of curves
             (by metric and step) and all scores of heads (by step, layer and head).
         tolerance: The relative tolerance of the losses, from `TOLERANCES`.
@@ -91,13 +91,13 @@ class Deviation:
 
     @property
     def absolute(self) -> float:
-        """The largest absolute difference of all; large if the training diverged."""
-        return max(each.absolute for each in self.differences)
+        """The largest absolute difference of all numbers; large if the training diverged."""
+        return max(difference.absolute for difference in self.differences)
 
     @property
     def relative(self) -> float:
-        """The largest relative difference of all; for numbers near 0 it means little."""
-        return max(each.relative for each in self.differences)
+        """The largest relative difference of all numbers; it means little for numbers near 0."""
+        return max(difference.relative for difference in self.differences)
 
     @property
     def of_losses(self) -> float:
@@ -111,12 +111,12 @@ class Deviation:
 
     @property
     def disagreements(self) -> list[str]:
-        """What differs: the outcome, its detail, the steps, a loss beyond the tolerance, the kind of error."""
-        one, other = self.recorded, self.replayed
-        same = {name: getattr(one, name) == getattr(other, name) for name in ("outcome", "outcome_detail", "n_steps")}
+        """The names of all that differs: outcome, detail, steps, losses beyond the tolerance, kind of error."""
+        names = ("outcome", "outcome_detail", "n_steps")
+        same = {name: getattr(self.recorded, name) == getattr(self.replayed, name) for name in names}
         same |= {name: self._apart(name) <= self.tolerance for name in _LOSSES}
-        # Only the kind of error: messages may contain addresses and sizes.
-        same["error"] = _kind(one) == _kind(other)
+        # Only the kinds of errors are compared, because messages may contain addresses and sizes.
+        same["error"] = _kind(self.recorded) == _kind(self.replayed)
         return [name for name, is_same in same.items() if not is_same]
 
     def _apart(self, name: str) -> float:
@@ -132,38 +132,42 @@ def deviation(recorded: Rows, replayed: Rows, *, thinned: bool = False) -> Devia
 
     Args:
         recorded, replayed: The rows.
-        thinned: Whether some of the recorded probes are gone: the replay's are compared where they are left.
+        thinned: Whether some of the recorded probes were removed: then only the remaining ones are compared.
     """
-    (one,), (other,) = recorded.trainings.to_pylist(), replayed.trainings.to_pylist()
-    numbers = [(name, _single(one, name), _single(other, name)) for name in _NUMBERS]
-    curves, again = _curves(recorded.curves), _curves(replayed.curves)
+    (before,), (after,) = recorded.trainings.to_pylist(), replayed.trainings.to_pylist()
+    numbers = [(name, _single(before, name), _single(after, name)) for name in _NUMBERS]
+    curves, replayed_curves = _curves(recorded.curves), _curves(replayed.curves)
     numbers += [
-        ("levels", _levels(one), _levels(other)),
-        ("curves", curves, {key: value for key, value in again.items() if key in curves} if thinned else again),
+        ("levels", _levels(before), _levels(after)),
+        (
+            "curves",
+            curves,
+            {key: value for key, value in replayed_curves.items() if key in curves} if thinned else replayed_curves,
+        ),
         ("heads", _heads(recorded.heads), _heads(replayed.heads)),
     ]
     return Deviation(
-        training_id=one["training_id"],
-        trial=one["trial"],
-        replicate=one["replicate"],
-        recorded=_ending(one),
-        replayed=_ending(other),
+        training_id=before["training_id"],
+        trial=before["trial"],
+        replicate=before["replicate"],
+        recorded=_ending(before),
+        replayed=_ending(after),
         differences=tuple(_difference(name, a, b) for name, a, b in numbers),
-        tolerance=TOLERANCES[one["param_dtype"]],
-        loss_level=one["loss_level"] or 0.0,
+        tolerance=TOLERANCES[before["param_dtype"]],
+        loss_level=before["loss_level"] or 0.0,
     )
 
 
 def _difference(name: str, a: Values, b: Values) -> Difference:
-    apart = {key: abs(a[key] - b[key]) for key in a.keys() & b.keys()}
-    largest = max(apart, key=lambda key: apart[key], default=None)
+    gaps = {key: abs(a[key] - b[key]) for key in a.keys() & b.keys()}
+    largest = max(gaps, key=lambda key: gaps[key], default=None)
     return Difference(
         name=name,
-        n=len(apart),
+        n=len(gaps),
         n_once=len(a.keys() ^ b.keys()),
-        absolute=max(apart.values(), default=0.0),
-        relative=max((gap / max(abs(a[key]), abs(b[key])) for key, gap in apart.items() if gap), default=0.0),
-        where=str(largest) if largest is not None and apart[largest] else "",
+        absolute=max(gaps.values(), default=0.0),
+        relative=max((gap / max(abs(a[key]), abs(b[key])) for key, gap in gaps.items() if gap), default=0.0),
+        where=str(largest) if largest is not None and gaps[largest] else "",
     )
 
 

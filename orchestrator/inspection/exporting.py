@@ -1,4 +1,4 @@
-"""Trained modules as files of other libraries: safetensors, Hugging Face, TransformerLens."""
+"""Writes trained modules as files of other libraries: safetensors, Hugging Face, TransformerLens."""
 
 import importlib.metadata
 import json
@@ -20,12 +20,12 @@ from attnsweep.workloads.interventions import INTERVENTION, Clamp, Scale, interv
 
 WEIGHTS_FILE = "model.safetensors"
 _TOKENS = 8
-"""Of a sequence, at most, on which logits are compared."""
+"""The largest number of tokens of a sequence on which logits are compared."""
 _TOLERANCE = 1e-4
 
 
 def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int | None = None) -> str:
-    """Writes the module of a training to a folder.
+    """Writes the module of a training to a folder that another library can load.
 
     Args:
         directory: The sweep.
@@ -33,14 +33,14 @@ def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int |
         to: `safetensors`: one file of weights; `hf`: a folder for `from_pretrained`; `transformer-lens`: the same
             folder, after TransformerLens has computed the same logits from it.
         out: A new or an empty folder.
-        step: The number of steps after which to take the weights; default the training's end.
+        step: The number of steps after which to take the weights; by default the training's end.
 
     Returns:
-        How to load it, in Python.
+        A line of Python that loads the module.
 
     Raises:
-        UserError: As `trained_module`; if an intervention holds heads at that step, the module has no counterpart
-            there, a library is not installed, or the folder cannot be written.
+        UserError: As `trained_module`; or if an intervention holds heads at that step, the other library has no such
+            module, a library is not installed, or the folder cannot be written.
     """
     write = _WRITERS[to]
     for module, extra in _NEEDS[to]:
@@ -69,41 +69,41 @@ def _check_heads(directory: SweepDirectory, name: str, step: int | None) -> None
         )
 
 
-def about(found: TrainedModule) -> dict[str, Any]:
-    """What a module was trained by."""
+def about(trained: TrainedModule) -> dict[str, Any]:
+    """Returns the sweep, parameters, seed and versions by which a module was trained."""
     return {
-        "training_id": found.row["training_id"],
-        "sweep": found.row["sweep"],
-        "trial": found.row["trial"],
-        "replicate": found.row["replicate"],
-        "workload": found.workload.name,
-        "parameters": found.training.parameters.values(),
-        "seed": found.training.seed,
-        "step": found.step,
-        "outcome": found.row["outcome"],
+        "training_id": trained.row["training_id"],
+        "sweep": trained.row["sweep"],
+        "trial": trained.row["trial"],
+        "replicate": trained.row["replicate"],
+        "workload": trained.workload.name,
+        "parameters": trained.training.parameters.values(),
+        "seed": trained.training.seed,
+        "step": trained.step,
+        "outcome": trained.row["outcome"],
         "attnsweep": importlib.metadata.version("attnsweep"),
     }
 
 
-def _write_safetensors(found: TrainedModule, folder: Path) -> str:
+def _write_safetensors(trained: TrainedModule, folder: Path) -> str:
     from safetensors.torch import save_file
 
-    # Tied weights are written under each of their names.
-    state = {name: value.detach().clone().contiguous() for name, value in found.module.state_dict().items()}
-    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in about(found).items()}
+    # safetensors refuses tensors that share memory, so tied weights are copied for each of their names.
+    state = {name: value.detach().clone().contiguous() for name, value in trained.module.state_dict().items()}
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in about(trained).items()}
     save_file(state, folder / WEIGHTS_FILE, texts)
     return f'module.load_state_dict(safetensors.torch.load_file("{{}}/{WEIGHTS_FILE}"))'
 
 
-def _write_hugging_face(found: TrainedModule, folder: Path) -> str:
-    model = _save_pretrained(found, folder)
+def _write_hugging_face(trained: TrainedModule, folder: Path) -> str:
+    model = _save_pretrained(trained, folder)
     return f'transformers.{type(model).__name__}.from_pretrained("{{}}")'
 
 
-def _write_transformer_lens(found: TrainedModule, folder: Path) -> str:
+def _write_transformer_lens(trained: TrainedModule, folder: Path) -> str:
     from transformer_lens.model_bridge import TransformerBridge
 
-    model = _save_pretrained(found, folder)
+    model = _save_pretrained(trained, folder)
     bridge = TransformerBridge.boot_transformers(str(folder), dtype=model.dtype, device="cpu")
     config, words = model.config, torch.Generator().manual_seed(0)
     n_tokens = min(getattr(config, "max_position_embeddings", _TOKENS), _TOKENS)
@@ -113,28 +113,28 @@ def _write_transformer_lens(found: TrainedModule, folder: Path) -> str:
     if not (expected - given).abs().max() <= _TOLERANCE * expected.abs().max():
         raise UserError(
             "--to transformer-lens",
-            given="a bridge with other logits",
-            expected="those of the Hugging Face model",
+            given="a TransformerLens bridge whose logits differ",
+            expected="the logits of the Hugging Face model",
             fix="export with --to hf, and look at the architecture's adapter in TransformerLens",
         )
     return 'TransformerBridge.boot_transformers("{}")'
 
 
-def _save_pretrained(found: TrainedModule, folder: Path) -> Any:
-    """The module as a model of Hugging Face, once its folder is written."""
+def _save_pretrained(trained: TrainedModule, folder: Path) -> Any:
+    """Writes the module as a Hugging Face model to the folder, and returns the model."""
     from transformers import PreTrainedModel
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
-    model: nn.Module = found.workload.hugging_face(found.training.parameters, found.module)
+    model: nn.Module = trained.workload.hugging_face(trained.training.parameters, trained.module)
     if not isinstance(model, PreTrainedModel):
         raise UserError(
             "--to hf",
-            given=f"a module of {found.workload.name}, {type(model).__name__}",
+            given=f"a module of {trained.workload.name}, {type(model).__name__}",
             expected="a transformers.PreTrainedModel, or a workload whose `hugging_face` makes one",
             fix="export the weights: --to safetensors",
         )
-    model.config.attnsweep = about(found)
+    model.config.attnsweep = about(trained)
     model.save_pretrained(folder)
     return model
 
@@ -149,4 +149,4 @@ _NEEDS = {
     "hf": [("transformers", "hf")],
     "transformer-lens": [("transformers", "hf"), ("transformer_lens", "lens")],
 }
-"""By target the modules that must be there, and the extras that bring them."""
+"""The modules that each target needs, and the extras of attnsweep that install them."""

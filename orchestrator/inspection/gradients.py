@@ -1,4 +1,4 @@
-"""Checks the gradients of a workload, or of a sweep's trainings where they ended."""
+"""Checks the gradients of a workload, or of a sweep's trainings at their end."""
 
 import hashlib
 import time
@@ -29,17 +29,17 @@ _SEEDS = (0, 1)
 _EXPECTED, _FIX = "a workload that trains, and identities that fit its module", "see attnsweep.check_workload"
 _COLUMNS = ("training_id", "outcome")
 _WITHOUT_END = ("failed", "diverged", "pruned")
-"""Outcomes of trainings whose end is nowhere to look at."""
+"""The outcomes of trainings without a proper end, whose gradients are not checked there."""
 
 
 def check_workload(workload: Workload[Any], values: Mapping[str, Value], say: Say, *, compiles: bool) -> GradientReport:
     """Checks two trainings of a workload: at random weights, and after a hundred evaluations of training.
 
     Args:
-        workload: Any.
+        workload: The workload.
         values: Parameters of the trainings, by name; the others take their defaults. Gradients are checked in float64
             whatever `dtype` is.
-        say: Told what begins.
+        say: Called with a message when a part begins.
         compiles: Whether to check compiled blocks too.
 
     Raises:
@@ -63,13 +63,13 @@ def check_workload(workload: Workload[Any], values: Mapping[str, Value], say: Sa
 
 
 def check_sweep(directory: SweepDirectory, say: Say) -> GradientReport:
-    """Checks the gradients of one training of each outcome, where it ended, and of the same shapes at random weights.
+    """Checks the gradients of one training of each outcome at its end, and of the same shapes at random weights.
 
     Trainings whose weights were not kept are trained again.
 
     Args:
         directory: The sweep.
-        say: Told what begins.
+        say: Called with a message when a part begins.
 
     Raises:
         UserError: If the workload is gone, or its code fails.
@@ -77,8 +77,8 @@ def check_sweep(directory: SweepDirectory, say: Say) -> GradientReport:
     workload, seconds = load_workload_of(directory), {"training again": 0.0}
     subjects: list[Subject] = []
     with users_code(workload.name, _EXPECTED, _FIX), training_settings():
-        for of_shape in by_shape(directory, _one_of_each_outcome(Ledger(directory.place))):
-            rows, trainings = zip(*of_shape, strict=True)
+        for group in by_shape(directory, _one_of_each_outcome(Ledger(directory.place))):
+            rows, trainings = zip(*group, strict=True)
             names = ", ".join(f"{row['trial']}/{row['replicate']} ({row['outcome']})" for row in rows)
             say(f"training again, unless their weights were kept: {names} ...")
             with _timed(seconds, "training again"):
@@ -103,10 +103,10 @@ def _checked(subjects: Sequence[Subject], seconds: dict[str, float], say: Say, *
 
 
 def _one_of_each_outcome(ledger: Ledger) -> pa.Table:
-    """Rows of `trainings`, one of each outcome. The choice does not change."""
+    """Returns one row of `trainings` for each outcome; the choice is deterministic."""
     rows = [row for row in ledger.trainings(columns=_COLUMNS).to_pylist() if row["outcome"] not in _WITHOUT_END]
     rows.sort(key=lambda row: (row["outcome"], hashlib.blake2b(row["training_id"].encode()).digest()))
-    chosen = [next(of_outcome)["training_id"] for _, of_outcome in groupby(rows, key=lambda row: row["outcome"])]
+    chosen = [next(group)["training_id"] for _, group in groupby(rows, key=lambda row: row["outcome"])]
     return ledger.trainings(filter=pc.field("training_id").isin(chosen))
 
 

@@ -1,4 +1,4 @@
-"""One attention head on one sentence: its map, its role and scores, and the structure that its map is nearest to."""
+"""One attention head on one sentence: its map, its role and scores, and the structure nearest to the map."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from attnsweep.workloads.diagnostics.matrices import MatrixScores, score_matrice
 from attnsweep.workloads.head_maps import LayerMaps
 
 _FEWEST_TOKENS = 3
-"""Of a matrix that is compared with structures: with two tokens all are near."""
+"""The least number of tokens of a map that is compared with structures: with two tokens every map is near to all."""
 _NEARER_THAN_CHANCE = -2.0
 
 
@@ -35,21 +35,21 @@ class Structure:
 
     @property
     def label(self) -> str:
-        """Such as `S3(4, 1)`."""
+        """The family with its arguments, such as `S3(4, 1)`."""
         arguments = {"S2": f"({self.window})", "S3": f"({self.window}, {self.num_pos})"}
         return self.family + arguments.get(self.family, "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Head:
-    """One head.
+    """One attention head with its map on one sentence, its role and its scores.
 
     Attributes:
-        layer, head: Its place, as the ledger counts.
-        role: At the last probe; `None` if heads were not scored.
-        scores: At the last probe, by name, without those that the layer does not have.
-        structure: `None` where the map is no square matrix of shares.
-        weights_QK: Its map.
+        layer, head: The numbers of the layer and of the head, as in the ledger.
+        role: The role at the last probe; `None` if heads were not scored.
+        scores: The scores at the last probe, by name, without those that the layer does not have.
+        structure: The nearest structure; `None` if the map is not a square matrix of shares.
+        weights_QK: The map.
     """
 
     layer: int
@@ -61,28 +61,28 @@ class Head:
 
 
 def heads_of_layer(layer: LayerMaps, scored: Mapping[tuple[int, int], Mapping[str, Any]]) -> list[Head]:
-    """The heads of one layer.
+    """Joins the maps of one layer with the roles and scores of its heads, and determines the nearest structures.
 
     Args:
-        layer: Their maps.
-        scored: Rows of `heads` at the last probe, by layer and head; a head without one was not scored.
+        layer: The maps of the heads.
+        scored: Rows of `heads` at the last probe, by layer and head; a head without a row was not scored.
     """
     structures = _structures(layer)
-    found = []
-    for at, weights_QK in enumerate(layer.weights_HQK):
-        row = scored.get((layer.number, at), {})
+    heads = []
+    for index, weights_QK in enumerate(layer.weights_HQK):
+        row = scored.get((layer.number, index), {})
         scores = {name.removeprefix("score_"): value for name, value in row.items() if name.startswith("score_")}
-        found.append(
+        heads.append(
             Head(
                 layer=layer.number,
-                head=at,
+                head=index,
                 role=row.get("role"),
                 scores={name: value for name, value in scores.items() if value is not None},
-                structure=structures[at],
+                structure=structures[index],
                 weights_QK=weights_QK,
             )
         )
-    return found
+    return heads
 
 
 def _structures(layer: LayerMaps) -> list[Structure | None]:
@@ -92,20 +92,20 @@ def _structures(layer: LayerMaps) -> list[Structure | None]:
         return [None] * len(weights_HQK)
     is_causal = not bool(weights_HQK.triu(1).any())
     scored = score_matrices(weights_HQK, is_causal=is_causal)
-    return [_structure(scored, at, len(layer.keys)) for at in range(len(weights_HQK))]
+    return [_structure(scored, head, len(layer.keys)) for head in range(len(weights_HQK))]
 
 
-def _structure(scored: MatrixScores, at: int, n_tokens: int) -> Structure:
+def _structure(scored: MatrixScores, head: int, n_tokens: int) -> Structure:
     families = {"S1": "sigma_1", "S2": "sigma_2", "S3": "sigma_3"}
-    z = {family: float(scored.scores[f"{name}_z"][at]) for family, name in families.items()}
-    # A map whose rows are uniform is its own shuffle.
+    z = {family: float(scored.scores[f"{name}_z"][head]) for family, name in families.items()}
+    # z is not finite for a map with uniform rows, which equals all its shuffles.
     known = {family: value for family, value in z.items() if math.isfinite(value)}
     nearest = min(known, key=lambda family: known[family], default="none")
     return Structure(
         family=nearest if known.get(nearest, 0.0) < _NEARER_THAN_CHANCE else "none",
-        window=int(scored.window[at]),
-        num_pos=int(scored.num_pos[at]),
-        distance={family: float(scored.scores[name][at]) / n_tokens for family, name in families.items()},
+        window=int(scored.window[head]),
+        num_pos=int(scored.num_pos[head]),
+        distance={family: float(scored.scores[name][head]) / n_tokens for family, name in families.items()},
         z=known,
-        blocks=tuple(zip(scored.starts[at], scored.columns[at], strict=True)),
+        blocks=tuple(zip(scored.starts[head], scored.columns[head], strict=True)),
     )

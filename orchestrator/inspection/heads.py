@@ -1,4 +1,4 @@
-"""What the heads of a training look at where it ended: attention maps, roles, scores, and the nearest structures."""
+"""What the heads of a training attend to at its end: attention maps, roles, scores, and the nearest structures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ _EXPECTED, _FIX = "a workload whose heads can be looked at", "see attnsweep.chec
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class Heads(DrawnAnswer):
-    """All heads of one training.
+    """All heads of one training: their maps on one sentence, roles, scores and nearest structures.
 
     Attributes:
         row: The training's row of `trainings`.
-        maps: Its maps with their tokens.
-        layer_names: The names of its layers; a layer beyond them is shown by its number.
+        maps: The training's maps with their tokens.
+        layer_names: The names of its layers; a layer without a name is shown by its number.
         heads: All heads, layer by layer.
         note: Empty, or why the maps may not be those of the recorded training.
 
@@ -47,29 +47,28 @@ class Heads(DrawnAnswer):
 
     @property
     def name(self) -> str:
-        """TRIAL/REPLICATE."""
+        """The training as TRIAL/REPLICATE."""
         return f"{self.row['trial']}/{self.row['replicate']}"
 
     def layer_title(self, layer: int) -> str:
-        """A layer as tables name it."""
+        """Returns the layer's name, or `layer N` if it has none."""
         return self.layer_names[layer] if layer < len(self.layer_names) else f"layer {layer}"
 
     def of_layer(self, layer: LayerMaps) -> list[Head]:
-        """The heads of one layer."""
-        return [each for each in self.heads if each.layer == layer.number]
+        return [head for head in self.heads if head.layer == layer.number]
 
     def _in_words(self) -> str:
         return f"{self.name} {self.row['outcome']}, sentence {self.maps.number}: {self.maps.text}"
 
     def to_arrow(self) -> pa.Table:
-        """One row per head: its place, role, nearest structure with `z`, and a column `score_<name>` for each score."""
+        """Returns one row per head: place, role, nearest structure with `z`, and a column `score_<name>` per score."""
         rows = []
-        for each in self.heads:
-            near = each.structure
+        for head in self.heads:
+            near = head.structure
             z = None if near is None else near.z.get(near.family)
-            place = {"layer": each.layer, "layer_name": self.layer_title(each.layer), "head": each.head}
-            nearest = {"role": each.role, "nearest": None if near is None else near.label, "z": z}
-            rows.append(place | nearest | {f"score_{name}": value for name, value in each.scores.items()})
+            place = {"layer": head.layer, "layer_name": self.layer_title(head.layer), "head": head.head}
+            nearest = {"role": head.role, "nearest": None if near is None else near.label, "z": z}
+            rows.append(place | nearest | {f"score_{name}": value for name, value in head.scores.items()})
         names = list(dict.fromkeys(name for row in rows for name in row))
         return pa.table({name: [row.get(name) for row in rows] for name in names})
 
@@ -77,14 +76,14 @@ class Heads(DrawnAnswer):
         return self.to_arrow().select(["layer_name", "head", "role", "nearest", "z"])
 
     def plot(self) -> Figure:
-        """A panel for each head, with the tokens beside it."""
+        """Draws a panel for each head, with the tokens beside it."""
         title = f"{self.name}: {self.maps.text}"
         return heads_figure(
-            title, [(self.layer_title(each.number), each, self.of_layer(each)) for each in self.maps.layers]
+            title, [(self.layer_title(layer.number), layer, self.of_layer(layer)) for layer in self.maps.layers]
         )
 
     def to_json(self) -> str:
-        """One line of JSON, for scripts."""
+        """Returns one line of JSON, for scripts."""
         names = ("training_id", "trial", "replicate", "outcome", "outcome_detail")
         layers = [
             {
@@ -94,13 +93,13 @@ class Heads(DrawnAnswer):
                 "keys": layer.keys,
                 "heads": [
                     {
-                        "head": each.head,
-                        "role": each.role,
-                        "scores": each.scores,
-                        "structure": each.structure,
-                        "weights": each.weights_QK.tolist(),
+                        "head": head.head,
+                        "role": head.role,
+                        "scores": head.scores,
+                        "structure": head.structure,
+                        "weights": head.weights_QK.tolist(),
                     }
-                    for each in self.of_layer(layer)
+                    for head in self.of_layer(layer)
                 ],
             }
             for layer in self.maps.layers
@@ -112,7 +111,7 @@ class Heads(DrawnAnswer):
 
 
 def trained_heads(directory: PlaceName, training: str, sentence: int | None = None) -> Heads:
-    """What the attention heads of a training look at where it ended: maps, roles, scores, nearest structures.
+    """Returns what the attention heads of a training attend to at its end: maps, roles, scores, nearest structures.
 
     The training is trained again, unless its weights were kept.
 
@@ -122,17 +121,18 @@ def trained_heads(directory: PlaceName, training: str, sentence: int | None = No
         sentence: The number of the held-out sentence; by default one of median length.
 
     Raises:
-        UserError: If there is no such training or sentence, the training has no end to look at or no heads, the sweep's
-            code is not trusted, or it fails.
+        UserError: If there is no such training or sentence, the training did not end with finite weights or has no
+            heads, the sweep's code is not trusted, or it fails.
     """
     return heads_of(SweepDirectory.open(directory), training, sentence)
 
 
 def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) -> Heads:
-    """`trained_heads` of a sweep directory that is open."""
+    """Does what `trained_heads` does, for a sweep directory that is open."""
     workload = load_workload_of(directory)
     row, rows, training = ended_training(directory, workload, name, "from trainings where outcome = 'solved'")
-    # Before it is trained again: a model without heads, or a sentence that is not there, is refused at once.
+    # `looked_at` is first called without weights, to refuse a model without heads, or a missing sentence, before the
+    # training is repeated.
     looked_at(workload, training, {}, sentence)
     (end,) = ends_of(directory, [row["training_id"]])
     maps = looked_at(workload, training, end.state, sentence)
@@ -142,7 +142,7 @@ def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) 
 def looked_at(
     workload: Workload[Any], training: Training[Any], state: State, sentence: int | None = None
 ) -> SentenceMaps:
-    """`head_maps` in a process's settings for training; what a user's code raises becomes a `UserError`."""
+    """Calls `head_maps` with a process's training settings; errors of a user's code become a `UserError`."""
     with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
         return head_maps(workload, training, state, sentence)
 
@@ -154,16 +154,16 @@ def joined(
     scored: Sequence[Mapping[str, Any]],
     note: str = "",
 ) -> Heads:
-    """The maps of a training with its roles and scores.
+    """Joins the maps of a training with its roles and scores.
 
     Args:
-        workload: Names the layers.
+        workload: The workload, which names the layers.
         row: The training's row of `trainings`.
-        maps: Its maps.
-        scored: Its rows of `heads`.
+        maps: The training's maps.
+        scored: The training's rows of `heads`.
         note: As in `Heads`.
     """
-    last = max((each["step"] for each in scored), default=None)
-    found = {(each["layer"], each["head"]): each for each in scored if each["step"] == last}
-    heads = tuple(head for layer in maps.layers for head in heads_of_layer(layer, found))
+    last = max((scores["step"] for scores in scored), default=None)
+    at_last = {(scores["layer"], scores["head"]): scores for scores in scored if scores["step"] == last}
+    heads = tuple(head for layer in maps.layers for head in heads_of_layer(layer, at_last))
     return Heads(row=row, maps=maps, layer_names=workload.head_layer_names, heads=heads, note=note)

@@ -1,4 +1,4 @@
-"""The attention maps of a training's heads as a figure."""
+"""Draws the attention maps of a training's heads."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,19 +20,22 @@ TitledLayer: TypeAlias = tuple[str, LayerMaps, Sequence[Head]]
 FORMATS = (".png", ".svg")
 _MOST_COLUMNS = 8
 _MOST_LABELS = 32
-"""Tokens along a side beyond which they are not named."""
+"""The largest number of tokens along a side that are labelled."""
 _PANEL, _TALLEST = 1.55, 1.9
-"""Inches: the width of a panel without its labels, and the most height."""
+"""The width of a panel without its labels, and its largest height, in inches."""
 _LETTER, _MOST_LETTERS = 0.06, 14
-"""Inches that a letter of a token takes, and how many letters of it are shown."""
+"""The width of a token's letter in inches, and the largest number of letters shown."""
 _THIN = 0.8
 
 
 def check_format(out: Path) -> None:
-    """Raises UserError if the file's name is not that of a PNG or an SVG."""
+    """Raises a UserError if the file's name does not end in .png or .svg."""
     if out.suffix.lower() not in FORMATS:
         raise UserError(
-            "--out", given=str(out), expected=f"a name that ends in {' or '.join(FORMATS)}", fix="rename it"
+            "--out",
+            given=str(out),
+            expected=f"a name that ends in {' or '.join(FORMATS)}",
+            fix="write for example --out heads.png",
         )
 
 
@@ -45,7 +48,7 @@ def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
 
     Args:
         title: The title above all panels.
-        titled: The layers.
+        titled: The layers with their titles.
     """
     layers = [layer for _, layer, _ in titled]
     names = {layer.number: name for name, layer, _ in titled}
@@ -58,7 +61,7 @@ def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
     grid = figure.subplots(len(rows), n_columns, squeeze=False)
     top = max(float(layer.weights_HQK.abs().max()) for layer in layers) or 1.0
     is_signed = any(bool((layer.weights_HQK < 0).any()) for layer in layers)
-    roles = [each.role for _, _, heads in titled for each in heads if each.role]
+    roles = [head.role for _, _, heads in titled for head in heads if head.role]
     image = None
     for panels, row in zip(grid, rows, strict=True):
         left = None
@@ -78,14 +81,13 @@ def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path, suffix: str) -> None:
-    """Writes the figure into a file, in the format of this suffix."""
+    """Writes the figure to a file in the format of the suffix, without a date: equal figures give equal bytes."""
     form = suffix.lower().removeprefix(".")
     metadata = {"Software": None} if form == "png" else {"Date": None, "Creator": None}
     figure.savefig(path, format=form, metadata=metadata)
 
 
 def _rows(titled: Sequence[TitledLayer]) -> list[list[tuple[LayerMaps, Head]]]:
-    """The panels of each row."""
     by_layer = [[(layer, head) for head in heads] for _, layer, heads in titled]
     if all(len(heads) == 1 for heads in by_layer):
         by_layer = [[heads[0] for heads in by_layer]]
@@ -93,7 +95,6 @@ def _rows(titled: Sequence[TitledLayer]) -> list[list[tuple[LayerMaps, Head]]]:
 
 
 def _height(row: Sequence[tuple[LayerMaps, Head]]) -> float:
-    """Inches."""
     tallest = max(len(layer.queries) / len(layer.keys) for layer, _ in row)
     return min(max(_PANEL * tallest, 0.3), _TALLEST)
 
@@ -121,23 +122,29 @@ def _name(panel: Axes, axis: Literal["x", "y"], tokens: Sequence[str]) -> None:
 
 def _title(head: Head) -> str:
     role = figure_text((head.role or "not scored").replace("_", " "), 16)
-    found = head.structure
-    near = "" if found is None or found.family == "none" else f"\n{found.label}, z {found.z[found.family]:.1f}"
+    structure = head.structure
+    near = (
+        ""
+        if structure is None or structure.family == "none"
+        else f"\n{structure.label}, z {structure.z[structure.family]:.1f}"
+    )
     return f"{head.head}: {role}{near}"
 
 
-def _draw_structure(panel: Axes, found: Structure, n_tokens: int) -> None:
+def _draw_structure(panel: Axes, structure: Structure, n_tokens: int) -> None:
     last = n_tokens - 0.5
-    match found.family:
+    match structure.family:
         case "S1":
             panel.plot([-0.5, last], [-0.5, last], color=VERMILION, linewidth=_THIN)
         case "S2":
-            beside = found.window + 0.5
+            beside = structure.window + 0.5
             for shift in (-beside, beside):
                 panel.plot([-0.5, last], [-0.5 + shift, last + shift], color=VERMILION, linewidth=_THIN)
         case "S3":
-            for first, column in found.blocks:
+            for first, column in structure.blocks:
                 corner = column - 0.5, first - 0.5
-                panel.add_patch(Rectangle(corner, 1, found.window, fill=False, edgecolor=VERMILION, linewidth=_THIN))
+                panel.add_patch(
+                    Rectangle(corner, 1, structure.window, fill=False, edgecolor=VERMILION, linewidth=_THIN)
+                )
     panel.set_xlim(-0.5, last)
     panel.set_ylim(last, -0.5)

@@ -1,8 +1,8 @@
-"""The weights with which trainings ended, kept in the sweep directory where they were asked for.
+"""The final weights of trainings, kept in the sweep directory on request.
 
 `weights/<training_id>-<digest>.parquet` has one row for each parameter and buffer: its name, type, shape and bytes.
-What is not kept is trained again, to the same bits on the same type of machine. Weights of another ending than the
-recorded one are not kept.
+A training whose weights are not kept is repeated, with the same bits on the same type of machine. Weights of another
+ending than the recorded one are not kept.
 """
 
 import logging
@@ -45,11 +45,11 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class End:
-    """Where a training ended.
+    """The final parameters and buffers of a training, and whether it ended as recorded.
 
     Attributes:
-        state: Its parameters and buffers by name.
-        difference: Empty, or in what this is another ending than the recorded one, in words.
+        state: The parameters and buffers by name.
+        difference: Empty, or in what this ending differs from the recorded one, in words.
     """
 
     state: State
@@ -57,7 +57,7 @@ class End:
 
 
 def trained_weights(directory: PlaceName, training: str) -> State:
-    """The parameters and buffers with which a training ended, by name; trained again unless they were kept.
+    """Returns the final parameters and buffers of a training, by name; it is trained again unless they were kept.
 
     A warning is logged if it then ends otherwise than recorded.
 
@@ -77,12 +77,13 @@ def trained_weights(directory: PlaceName, training: str) -> State:
 
 
 def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callable[[str], None]) -> None:
-    """Keeps the weights of all trainings of some trials, which it trains again. Those already kept stay.
+    """Keeps the final weights of all trainings of some trials, which it trains again unless their weights are kept
+    already.
 
     Args:
         directory: A finished sweep.
-        trials: Their numbers.
-        say: Told what begins.
+        trials: The numbers of the trials.
+        say: Called with a message when a part begins.
 
     Raises:
         SweepError: If a training fails, or ends otherwise than recorded, when it is trained again. The weights of the
@@ -92,70 +93,72 @@ def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callab
     ledger = Ledger(directory.place)
     rows = ledger.trainings(filter=pc.field("trial").isin(list(trials)) & (pc.field("outcome") != "failed"))
     wrong = []
-    for of_shape in by_shape(directory, rows):
-        training_ids = [row["training_id"] for row, _ in of_shape if row["training_id"] not in kept]
+    for group in by_shape(directory, rows):
+        training_ids = [row["training_id"] for row, _ in group if row["training_id"] not in kept]
         if training_ids:
             say(f"training {len(training_ids)} trainings again, to keep their weights ...")
             directory.place.make_folders([FOLDER])
-            for found in retrain(directory, training_ids):
-                if found.state is None or found.difference:
-                    wrong.append(f"{found.name}: {found.difference}")
+            for again in retrain(directory, training_ids):
+                if again.state is None or again.difference:
+                    wrong.append(f"{again.name}: {again.difference}")
                     continue
-                write = partial(pq.write_table, _table(found.state))
-                directory.place.publish(found.deviation.training_id, {FOLDER: write})
+                write = partial(pq.write_table, _table(again.state))
+                directory.place.publish(again.deviation.training_id, {FOLDER: write})
     if wrong:
-        raise SweepError(f"not kept: those of {'; '.join(wrong)}", directory.place)
+        raise SweepError(f"weights that were not kept: {'; '.join(wrong)}", directory.place)
 
 
 def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]:
-    """Where trainings ended, in the order asked for: those whose weights were not kept are trained again.
+    """Returns the ends of trainings, in the given order; trainings whose weights were not kept are repeated.
 
     Raises:
-        UserError: If one fails when it is trained again, or a kept file is damaged.
+        UserError: If a training fails when it is trained again, or a kept file is damaged.
     """
     kept = _kept(directory)
-    ends = {each: End(_read(*kept[each])) for each in training_ids if each in kept}
-    missing = [each for each in training_ids if each not in kept]
+    ends = {training_id: End(_read(*kept[training_id])) for training_id in training_ids if training_id in kept}
+    missing = [training_id for training_id in training_ids if training_id not in kept]
     if missing:
-        found = zip(missing, retrain(directory, missing), strict=True)
-        ends |= {each: End(again.ended, again.difference) for each, again in found}
-    return [ends[each] for each in training_ids]
+        retrained = zip(missing, retrain(directory, missing), strict=True)
+        ends |= {training_id: End(again.ended, again.difference) for training_id, again in retrained}
+    return [ends[training_id] for training_id in training_ids]
 
 
 def ended_lanes(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lanes[Any], State]:
-    """Trainings of one shape and their parameters and buffers (L, ...) where they ended, in the order asked for.
+    """Repeats trainings of one shape; returns them with their final parameters and buffers (L, ...), in the given
+    order.
 
-    A warning is logged of each that ends otherwise than recorded.
+    A warning is logged for each that ends otherwise than recorded.
 
     Raises:
-        UserError: For an id that is not in the ledger, or if one fails when it is trained again.
+        UserError: For an id that is not in the ledger, or if a training fails when it is trained again.
     """
-    found = retrain(directory, training_ids)
-    for each in found:
-        if each.difference:
-            _log.warning("%s: %s", each.name, each.difference)
-    return Lanes([each.training for each in found], torch.device("cpu")), stacked([each.ended for each in found])
+    retrained = retrain(directory, training_ids)
+    for again in retrained:
+        if again.difference:
+            _log.warning("%s: %s", again.name, again.difference)
+    lanes = Lanes([again.training for again in retrained], torch.device("cpu"))
+    return lanes, stacked([again.ended for again in retrained])
 
 
 def stacked(states: Sequence[State]) -> State:
-    """The states (L, ...) of trainings of one shape."""
+    """Stacks the states of trainings of one shape, (L, ...) by name."""
     return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 
 def by_shape(directory: SweepDirectory, rows: pa.Table) -> Iterator[Sequence[tuple[Mapping[str, Any], Training[Any]]]]:
-    """Rows of `trainings`, and the trainings that they are of, in groups that may share a pack."""
+    """Groups rows of `trainings`, each with its training, so that the trainings of a group may share a pack."""
     tasks = recorded_tasks(load_workload_of(directory), rows)
     trainings = zip(rows.to_pylist(), (task.training for task in tasks), strict=True)
 
-    def shape(of: tuple[Mapping[str, Any], Training[Any]]) -> str:
-        return repr(of[1].parameters.static_key())
+    def shape(pair: tuple[Mapping[str, Any], Training[Any]]) -> str:
+        return repr(pair[1].parameters.static_key())
 
     for _, group in groupby(sorted(trainings, key=shape), key=shape):
         yield list(group)
 
 
 def _kept(directory: SweepDirectory) -> dict[str, tuple[Place, str]]:
-    """Where the files are and their names, by training."""
+    """Returns the places and names of the kept files, by training."""
     homes = [place for place in directory.homes if place.has_folder(FOLDER)]
     return {name.partition("-")[0]: (place, name) for place in homes for name in place.names(FOLDER)}
 

@@ -1,4 +1,4 @@
-"""A sweep opened for analysis, whose trainings can be had as modules too."""
+"""A sweep opened for analysis, whose trainings can also be opened as modules."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -18,14 +18,14 @@ class OpenedSweep(SweepData):
     """A sweep's tables, the answers computed from them, and the modules of its trainings."""
 
     def module(self, training: str, *, step: int | None = None) -> "nn.Module":
-        """The trained module of one training: in eval mode, on the CPU, with its parameters and buffers.
+        """Returns the trained module of one training: in eval mode, on the CPU, with its parameters and buffers.
 
         It has the weights that `attnsweep run --keep-weights` kept; otherwise the training is repeated to its end,
         which takes as long as it took. A warning is logged if it then ends otherwise than recorded.
 
         Args:
             training: `TRIAL/REPLICATE`, a `training_id` or its beginning.
-            step: The number of steps after which to take the weights, at most those that it took; default its end.
+            step: The number of steps after which to take the weights, at most those that it took; by default its end.
 
         Raises:
             UserError: If there is no such training or step, it failed, its last weights are not finite, or the sweep's
@@ -88,7 +88,7 @@ class OpenedSweep(SweepData):
         return sealing(directory, name, redraw=redraw, outcome=outcome, n=n, size=size)
 
     def _at_home(self, training: str) -> "tuple[SweepDirectory, str]":
-        """The directory that has a training, and its name there: several sweeps number their trials from apart."""
+        """Returns the directory that has a training, and its name there; several sweeps number their trials apart."""
         last = len(self.directories) - 1
         trial, slash, replicate = training.partition("/")
         if last and slash and trial.isdecimal():
@@ -96,7 +96,7 @@ class OpenedSweep(SweepData):
             return self.directories[sweep], f"{int(trial) - sweep * TRIALS_APART}/{replicate}"
         for directory, ledger in zip(self.directories, self._ledgers, strict=True):
             ids = ledger.trainings(columns=["training_id"])["training_id"].to_pylist() if last else [training]
-            if any(each.startswith(training) for each in ids):
+            if any(training_id.startswith(training) for training_id in ids):
                 return directory, training
         return self.directories[0], training
 

@@ -1,4 +1,4 @@
-"""Recorded trainings: found by name, with their rows, as tasks that train them again."""
+"""Recorded trainings: found by name, with their rows, and as tasks that train them again."""
 
 import difflib
 import hashlib
@@ -19,18 +19,19 @@ from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.errors import UserError
 
 Place: TypeAlias = tuple[int, int]
-"""Trial and replicate."""
+"""The numbers of a trial and of a replicate."""
 
 REPLAYED_SHARE = 0.01
 """The share of a sweep's trainings that `to_replay` chooses."""
 FEWEST_REPLAYED, MOST_REPLAYED = 2, 1_000
-"""If 1,000 random ones agree, then with 95% confidence all but 0.3% of a sweep's trainings would."""
+"""Bounds of the number of trainings that `to_replay` chooses. If 1,000 random ones agree, then with 95% confidence all
+but 0.3% of a sweep's trainings would."""
 
 _MOST_HINTS = 3
 
 
 def find_training(ledger: Ledger, name: str) -> str:
-    """The id of one training.
+    """Finds a training by its id, a prefix of the id, or `TRIAL/REPLICATE`, and returns its id.
 
     Args:
         ledger: The sweep's ledger.
@@ -41,46 +42,46 @@ def find_training(ledger: Ledger, name: str) -> str:
     """
     if re.fullmatch(r"\d{1,9}/\d{1,9}", name):
         trial, replicate = map(int, name.split("/"))
-        mine = (pc.field("trial") == trial) & (pc.field("replicate") == replicate)
-        found = ledger.trainings(columns=["training_id"], filter=mine)["training_id"].to_pylist()
+        condition = (pc.field("trial") == trial) & (pc.field("replicate") == replicate)
+        matches = ledger.trainings(columns=["training_id"], filter=condition)["training_id"].to_pylist()
     else:
-        found = [each for each in _ids(ledger) if name and each.startswith(name)]
-    if not found:
+        matches = [training_id for training_id in _ids(ledger) if name and training_id.startswith(name)]
+    if not matches:
         raise _unknown(ledger, name)
-    if len(found) > 1:
+    if len(matches) > 1:
         raise UserError(
             "TRAINING_ID",
             given=name,
-            expected=f"the name of one training; {len(found)} have it",
-            fix=f"write more characters: {', '.join(found[:_MOST_HINTS])}, ...",
+            expected=f"the name of one training; {len(matches)} have it",
+            fix=f"write more characters: {', '.join(matches[:_MOST_HINTS])}, ...",
         )
-    return str(found[0])
+    return str(matches[0])
 
 
 def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
-    """The rows of some trainings in the ledger.
+    """Reads the rows of some trainings from the ledger.
 
     Raises:
         UserError: For an id that is not in the ledger.
     """
-    mine = pc.field("training_id").isin(training_ids)
-    trainings = ledger.trainings(filter=mine)
+    is_wanted = pc.field("training_id").isin(training_ids)
+    trainings = ledger.trainings(filter=is_wanted)
     if missing := {*training_ids} - {*trainings["training_id"].to_pylist()}:
         raise _unknown(ledger, min(missing))
-    # Files are sorted by trial, so this condition skips those without these trials. Many ids are no condition for
-    # Arrow, which copies them for each part of each file.
+    # Files are sorted by trial, so this condition skips the files without these trials. Ids are filtered afterwards,
+    # because Arrow would copy a long list of ids for each part of each file.
     near = pc.field("trial").isin(trainings["trial"].unique().to_pylist())
-    return Rows(trainings, ledger.curves(filter=near).filter(mine), ledger.heads(filter=near).filter(mine))
+    return Rows(trainings, ledger.curves(filter=near).filter(is_wanted), ledger.heads(filter=near).filter(is_wanted))
 
 
 def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
-    """The tasks that train these rows of `trainings` again, in their order."""
+    """Returns the tasks that train these rows of `trainings` again, in their order."""
     return [
         Task(
             row["trial"],
             row["replicate"],
             Training(workload.parameters.recorded(row), row["seed"]),
-            # A column that rows of earlier versions lack.
+            # Rows of versions without pruning lack `pruned_step`.
             pruned_step=row.get("pruned_step"),
         )
         for row in trainings.to_pylist()
@@ -88,24 +89,25 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
 
 
 def has_end(row: Mapping[str, Any]) -> bool:
-    """Whether a training, by its row of `trainings`, ended with weights to look at."""
-    # A pruned one may have diverged before.
+    """Returns whether a training, by its row of `trainings`, ended with finite weights."""
+    # The step is tested too, because a pruned training may have diverged before.
     return row["outcome"] not in ("failed", "diverged") and row["diverged_step"] is None
 
 
 def ended_training(
     directory: SweepDirectory, workload: Workload[Any], name: str, query: str
 ) -> tuple[Mapping[str, Any], Rows, Training[Any]]:
-    """One training that has an end to look at: its row of `trainings`, all its rows, its parameters and seed.
+    """Finds one training that ended with finite weights; returns its row of `trainings`, all its rows, and the
+    training.
 
     Args:
         directory: The sweep.
-        workload: Its workload.
+        workload: The sweep's workload.
         name: The training, as `find_training` accepts it.
-        query: The query that an error shows, which finds others.
+        query: A query that finds other trainings, shown in the error.
 
     Raises:
-        UserError: If there is no such training, or it has no end to look at.
+        UserError: If there is no such training, or it did not end with finite weights.
     """
     ledger = Ledger(directory.place)
     rows = recorded_rows(ledger, [find_training(ledger, name)])
@@ -122,13 +124,16 @@ def ended_training(
 
 
 def by_training(rows: Rows) -> dict[Place, Rows]:
-    """The rows of each training. By place: version 0.1 made ids of a parameter that is gone."""
+    """Returns the rows of each training, by trial and replicate.
+
+    Ids are not used, because version 0.1 derived them from a parameter that no longer exists.
+    """
     curves, no_curves = _by_place(rows.curves), rows.curves.slice(0, 0)
     heads = {} if rows.heads is None else _by_place(rows.heads)
     no_heads = None if rows.heads is None else rows.heads.slice(0, 0)
     return {
-        place: Rows(mine, curves.get(place, no_curves), heads.get(place, no_heads))
-        for place, mine in _by_place(rows.trainings).items()
+        place: Rows(training, curves.get(place, no_curves), heads.get(place, no_heads))
+        for place, training in _by_place(rows.trainings).items()
     }
 
 
@@ -144,7 +149,7 @@ def _by_place(table: pa.Table) -> dict[Place, pa.Table]:
 
 
 def to_replay(trainings: pa.Table, sweep_seed: int) -> list[str]:
-    """The ids of a random hundredth, 2 to 1,000, of the trainings that did not fail. Deterministic.
+    """Returns the ids of a random hundredth, 2 to 1,000, of the trainings that did not fail. Deterministic.
 
     Args:
         trainings: Rows of `trainings`, with `training_id` and `outcome`.
@@ -152,7 +157,7 @@ def to_replay(trainings: pa.Table, sweep_seed: int) -> list[str]:
     """
     ids = trainings.filter(pc.field("outcome") != "failed")["training_id"].to_pylist()
     n_chosen = min(max(math.ceil(REPLAYED_SHARE * len(ids)), FEWEST_REPLAYED), MOST_REPLAYED)
-    return sorted(ids, key=lambda each: hashlib.blake2b(f"{sweep_seed}/{each}".encode()).digest())[:n_chosen]
+    return sorted(ids, key=lambda name: hashlib.blake2b(f"{sweep_seed}/{name}".encode()).digest())[:n_chosen]
 
 
 def _ids(ledger: Ledger) -> list[str]:

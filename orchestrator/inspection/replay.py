@@ -1,4 +1,5 @@
-"""Replays a training of a sweep: trains it again, alone in this process, also with more measurements than recorded."""
+"""Replays a training of a sweep: trains it again, alone in this process, if wanted with more measurements than
+recorded."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +21,12 @@ from attnsweep.workloads.engine.schedule import dense_probe_steps
 
 @dataclass(frozen=True, kw_only=True)
 class Replay(Record):
-    """A training of a sweep, trained again alone.
+    """The result of training a recorded training again, alone: how far it is from the ledger.
 
     Attributes:
         sweep: The sweep.
-        deviation: The recorded training, the replayed one, and how far they are apart.
-        notes: Changes since the recording: of the device, of the version of PyTorch.
+        deviation: The recorded and the replayed training, and how far they are apart.
+        notes: Changes since the recording that may change last digits: the device, the version of PyTorch.
     """
 
     json_keys = (
@@ -43,16 +44,17 @@ class Replay(Record):
     notes: tuple[str, ...]
 
     def print(self, console: Console) -> None:
-        """Prints recorded beside replayed, the deviations, and the verdict."""
-        found = self.deviation
-        lines = [f"{found.training_id}: trial {found.trial}, replicate {found.replicate} of {self.sweep}", *self.notes]
+        """Prints the recorded beside the replayed training, the deviations, and the verdict."""
+        deviation = self.deviation
+        training = f"trial {deviation.trial}, replicate {deviation.replicate}"
+        lines = [f"{deviation.training_id}: {training} of {self.sweep}", *self.notes]
         for line in lines:
             console.print(line, soft_wrap=True, markup=False)
-        console.print(_table(found))
-        for name, ending in (("recorded", found.recorded), ("replayed", found.replayed)):
+        console.print(_table(deviation))
+        for name, ending in (("recorded", deviation.recorded), ("replayed", deviation.replayed)):
             if ending.last_words:
                 console.print(f"{name} error: {ending.last_words}", soft_wrap=True, markup=False)
-        console.print(_verdict(found), soft_wrap=True, markup=False)
+        console.print(_verdict(deviation), soft_wrap=True, markup=False)
 
 
 def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> Replay:
@@ -69,10 +71,10 @@ def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> R
         UserError: If there is no such training, the workload is gone, or the folder cannot be written.
     """
     training_id = find_training(Ledger(directory.place), name)
-    (found,) = retrain(directory, [training_id], no_further if trace is None else dense_probe_steps)
+    (again,) = retrain(directory, [training_id], no_further if trace is None else dense_probe_steps)
     if trace is not None:
-        _write_trace(found.traced, trace)
-    return Replay(sweep=directory.sweep, deviation=found.deviation, notes=found.notes)
+        _write_trace(again.traced, trace)
+    return Replay(sweep=directory.sweep, deviation=again.deviation, notes=again.notes)
 
 
 def _write_trace(traced: Rows, folder: Path) -> None:
@@ -83,17 +85,17 @@ def _write_trace(traced: Rows, folder: Path) -> None:
                 pq.write_table(rows, path)
 
 
-def _table(found: Deviation) -> Table:
+def _table(deviation: Deviation) -> Table:
     table = Table("", "recorded", "replayed", "deviation", "relative", "largest", box=None, header_style="bold")
-    differences = {each.name: each for each in found.differences}
+    differences = {difference.name: difference for difference in deviation.differences}
     for name in ("outcome", "outcome_detail", "n_steps", "onset_step", "final_loss", "eval_loss", "grad_norm"):
-        words = [_word(getattr(ending, name)) for ending in (found.recorded, found.replayed)]
+        words = [_word(getattr(ending, name)) for ending in (deviation.recorded, deviation.replayed)]
         table.add_row(name, *words, *(_numbers(differences[name])[:2] if name in differences else ()))
     for name in ("levels", "curves", "heads"):
-        each = differences[name]
-        once = f"{each.n_once} once" if each.n_once else ""
-        if each.n or each.n_once:
-            table.add_row(name, f"{each.n} numbers", once, *_numbers(each))
+        difference = differences[name]
+        once = f"{difference.n_once} once" if difference.n_once else ""
+        if difference.n or difference.n_once:
+            table.add_row(name, f"{difference.n} numbers", once, *_numbers(difference))
     return table
 
 
@@ -109,7 +111,7 @@ def _word(value: object) -> str:
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
-def _verdict(found: Deviation) -> str:
-    if found.agrees:
-        return f"agrees: same outcome and steps, losses within {found.tolerance:g}"
-    return f"does not agree: {', '.join(found.disagreements)} (losses within {found.tolerance:g} would)"
+def _verdict(deviation: Deviation) -> str:
+    if deviation.agrees:
+        return f"agrees: same outcome and steps, losses within {deviation.tolerance:g}"
+    return f"does not agree: {', '.join(deviation.disagreements)} (losses within {deviation.tolerance:g} would)"

@@ -1,9 +1,9 @@
-"""Trains recorded trainings again, and compares each with its rows. In this process only `continuation` trains
-one again besides, to continue it.
+"""Trains recorded trainings again, and compares each with its rows. Only `continuation` also repeats trainings in this
+process, to continue them.
 
-A training is a function of its parameters and seed, so it ends as recorded: to the last bit by the engine that its
-environment names, on the kind of device that it ran on, and on a GPU in a pack of the same width. Where this machine
-has no such device or compiler, the next best is taken, and said; so is another type of machine.
+A training is a function of its parameters and seed, so it ends as recorded: to the last bit with the engine that its
+environment names, on the kind of device that it ran on, and on a GPU in a pack of the same width. If this machine
+has no such device or compiler, the next best is used, and a note tells so, as it does for another type of machine.
 """
 
 import platform
@@ -38,20 +38,20 @@ from attnsweep.workloads.engine.width import width_on
 from attnsweep.workloads.errors import UserError
 
 ExtraProbes = Callable[[int], Sequence[int]]
-"""From a training's number of steps to the steps to measure at besides its own probes."""
+"""A function from a training's number of steps to additional steps at which to measure."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Retrained:
-    """A recorded training, trained again to its end.
+    """A recorded training that was trained again to its end.
 
     Attributes:
-        training: Its parameters and seed.
-        deviation: How far it ends from where it was recorded to end.
+        training: The parameters and seed.
+        deviation: How far its end is from the recorded one.
         notes: Why the last digits may differ: another device, engine, type of machine or version of PyTorch.
-        traced: Its rows with the additional probes.
-        state: Its parameters and buffers where it ended, or at the step that was asked for, by name, on the CPU; `None`
-            if it raised.
+        traced: The rows of the repeated training, with the additional probes.
+        state: The parameters and buffers at its end, or at the requested step, by name, on the CPU; `None` if it
+            raised.
     """
 
     training: Training[Any]
@@ -62,7 +62,7 @@ class Retrained:
 
     @property
     def name(self) -> str:
-        """TRIAL/REPLICATE."""
+        """The training as TRIAL/REPLICATE."""
         return f"{self.deviation.trial}/{self.deviation.replicate}"
 
     @property
@@ -77,7 +77,7 @@ class Retrained:
 
     @property
     def ended(self) -> State:
-        """Its parameters and buffers where it ended.
+        """The parameters and buffers at its end.
 
         Raises:
             UserError: If it raised.
@@ -86,15 +86,15 @@ class Retrained:
             raise UserError(
                 self.name,
                 given=f"a training that fails when trained again: {self.deviation.replayed.last_words}",
-                expected="one that ends with weights",
-                fix="correct the cause, or choose another",
+                expected="a training that ends with weights",
+                fix="correct the cause, or choose another training",
             )
         return self.state
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What trainings must share to be trained again in one pack, equal to their rows to the last bit."""
+    """The properties that trainings must share so that one pack repeats them, equal to their rows to the last bit."""
 
     shape: Shape
     device: str
@@ -103,7 +103,7 @@ class Setting:
 
 
 def no_further(n_steps: int) -> Sequence[int]:
-    """No additional probes."""
+    """The default of `retrain`: measures at no additional steps."""
     del n_steps
     return ()
 
@@ -114,16 +114,17 @@ def retrain(
     extra_probes: ExtraProbes = no_further,
     at_step: int | None = None,
 ) -> list[Retrained]:
-    """Trains some of a sweep's trainings again, to their end, those that may share a pack together.
+    """Trains some of a sweep's trainings again, to their end; trainings that may share a pack are trained together.
 
     Args:
         directory: The sweep.
         training_ids: Ids of trainings in the ledger.
-        extra_probes: Where to measure besides. It does not change how the trainings end.
-        at_step: The step of the state, for a single training: others may run ahead of it. By default where it ended.
+        extra_probes: Additional steps at which to measure. They do not change how the trainings end.
+        at_step: The step of the returned state, for a single training, since others of its pack may run ahead of it; by
+            default the end.
 
     Returns:
-        One for each, in the order asked for.
+        A `Retrained` for each id, in the given order.
 
     Raises:
         UserError: For an id that is not in the ledger, or if the workload is gone.
@@ -138,21 +139,24 @@ def retrain(
     for row, task in zip(records, tasks, strict=True):
         alike[setting_of(directory, row, task)].append(task)
     ended: dict[Place, _Ended] = {}
-    for setting, of_setting in alike.items():
+    for setting, group in alike.items():
         programs = executors_on(setting.device, setting.engine)
-        again = _Again(workload, directory.sweep, setting, programs, extra_probes, at_step)
-        size = setting.width or len(of_setting)
-        for first in range(0, len(of_setting), size):
-            ended |= again.pack(of_setting[first : first + size])
-    found = {}
+        repetition = _Repetition(workload, directory.sweep, setting, programs, extra_probes, at_step)
+        size = setting.width or len(group)
+        for first in range(0, len(group), size):
+            ended |= repetition.pack(group[first : first + size])
+    retrained = {}
     for row, task in zip(records, tasks, strict=True):
         place = task.trial, task.replicate
         notes = notes_on(directory, row, setting_of(directory, row, task), every)
-        far = deviation(recorded[place], ended[place].rows, thinned=every > 1)
-        found[row["training_id"]] = Retrained(
-            training=task.training, deviation=far, notes=notes, traced=ended[place].traced, state=ended[place].state
+        retrained[row["training_id"]] = Retrained(
+            training=task.training,
+            deviation=deviation(recorded[place], ended[place].rows, thinned=every > 1),
+            notes=notes,
+            traced=ended[place].traced,
+            state=ended[place].state,
         )
-    return [found[each] for each in training_ids]
+    return [retrained[training_id] for training_id in training_ids]
 
 
 @dataclass(frozen=True)
@@ -163,8 +167,8 @@ class _Ended:
 
 
 @dataclass(frozen=True)
-class _Again:
-    """Trains packs again, in one setting."""
+class _Repetition:
+    """Trains packs of recorded trainings again, all in one setting."""
 
     workload: Workload[Any]
     sweep: str
@@ -174,7 +178,7 @@ class _Again:
     at_step: int | None
 
     def pack(self, tasks: Sequence[Task]) -> Mapping[Place, _Ended]:
-        """The ends of these trainings, by trial and replicate. If one raises, each is trained alone."""
+        """Returns the ends of the trainings, by trial and replicate. If the pack raises, each is trained alone."""
         context = PackContext(self.sweep, "replay", self.setting.device, platform.node())
         try:
             with training_settings():
@@ -183,7 +187,7 @@ class _Again:
             raise
         except NoCompilerError as error:
             raise PoolError(str(error)) from error
-        except BaseException as error:  # noqa: BLE001  # As in a trainer: what a training raises is its outcome.
+        except BaseException as error:  # noqa: BLE001  # Whatever a training raises becomes its outcome, as in a trainer.
             if len(tasks) > 1:
                 return {place: end for task in tasks for place, end in self.pack([task]).items()}
             rows = failed_rows(self.workload, tasks, text_of(error), context)
@@ -200,14 +204,14 @@ class _Again:
             width=self.setting.width,
             prune_at=[task.pruned_step for task in tasks],
         )
-        before = None if self.at_step is None else _state_at(self.at_step, pack, len(tasks))
+        early_state = None if self.at_step is None else _state_at(self.at_step, pack, len(tasks))
         result = pack.train_to_end(1)
         rows = ended_rows(self.workload, tasks, pack, result.at(self.workload.probe_steps(parameters)), context)
         with_extra = Rows(
             rows.trainings, curve_rows(self.workload, tasks, result), head_rows(self.workload, tasks, result)
         )
         by_place, traced = by_training(rows), by_training(with_extra)
-        state = before or _state(pack, len(tasks))
+        state = early_state or _state(pack, len(tasks))
         return {
             (task.trial, task.replicate): _Ended(
                 by_place[task.trial, task.replicate],
@@ -219,7 +223,7 @@ class _Again:
 
 
 def _state_at(step: int, pack: Pack[Any], n_lanes: int) -> State:
-    """The state (L, ...) of a pack, by name, once it has been trained to a step at which it is measured."""
+    """Trains a pack to a step at which it is measured; returns its state there by name, (L, ...)."""
     while not pack.done and pack.step < step:
         pack.advance(1, 1)
     return _state(pack, n_lanes)
@@ -231,11 +235,11 @@ def _state(pack: Pack[Any], n_lanes: int) -> State:
 
 
 def setting_of(directory: SweepDirectory, row: Mapping[str, Any], task: Task) -> Setting:
-    """What a recorded training is trained again in, on this machine.
+    """Returns the setting in which this machine repeats a recorded training.
 
     Args:
         directory: The sweep.
-        row, task: Its row of `trainings`, and the task of it.
+        row, task: The training's row of `trainings`, and its task.
     """
     device = "cuda" if row["device"] == "cuda" and torch.cuda.is_available() else "cpu"
     engine = directory.engine_of(row["environment"])
@@ -251,20 +255,20 @@ def _runs_here(engine: Engine) -> bool:
     return True
 
 
-def _by_choice(machine: str, here: str) -> str:
-    """How this machine takes the kernels of an older processor, where it can."""
+def _kernel_hint(machine: str, here: str) -> str:
+    """Returns a hint how this machine can use the kernels of the older processor that recorded a training."""
     (kind, _, then), (own, _, now) = machine.partition(", "), here.partition(", ")
     is_older = kind == own and (then, now) == ("AVX2", "AVX512")
     return "; ATEN_CPU_CAPABILITY=avx2 takes the kernels of that one" if is_older else ""
 
 
 def notes_on(directory: SweepDirectory, row: Mapping[str, Any], here: Setting, every: int) -> tuple[str, ...]:
-    """Why the last digits of a training may differ here from those recorded.
+    """Returns why the last digits of a training may differ here from the recorded ones.
 
     Args:
         directory, row: The sweep, and the training's row of `trainings`.
-        here: What it is trained again in.
-        every: Of how many recorded probes one is left.
+        here: The setting in which it is repeated.
+        every: The ledger keeps one in this many of the recorded probes.
     """
     notes = []
     if every > 1:
@@ -275,10 +279,12 @@ def notes_on(directory: SweepDirectory, row: Mapping[str, Any], here: Setting, e
         notes.append(f"recorded in {engine}, which this machine cannot compile, replayed in {here.engine}")
     machine = row["accelerator"] or directory.machine_of(row["environment"])
     if row["device"] == here.device and machine not in (None, now := machine_of(here.device)):
-        notes.append(f"recorded on {machine}, replayed on {now}: the last digits may differ{_by_choice(machine, now)}")
+        notes.append(
+            f"recorded on {machine}, replayed on {now}: the last digits may differ{_kernel_hint(machine, now)}"
+        )
     recorded_in = directory.environments.get(row["environment"] or "")
-    of_start = directory.provenance.get("versions", {})
-    then, now = (recorded_in.versions if recorded_in else of_start).get("torch"), str(torch.__version__)
+    at_start = directory.provenance.get("versions", {})
+    then, now = (recorded_in.versions if recorded_in else at_start).get("torch"), str(torch.__version__)
     if then and then.partition("+")[0] != now.partition("+")[0]:
         notes.append(f"recorded with PyTorch {then}, replayed with {now}: the last digits may differ")
     return tuple(notes)

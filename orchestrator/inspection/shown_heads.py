@@ -1,4 +1,4 @@
-"""The attention maps of some of a sweep's trainings, for its report."""
+"""The attention maps of some of a sweep's trainings, for the report."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
@@ -17,14 +17,14 @@ from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.workloads.errors import UserError
 
 _MOST_CELLS = 1_000_000
-"""Of all maps together: each takes a byte and a third of the page."""
+"""The largest number of cells of all maps together: each cell takes 1.33 bytes of the page."""
 
 
 def maps_of(report: SweepReport, most: int) -> list[TrainingMaps]:
-    """The maps of up to so many of the trainings that the page shows in full: of each outcome in turn the first.
+    """Returns the maps of at most `most` of the trainings that the page shows in full, taking the outcomes in turn.
 
-    Those whose weights were not kept are trained again, trainings of one shape together. Trainings with which the maps
-    would have more than 1,000,000 cells are left out.
+    Trainings whose weights were not kept are repeated, those of one shape together. Trainings with which the maps would
+    have more than 1,000,000 cells are left out.
 
     Raises:
         UserError: If the sweep's heads are not scored, its code is not trusted, or its code fails.
@@ -34,14 +34,14 @@ def maps_of(report: SweepReport, most: int) -> list[TrainingMaps]:
             "--heads",
             given=report.place,
             expected="a sweep that varies a parameter, and whose attention heads are scored",
-            fix="leave --heads out",
+            fix="leave out --heads",
         )
     chosen = _chosen(report, most)
-    found = {each.name: each for each in _heads(report, [row["training_id"] for row in chosen])}
+    by_name = {heads.name: heads for heads in _heads(report, [row["training_id"] for row in chosen])}
     shown: list[TrainingMaps] = []
     n_cells = 0
     for row in chosen:
-        maps = _shown(found[f"{row['trial']}/{row['replicate']}"])
+        maps = _shown(by_name[f"{row['trial']}/{row['replicate']}"])
         n_cells += sum(layer.n_cells for layer in maps.layers)
         if n_cells > _MOST_CELLS:
             break
@@ -51,43 +51,43 @@ def maps_of(report: SweepReport, most: int) -> list[TrainingMaps]:
 
 def _chosen(report: SweepReport, most: int) -> Sequence[Mapping[str, Any]]:
     assert report.explorer is not None
-    with_heads = {(each.trial, each.replicate) for each in report.explorer.samples if each.roles}
+    with_heads = {(sample.trial, sample.replicate) for sample in report.explorer.samples if sample.roles}
     trials = sorted({trial for trial, _ in with_heads})
     rows = Ledger(report.directory.place).trainings(filter=pc.field("trial").isin(trials)).to_pylist()
-    mine = [row for row in rows if (row["trial"], row["replicate"]) in with_heads and has_end(row)]
-    mine.sort(key=lambda row: (row["trial"], row["replicate"]))
+    candidates = [row for row in rows if (row["trial"], row["replicate"]) in with_heads and has_end(row)]
+    candidates.sort(key=lambda row: (row["trial"], row["replicate"]))
     turns: dict[str, Iterator[int]] = {}
-    turn = {row["training_id"]: next(turns.setdefault(row["outcome"], count())) for row in mine}
-    return sorted(mine, key=lambda row: turn[row["training_id"]])[:most]
+    turn = {row["training_id"]: next(turns.setdefault(row["outcome"], count())) for row in candidates}
+    return sorted(candidates, key=lambda row: turn[row["training_id"]])[:most]
 
 
 def _heads(report: SweepReport, training_ids: Sequence[str]) -> Iterator[Heads]:
     workload = load_workload_of(report.directory)
     recorded = recorded_rows(Ledger(report.directory.place), training_ids)
     scored = [] if recorded.heads is None else recorded.heads.to_pylist()
-    for of_shape in by_shape(report.directory, recorded.trainings):
-        ends = ends_of(report.directory, [row["training_id"] for row, _ in of_shape])
-        for (row, training), end in zip(of_shape, ends, strict=True):
+    for group in by_shape(report.directory, recorded.trainings):
+        ends = ends_of(report.directory, [row["training_id"] for row, _ in group])
+        for (row, training), end in zip(group, ends, strict=True):
             maps = looked_at(workload, training, end.state)
-            mine = [each for each in scored if each["training_id"] == row["training_id"]]
-            yield joined(workload, row, maps, mine, end.difference)
+            own_scores = [head for head in scored if head["training_id"] == row["training_id"]]
+            yield joined(workload, row, maps, own_scores, end.difference)
 
 
-def _shown(found: Heads) -> TrainingMaps:
+def _shown(heads: Heads) -> TrainingMaps:
     layers = (
         ShownLayer(
-            title=found.layer_title(layer.number),
+            title=heads.layer_title(layer.number),
             queries=layer.queries,
             keys=layer.keys,
             heads=tuple(
-                ShownHead(title=_title(head), weights_QK=head.weights_QK.numpy()) for head in found.of_layer(layer)
+                ShownHead(title=_title(head), weights_QK=head.weights_QK.numpy()) for head in heads.of_layer(layer)
             ),
         )
-        for layer in found.maps.layers
+        for layer in heads.maps.layers
     )
-    sentence = f"Sentence {found.maps.number} of {found.maps.n_sentences}: {found.maps.text}"
-    text = f"{sentence} ({found.note})" if found.note else sentence
-    return TrainingMaps(name=found.name, text=text, layers=tuple(layers))
+    sentence = f"Sentence {heads.maps.number} of {heads.maps.n_sentences}: {heads.maps.text}"
+    text = f"{sentence} ({heads.note})" if heads.note else sentence
+    return TrainingMaps(name=heads.name, text=text, layers=tuple(layers))
 
 
 def _title(head: Head) -> str:

@@ -1,4 +1,4 @@
-"""The module of a recorded training, with the parameters and buffers of its end or of a step: ready to be called."""
+"""The module of a recorded training, with the parameters and buffers of its end or of a step, ready to be called."""
 
 import logging
 from collections.abc import Mapping
@@ -26,14 +26,14 @@ _OTHERS = "select trial, replicate, outcome from trainings where outcome not in 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainedModule:
-    """The module of one training.
+    """The module of one training, with the training's row and parameters.
 
     Attributes:
-        workload: Its workload.
-        training: Its parameters and seed.
-        row: Its row of `trainings`.
-        step: The step whose weights it has.
-        module: In eval mode, on the CPU, in the types that it was trained in.
+        workload: The training's workload.
+        training: The training's parameters and seed.
+        row: The training's row of `trainings`.
+        step: The step whose weights the module has.
+        module: The module in eval mode, on the CPU, in the types that it was trained in.
     """
 
     workload: Workload[Any]
@@ -44,7 +44,7 @@ class TrainedModule:
 
 
 def trained_module(directory: SweepDirectory, name: str, step: int | None = None) -> TrainedModule:
-    """The module of a training where it ended, or at a step of it.
+    """Returns the module of a training at its end, or at one of its steps.
 
     Weights that were not kept, or are of a step, come from training it again to its end. A warning is logged if it then
     ends otherwise than recorded.
@@ -79,11 +79,11 @@ def trained_module(directory: SweepDirectory, name: str, step: int | None = None
 
 
 def load(module: nn.Module, state: State) -> None:
-    """Gives a module the values of a state, in their types. Parameters that are tied stay so."""
+    """Gives a module the values of a state, in their types. Tied parameters stay tied."""
     hold_as(module, state)
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     for name, value in state.items():
-        # A head that is clamped no more has no buffer.
+        # The state may have a buffer for a clamped head, which the module lacks once the clamp has ended.
         if name in tensors:
             tensors[name].data = value
 
@@ -99,7 +99,10 @@ def _at(directory: SweepDirectory, row: Mapping[str, Any], step: int) -> End:
     n_steps = row["n_steps"] or 0
     if not 0 <= step <= n_steps:
         raise UserError(
-            "step", given=step, expected=f"0..{n_steps}, the steps that the training took", fix="choose one of them"
+            "step",
+            given=step,
+            expected=f"0..{n_steps}, the steps that the training took",
+            fix="choose one of these steps",
         )
     (again,) = retrain(directory, [row["training_id"]], no_further, step)
     return End(again.ended, again.difference)

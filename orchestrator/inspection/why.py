@@ -1,4 +1,4 @@
-"""Why a training stands where it ended: the words of its gradients, its attention and what was forecast."""
+"""Why a training is stuck where it ended: the words of its gradients, its attention and its forecast."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,21 +29,21 @@ _EXPECTED, _FIX = "a workload that trains", "see attnsweep.check_workload"
 
 @dataclass(frozen=True, kw_only=True)
 class Why:
-    """What is known of a training where it ended.
+    """The analysis of a training at its end.
 
     Attributes:
         sweep: The directory, as the user named it.
         row: The training's row of `trainings`.
-        training: Its parameters and seed.
-        difference: Empty, or in what it ends otherwise than recorded when trained again: the words are then of that
+        training: The training's parameters and seed.
+        difference: Empty, or in what the repeated training ends otherwise than recorded: the words are then of that
             other ending.
-        words: Of its gradients, where it ended.
+        words: The words of the training's gradients at its end.
         saddle: The direction in which the loss curves down most; `None` unless a part is starved and the loss has
             second derivatives.
-        curve: Its `eval_loss` at its probes, as (step, value).
-        predicted_escape: The step at which the law of its start says that it leaves; `None` without a law, infinite
-            where it never does.
-        null: What the loss does not depend on, by declaration.
+        curve: The training's `eval_loss` at its probes, as (step, value).
+        predicted_escape: The step at which the training leaves its start, by the law of the start; `None` without a
+            law, infinite if it never leaves.
+        null: The parameters on which the loss does not depend, by declaration.
     """
 
     sweep: str
@@ -58,16 +58,16 @@ class Why:
 
     @property
     def name(self) -> str:
-        """TRIAL/REPLICATE."""
+        """The training as TRIAL/REPLICATE."""
         return f"{self.row['trial']}/{self.row['replicate']}"
 
     @property
     def replay_command(self) -> str:
-        """The command that trains it again."""
+        """The command that repeats the training."""
         return f"attnsweep replay {as_argument(self.sweep)} {self.name}"
 
     def to_json(self) -> str:
-        """One line of JSON, for scripts; numbers that are not finite are null."""
+        """Returns one line of JSON, for scripts; numbers that are not finite are null."""
         names = ("training_id", "trial", "replicate", "outcome", "outcome_detail", "certificate", "certified")
         words = self.words
         return json_line(
@@ -91,8 +91,8 @@ class Why:
                     for term in words.terms
                 ],
                 "attention": [
-                    {"name": each.name, "evenness": each.evenness, "weights": each.weights_QT.tolist()}
-                    for each in words.maps
+                    {"name": attention.name, "evenness": attention.evenness, "weights": attention.weights_QT.tolist()}
+                    for attention in words.maps
                 ],
                 "null": self.null,
                 "replay": self.replay_command,
@@ -101,7 +101,7 @@ class Why:
 
 
 def why(directory: SweepDirectory, name: str, shown: str) -> Why:
-    """What there is to say about a training where it ended. It is trained again, unless its weights were kept.
+    """Analyses a training at its end. The training is repeated, unless its weights were kept.
 
     Args:
         directory: The sweep.
@@ -109,13 +109,14 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
         shown: The directory as the user named it.
 
     Raises:
-        UserError: If there is no such training, it has no end to look at, or the user's code fails.
+        UserError: If there is no such training, it did not end with finite weights, or the user's code fails.
     """
     workload = load_workload_of(directory)
     query = "select trial, replicate from trainings where stuck"
     row, rows, training = ended_training(directory, workload, name, query)
     (end,) = ends_of(directory, [row["training_id"]])
-    curve = sorted((each["step"], each["value"]) for each in rows.curves.to_pylist() if each["metric"] == "eval_loss")
+    points = (point for point in rows.curves.to_pylist() if point["metric"] == "eval_loss")
+    curve = sorted((point["step"], point["value"]) for point in points)
     with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
         words, saddle = _words(workload, training, end.state)
         return Why(
@@ -134,11 +135,11 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
 def _words(
     workload: Workload[Any], training: Training[Any], state: Mapping[str, torch.Tensor]
 ) -> tuple[GradientWords, Saddle | None]:
-    """In float64, whatever it was trained in."""
+    """Returns the words and the saddle, computed in float64 for any type of training."""
     module = workload.build(training.parameters).double()
-    own = {name: value.to(torch.float64) if value.is_floating_point() else value for name, value in state.items()}
-    hold_as(module, own)
-    module.load_state_dict(own, strict=False)
+    promoted = {name: value.to(torch.float64) if value.is_floating_point() else value for name, value in state.items()}
+    hold_as(module, promoted)
+    module.load_state_dict(promoted, strict=False)
     batch = batch_of(workload, training)
 
     def words_at(module: nn.Module) -> GradientWords:
@@ -157,5 +158,7 @@ def _predicted(workload: Workload[Any], training: Training[Any]) -> float | None
 def _null(workload: Workload[Any], training: Training[Any]) -> list[str]:
     declared = workload.identities(training.parameters)
     return [
-        f"{', '.join(each.parameters)} ({each.name})" for each in declared if isinstance(each, KeyBias | NoGradient)
+        f"{', '.join(identity.parameters)} ({identity.name})"
+        for identity in declared
+        if isinstance(identity, KeyBias | NoGradient)
     ]

@@ -1,4 +1,4 @@
-"""The page about a training, in words: which words vanish and why, the way out, the forecast, the certificate."""
+"""The page about a stuck training, in words: which words vanish and why, the way out, the forecast, the certificate."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,12 +11,12 @@ from attnsweep.workloads.words.terms import Balance, GradientWords, Term
 
 _MOST_MAPS = 4
 _LEAST_SHARE = 0.01
-"""Of the largest size in a part: weights whose words are smaller in all parts get one line together."""
+"""The least share of a part's largest size: weights whose words are smaller in all parts get one line together."""
 _MOST_NAMES = 8
 
 
 def pages_of(report: SweepReport) -> list[WhyPage]:
-    """The pages of a sweep's chosen stuck rows. Those whose weights were not kept are trained again.
+    """Returns the pages of a sweep's chosen stuck rows. Trainings whose weights were not kept are repeated.
 
     Raises:
         UserError: If the sweep's code is not trusted, or fails.
@@ -24,39 +24,41 @@ def pages_of(report: SweepReport) -> list[WhyPage]:
     return [page_of(why(report.directory, row.name, report.place)) for row in report.stuck_rows]
 
 
-def page_of(found: Why) -> WhyPage:
-    """One training's page."""
-    words = found.words
-    facts = [("another ending", f"{found.difference}; this page is about that ending")] if found.difference else []
+def page_of(analysis: Why) -> WhyPage:
+    """Lays out the analysis of one training as a page: facts, table of words, notes, attention maps and curve."""
+    words = analysis.words
+    facts = (
+        [("another ending", f"{analysis.difference}; this page is about that ending")] if analysis.difference else []
+    )
     facts.append((words.state(), _meaning(words)))
-    facts += [("way out", way) for way in _way_out(found)]
-    facts += [("curvature", text) for text in _curvature(found)]
-    facts += [("forecast", _forecast(found)), ("certificate", _certificate(found))]
-    columns, rows, rest = _product_table(words) if words.is_product else _places_table(words)
+    facts += [("way out", way) for way in _way_out(analysis)]
+    facts += [("curvature", text) for text in _curvature(analysis)]
+    facts += [("forecast", _forecast(analysis)), ("certificate", _certificate(analysis))]
+    columns, rows, remark = _product_table(words) if words.is_product else _places_table(words)
     return WhyPage(
-        name=found.name,
-        headline=_headline(found),
+        name=analysis.name,
+        headline=_headline(analysis),
         facts=tuple(facts),
         columns=columns,
         rows=rows,
-        notes=tuple(_notes(found, rest)),
+        notes=tuple(_notes(analysis, remark)),
         maps=tuple(
-            shown_map(_map_title(each, words.zero_levels), each.weights_QT.tolist()) for each in words.maps[:_MOST_MAPS]
+            shown_map(_map_title(attention, words.zero_levels), attention.weights_QT.tolist())
+            for attention in words.maps[:_MOST_MAPS]
         ),
-        curve=tuple((step, value) for step, value in found.curve if value is not None),
-        replay=found.replay_command,
+        curve=tuple((step, value) for step, value in analysis.curve if value is not None),
+        replay=analysis.replay_command,
     )
 
 
-def _headline(found: Why) -> str:
-    row = found.row
+def _headline(analysis: Why) -> str:
+    row = analysis.row
     detail = f" ({row['outcome_detail']})" if row["outcome_detail"] else ""
     loss = "" if row["eval_loss"] is None else f", loss {row['eval_loss']:.4g} after {row['n_steps']} steps"
-    return f"{found.name}  {row['outcome']}{detail}{loss}"
+    return f"{analysis.name}  {row['outcome']}{detail}{loss}"
 
 
 def _meaning(words: GradientWords) -> str:
-    """The state in a sentence."""
     state, starved = words.state(), words.starved_parts()
     if state == "undivided":
         return _undivided(words)
@@ -65,8 +67,9 @@ def _meaning(words: GradientWords) -> str:
             return "all words are small, so the weights hardly move: a zero of the gradient, or close to one"
         return "the words do little work in any part: the answer is near that of a zero, or not yet far from it"
     if state == "moving":
-        part = max((each for each in words.zero_levels if each not in starved), key=words.left)
-        worst = max((each for each in words.balances() if each.part == part), key=lambda each: each.left * each.size)
+        part = max((fed for fed in words.zero_levels if fed not in starved), key=words.left)
+        balances = (balance for balance in words.balances() if balance.part == part)
+        worst = max(balances, key=lambda balance: balance.left * balance.size)
         return f"the words of {worst.weight} in {part} do not cancel: {worst.left:.0%} is left"
     if starved:
         small = "no word is large" if words.is_product else "the words do little work"
@@ -84,32 +87,35 @@ def _undivided(words: GradientWords) -> str:
     top = max(sizes, key=lambda name: sizes[name])
     starved = [name for name, size in sizes.items() if size < _LEAST_SHARE * sizes[top]]
     more = f"; below 1% of that: {_listed(starved)}" if starved else ""
-    return f"no single output is judged, so pull and brake are not told apart; the largest gradient is by {top}{more}"
+    largest = f"the largest gradient is with respect to {top}{more}"
+    return f"no single output is judged, so pull and brake cannot be distinguished; {largest}"
 
 
-def _way_out(found: Why) -> Iterator[str]:
-    """The escape that it would need: the part to grow, the weight whose pull is the fastest there, and how fast."""
-    words = found.words
+def _way_out(analysis: Why) -> Iterator[str]:
+    """Yields the escape that each starved part needs: the part, the weight with the fastest pull, and its speed."""
+    words = analysis.words
     starved = words.starved_parts()
     for part in starved:
-        of = [each for each in words.balances() if each.part == part and each.size > 0]
-        if not of:
+        balances = [balance for balance in words.balances() if balance.part == part and balance.size > 0]
+        if not balances:
             yield f"none through {part}: all its words are 0"
             continue
-        fastest = min(of, key=lambda each: _steps_per_e(found, each))
-        fed = "size" if words.is_product else "work"
-        have = min(each.size for each in of) if words.is_product else max(each.work for each in of)
+        fastest = min(balances, key=lambda balance: _steps_per_e(analysis, balance))
+        measure = "size" if words.is_product else "work"
+        sizes = (balance.size for balance in balances)
+        amount = min(sizes) if words.is_product else max(balance.work for balance in balances)
+        goal = "4 or more" if words.is_product else "4"
         yield (
-            f"{part}, where the words have {fed} {have:.1g} (4 {'or more ' if words.is_product else ''}at a solution); "
-            f"the fastest is {fastest.weight}, {_speed(found, fastest)}"
+            f"{part}, where the words have {measure} {amount:.1g} ({goal} at a solution); "
+            f"the fastest is {fastest.weight}, {_speed(analysis, fastest)}"
         )
 
 
-def _curvature(found: Why) -> Iterator[str]:
-    """Whether the loss curves down in some direction, which weights and parts that is, and how fast it is left."""
-    saddle = found.saddle
+def _curvature(analysis: Why) -> Iterator[str]:
+    """Yields whether the loss curves down in some direction, along which weights and parts, and how fast it is left."""
+    saddle = analysis.saddle
     if saddle is None:
-        if found.words.starved_parts():
+        if analysis.words.starved_parts():
             yield "not known: the loss has no second derivatives"
         return
     if not saddle.is_negative:
@@ -117,58 +123,58 @@ def _curvature(found: Why) -> Iterator[str]:
         return
     weights = [f"{name} {share:.0%}" for name, share in _largest(saddle.weights) if share >= _LEAST_SHARE]
     parts = [f"{part} {value:+.2g}" for part, value in _largest(saddle.parts)]
-    steps = _rounded(saddle.steps(found.training.parameters.learning_rate))
+    steps = _rounded(saddle.steps(analysis.training.parameters.learning_rate))
     yield (
         f"the loss curves down along {_listed(weights)}; second derivative {saddle.curvature:.2g} "
-        f"({_listed(parts)}); a deviation grows e-fold in {steps} steps{_plain(found)}"
+        f"({_listed(parts)}); a deviation grows e-fold in {steps} steps{_plain(analysis)}"
     )
 
 
-def _largest(of: Mapping[str, float]) -> list[tuple[str, float]]:
-    return sorted(of.items(), key=lambda each: -abs(each[1]))
+def _largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
+    return sorted(shares.items(), key=lambda item: -abs(item[1]))
 
 
-def _steps_per_e(found: Why, of: Balance) -> float:
-    """Steps of plain gradient descent in which a weight changes by its own norm, by a part's words alone."""
-    mine = [term.value for term in found.words.terms if (term.weight, term.part) == (of.weight, of.part)]
-    speed = found.training.parameters.learning_rate * float(sum(mine[1:], mine[0]).norm())
-    return float(found.words.weights[of.weight].norm()) / speed if speed > 0 else math.inf
+def _steps_per_e(analysis: Why, balance: Balance) -> float:
+    """Returns the steps of plain gradient descent in which a part's words alone change a weight by its own norm."""
+    terms = [term.value for term in analysis.words.terms if (term.weight, term.part) == (balance.weight, balance.part)]
+    speed = analysis.training.parameters.learning_rate * float(sum(terms[1:], terms[0]).norm())
+    return float(analysis.words.weights[balance.weight].norm()) / speed if speed > 0 else math.inf
 
 
-def _speed(found: Why, of: Balance) -> str:
-    steps = _steps_per_e(found, of)
+def _speed(analysis: Why, balance: Balance) -> str:
+    steps = _steps_per_e(analysis, balance)
     if not math.isfinite(steps):
         return "whose words cancel"
-    return f"which they change by its own norm in {_rounded(steps)} steps{_plain(found)}"
+    return f"which they change by its own norm in {_rounded(steps)} steps{_plain(analysis)}"
 
 
-def _plain(found: Why) -> str:
-    """What steps are counted, where the training takes others."""
-    return "" if found.training.parameters.optimizer == "sgd" else " of plain gradient descent at the same rate"
+def _plain(analysis: Why) -> str:
+    """Names the kind of steps that are counted, if the training takes others."""
+    return "" if analysis.training.parameters.optimizer == "sgd" else " of plain gradient descent at the same rate"
 
 
 def _rounded(steps: float) -> str:
-    """Two digits; written out below a million."""
+    """Formats a number with two digits, written out below a million."""
     return f"{float(f'{steps:.2g}'):,.0f}" if 10 <= steps < 1e6 else f"{steps:.2g}"
 
 
-def _forecast(found: Why) -> str:
-    predicted, n_steps = found.predicted_escape, found.row["n_steps"]
+def _forecast(analysis: Why) -> str:
+    predicted, n_steps = analysis.predicted_escape, analysis.row["n_steps"]
     if predicted is None:
         return (
             "no law for this start (a law needs plain gradient descent, a small init_sigma, and a loss that is the "
             "same at each step)"
         )
     if not math.isfinite(predicted):
-        return "the law of its start says that it never leaves"
+        return "by the law of its start it never leaves"
     verdict = "so it has left its start" if predicted < n_steps else "so it is slow, not stuck"
-    if predicted < n_steps and found.words.state() == "starved":
+    if predicted < n_steps and analysis.words.state() == "starved":
         verdict = "but it is starved: rounding may hold it"
     return f"by the law of its start it leaves at step {predicted:.0f}; it trained {n_steps} steps, {verdict}"
 
 
-def _certificate(found: Why) -> str:
-    row = found.row
+def _certificate(analysis: Why) -> str:
+    row = analysis.row
     match row["certified"]:
         case None:
             return "the label was not tested"
@@ -179,25 +185,26 @@ def _certificate(found: Why) -> str:
 
 def _product_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], str]:
     rows = []
-    for each in words.balances():
-        pull, brake = (_text(words, each, kind) for kind in ("pull", "brake"))
-        rows.append(
-            (each.weight, each.part, pull, f"{each.pull:.1e}", brake, f"{each.brake:.1e}", f"{each.left:.1e}"),
-        )
+    for balance in words.balances():
+        pull, brake = (_text(words, balance, kind) for kind in ("pull", "brake"))
+        sizes = [f"{size:.1e}" for size in (balance.pull, balance.brake, balance.left)]
+        rows.append((balance.weight, balance.part, pull, sizes[0], brake, *sizes[1:]))
     return ("by", "part", "pull", "size", "brake", "size", "left"), tuple(rows), ""
 
 
-def _text(words: GradientWords, of: Balance, kind: str) -> str:
-    mine = (term for term in words.terms if (term.weight, term.part, term.kind) == (of.weight, of.part, kind))
-    return " + ".join(term.text for term in mine)
+def _text(words: GradientWords, balance: Balance, kind: str) -> str:
+    own_terms = (
+        term for term in words.terms if (term.weight, term.part, term.kind) == (balance.weight, balance.part, kind)
+    )
+    return " + ".join(term.text for term in own_terms)
 
 
 def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], str]:
-    """A row for each word, with its pull, its brake and what is left of them in each part."""
+    """Returns a row for each word, with its pull, its brake and what remains of them in each part."""
     places = dict.fromkeys((term.weight, term.text) for term in words.terms)
     parts = list(words.zero_levels) or [""]
     sized = {place: [_sizes(words, place, part) for part in parts] for place in places}
-    tops = [max(max(cells[at][:2]) for cells in sized.values()) for at in range(len(parts))]
+    tops = [max(max(cells[index][:2]) for cells in sized.values()) for index in range(len(parts))]
     rows, small = [], []
     for (weight, text), cells in sized.items():
         if all(max(pull, brake) <= _LEAST_SHARE * top for (pull, brake, _), top in zip(cells, tops, strict=True)):
@@ -206,31 +213,31 @@ def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[st
         numbers = [f"{pull:.1e} {brake:.1e} {left:4.0%}" for pull, brake, left in cells]
         rows.append((weight, text, *(numbers if words.zero_levels else [f"{cells[0][0]:.1e}"])))
     columns = ("by", "word", *(f"{part}: pull, brake, left" if part else "size" for part in parts))
-    rest = f"below 1% of the largest word in each part: {_listed(dict.fromkeys(small))}" if small else ""
-    return columns, tuple(rows), rest
+    remark = f"below 1% of the largest word in each part: {_listed(dict.fromkeys(small))}" if small else ""
+    return columns, tuple(rows), remark
 
 
 def _sizes(words: GradientWords, place: tuple[str, str], part: str) -> tuple[float, float, float]:
-    """Pull and brake of one word, and what is left of them. Without parts, its size counts as pull."""
+    """Returns pull and brake of one word, and the share of them that remains. Without parts, its size is the pull."""
     weight, text = place
-    mine = [term for term in words.terms if (term.weight, term.text) == (weight, text) and term.part == part]
+    own_terms = [term for term in words.terms if (term.weight, term.text) == (weight, text) and term.part == part]
     scale = float(words.weights[weight].norm()) / words.zero_levels.get(part, 1.0)
-    pull = sum(float(term.value.norm()) for term in mine if term.kind != "brake") * scale
-    brake = sum(float(term.value.norm()) for term in mine if term.kind == "brake") * scale
-    total: Sequence[Term] = mine
+    pull = sum(float(term.value.norm()) for term in own_terms if term.kind != "brake") * scale
+    brake = sum(float(term.value.norm()) for term in own_terms if term.kind == "brake") * scale
+    total: Sequence[Term] = own_terms
     left = float(sum(term.value for term in total).norm()) * scale if total else 0.0  # type: ignore[union-attr]
     return pull, brake, left / (pull + brake) if pull + brake else 1.0
 
 
-def _notes(found: Why, rest: str) -> Iterator[str]:
-    words = found.words
+def _notes(analysis: Why, remark: str) -> Iterator[str]:
+    words = analysis.words
     norms = [f"|{name}| = {float(value.norm()):.2g}" for name, value in words.weights.items()]
     over = "over the part's zero level" if words.zero_levels else "not scaled"
     yield f"sizes: of a word times its weight, {over}; left: |sum| over sum of norms; {_listed(norms)}"
-    if rest:
-        yield rest
-    if found.null:
-        yield f"no gradient by construction: {_listed(found.null)}"
+    if remark:
+        yield remark
+    if analysis.null:
+        yield f"no gradient by construction: {_listed(analysis.null)}"
     yield words.legend
     if words.maps:
         yield "attention maps: rows are queries, columns keys, averaged over the batch; darker is larger"
@@ -238,13 +245,13 @@ def _notes(found: Why, rest: str) -> Iterator[str]:
         yield f"{len(words.maps) - _MOST_MAPS} more attention maps: --json"
 
 
-def _map_title(of: AttentionMap, counting: Collection[str]) -> str:
-    even = "" if of.evenness is None else f", evenness {of.evenness:.2f} (1: uniform)"
-    into = [f"{part} {size:.1e}" for part, size in of.entering.items() if part in counting]
-    return f"{of.name}{even}" + (f"; gradient by its logits: {', '.join(into)}" if into else "")
+def _map_title(attention: AttentionMap, counting: Collection[str]) -> str:
+    even = "" if attention.evenness is None else f", evenness {attention.evenness:.2f} (1: uniform)"
+    into = [f"{part} {size:.1e}" for part, size in attention.entering.items() if part in counting]
+    return f"{attention.name}{even}" + (f"; gradient with respect to its logits: {', '.join(into)}" if into else "")
 
 
 def _listed(names: Sequence[str] | dict[str, None]) -> str:
-    found = list(names)
-    more = f", and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
-    return ", ".join(found[:_MOST_NAMES]) + more
+    shown = list(names)[:_MOST_NAMES]
+    more = f", and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(shown) + more

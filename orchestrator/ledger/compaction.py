@@ -1,7 +1,7 @@
-"""Merges fragments, so that files stay few, and removes what a crash or a merge has left.
+"""Merges fragments to keep the number of files small, and removes files that a crash or a merge has left.
 
-A merge is published like a commit, under a name of its own. From that moment the fragments that it lists as replaced do
-not count; then they are removed. Each row counts exactly once, wherever a crash strikes.
+A merge is published like a commit, under a new name. From that moment the fragments that it lists as replaced do not
+count; they are removed next. So each row counts exactly once, wherever a crash strikes.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -36,23 +36,22 @@ from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.workloads.errors import UserError
 
 MAX_FRAGMENTS = 12
-"""Fragments that may exist side by side, beside full ones. With three tables, one commit and one merge under way: 42
-files."""
+"""Limit on fragments that are not full. With three tables, one commit and one merge under way: 42 files."""
 
 FULL_ROWS = 10_000_000
-"""Rows of a fragment, over all tables, that are not merged again: a merge of so many stops the driver for seconds."""
+"""Rows, over all tables, from which a fragment is not merged again: merging so many stops the driver for seconds."""
 
 _CELLS_AT_ONCE = 1_500_000
-"""Cells that a merge holds in memory at a time: 250,000 rows of curves, and a tenth as many of `trainings`."""
+"""Cells that a merge holds in memory at a time: 250,000 rows of `curves`, or a tenth as many of `trainings`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recovery:
-    """What `recover` has removed.
+    """The files that `recover` has removed.
 
     Attributes:
         uncommitted: Fragments whose commit was interrupted. Their trainings run again.
-        n_files: Files removed.
+        n_files: Number of files removed.
     """
 
     uncommitted: tuple[str, ...]
@@ -60,10 +59,10 @@ class Recovery:
 
 
 def compact(where: PlaceName) -> None:
-    """Merges a sweep's ledger into one file per table; curves that were thinned and others stay apart.
+    """Merges a sweep's ledger into one file per table. Fragments with different thinning of the curves stay apart.
 
     Raises:
-        UserError: If another process writes it, or it cannot be read or written.
+        UserError: If another process writes the ledger, or it cannot be read or written.
     """
     place = place_of(where)
     require_ledger(place)
@@ -73,14 +72,15 @@ def compact(where: PlaceName) -> None:
 
 
 def merge_alike(place: Place) -> None:
-    """Merges all fragments whose curves hold the same probes."""
+    """Merges all fragments whose curves were thinned alike."""
     for names in open_snapshot(place).by_thinning().values():
         if len(names) > 1:
             merge(place, names)
 
 
 def recover(place: Place) -> Recovery:
-    """Removes every file that does not count. Only the holder of the sweep's lock may call it.
+    """Removes every file that belongs to no committed fragment, or to one that a merged fragment replaces. Only the
+    holder of the sweep's lock may call it.
 
     Raises:
         UserError: If a file of `trainings` cannot be read.
@@ -88,7 +88,7 @@ def recover(place: Place) -> Recovery:
     try:
         trainings = open_files(place, "trainings", fragment_names(place))
     except FileNotFoundError as gone:
-        # A dangling link: no other process removes files.
+        # A dangling link is damage: nobody but this process removes files.
         raise damaged(place, gone.filename, "no such file") from gone
     counting = set(counting_names(trainings))
     uncommitted = set()
@@ -100,7 +100,7 @@ def recover(place: Place) -> Recovery:
                 doomed.append(f"{name}.parquet")
             if name not in trainings and not name.startswith(MERGED):
                 uncommitted.add(name)
-        # Durable, before a later merge may remove the fragment that replaces these.
+        # The removal is durable before a later merge may remove the fragment that replaces the removed ones.
         place.remove(table, doomed)
         n_files += len(doomed)
     return Recovery(uncommitted=tuple(sorted(uncommitted)), n_files=n_files)
@@ -111,20 +111,20 @@ def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Exp
 
     Args:
         place: The sweep directory.
-        names: Fragments whose curves hold the same probes.
-        thin: Of each curve in them, every probe of this number stays, with the first and the last.
-        leave_out: The rows of `trainings` that are left out. They have none in the other tables.
+        names: Fragments whose curves were thinned alike.
+        thin: Keeps every `thin`-th probe of each curve in the fragments, and the first and the last; 1 keeps all.
+        leave_out: Selects rows of `trainings` to leave out. Their trainings have no rows in the other tables.
 
     Returns:
-        Its name.
+        The name of the merged fragment.
 
     Raises:
-        UserError: If they belong to different sweeps, share trainings, or one cannot be read.
+        UserError: If the fragments belong to different sweeps, share trainings, or one cannot be read.
     """
     chosen = open_snapshot(place).only(names)
     refuse_doubles(place, chosen)
-    (held,) = chosen.by_thinning()
-    stamp = Stamp(spec_sha256=_one_spec(place, chosen), replaces=tuple(sorted(names)), curves_every=held * thin)
+    (kept_every,) = chosen.by_thinning()
+    stamp = Stamp(spec_sha256=_one_spec(place, chosen), replaces=tuple(sorted(names)), curves_every=kept_every * thin)
     contents = {
         table: (
             chosen.dataset(table).schema,
@@ -145,17 +145,17 @@ def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Exp
 
 
 def due(rows: Mapping[str, int]) -> list[str]:
-    """The fragments to merge now, given the rows of each. None while at most `MAX_FRAGMENTS` of them are not full.
+    """Returns the fragments to merge now, given the rows of each; none while at most `MAX_FRAGMENTS` are not full.
 
-    The smallest are merged: as few as leave every other fragment at least as large as the merged one. A row is then
-    rewritten about log(commits) times, not once per commit; in a full fragment never.
+    The smallest are merged, as few as make the merged fragment no larger than any other. So a row is rewritten about
+    log(commits) times, not once per commit, and never once it is in a full fragment.
     """
     by_size = sorted((name for name in rows if rows[name] < FULL_ROWS), key=lambda name: rows[name])
     if len(by_size) <= MAX_FRAGMENTS:
         return []
     chosen = by_size[:2]
     for name in by_size[2:]:
-        if rows[name] >= sum(rows[each] for each in chosen):
+        if rows[name] >= sum(rows[other] for other in chosen):
             break
         chosen.append(name)
     return chosen
@@ -164,14 +164,14 @@ def due(rows: Mapping[str, int]) -> list[str]:
 def sorted_batches(
     place: Place, snapshot: Snapshot, table: str, thin: int = 1, leave_out: pc.Expression | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a table in order, with `_CELLS_AT_ONCE` cells in memory at a time.
+    """Yields the rows of a table in order, with `_CELLS_AT_ONCE` cells in memory at a time.
 
     Args:
         place: The sweep directory.
-        snapshot: Its files, with at least one row.
+        snapshot: Opened files of the sweep, with at least one row.
         table: The table's name.
-        thin: As for `merge`, of `curves`.
-        leave_out: The rows that are left out; `None` for none.
+        thin: For `curves`: keeps every `thin`-th probe, as in `merge`.
+        leave_out: Selects rows to leave out; `None` keeps all.
     """
     with naming_damage([place]):
         trials = np.unique(snapshot.dataset("trainings").to_table(columns=["trial"])["trial"].to_numpy())
@@ -185,7 +185,7 @@ def sorted_batches(
 def _batches(
     place: Place, dataset: ds.Dataset, keys: tuple[str, ...], parts: list[NDArray[np.int32]], thin: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows in order, one range of trials at a time. The files' statistics let Arrow skip the other ranges."""
+    """Yields the rows in order, a range of trials at a time. The files' statistics let Arrow skip other ranges."""
     n_rows = 0
     for trials in parts:
         inside = (pc.field("trial") >= int(trials[0])) & (pc.field("trial") <= int(trials[-1]))
@@ -203,7 +203,7 @@ def _one_spec(place: Place, snapshot: Snapshot) -> str:
         raise UserError(
             str(place),
             given=f"rows of {len(specs)} sweeps (spec {', '.join(spec[:12] for spec in specs)})",
-            expected="the rows of one",
-            fix="remove the files that were copied into it",
+            expected="the rows of one sweep",
+            fix="remove the files that were copied into the directory from another sweep",
         )
     return specs[0]

@@ -1,6 +1,6 @@
-"""The columns of a ledger without rows: those of every sweep, and those of the parameters that `sweep.json` names.
+"""The columns of a ledger without rows: the columns of every sweep, and one for each parameter in `sweep.json`.
 
-The workload is not loaded, because it may be a stranger's code.
+The workload is not loaded, because its code may be a stranger's.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimensi
 
 
 def declared_columns(place: Place) -> Mapping[str, pa.Schema]:
-    """The columns by table.
+    """Returns the columns that each table has before there are rows.
 
     Raises:
         UserError: If `sweep.json` is damaged.
@@ -30,7 +30,7 @@ def declared_columns(place: Place) -> Mapping[str, pa.Schema]:
 
 
 def _type(dimension: Dimension) -> pa.DataType:
-    """The type of the first value that is not null. Most nullable parameters are real numbers."""
+    """Returns the column type of a parameter's first non-null value. Most nullable parameters are real numbers."""
     kinds = (type(value) for value in _values(dimension) if value is not None)
     return PARAMETER_TYPES[next(kinds, float)]
 

@@ -14,10 +14,10 @@ IS_FAILED = pc.field("outcome") == "failed"
 
 
 def take_out_failed(place: Place) -> None:
-    """Removes the rows of failed trainings, which have no other rows. Only the holder of the sweep's lock may call it.
+    """Removes the rows of failed trainings, which are only in `trainings`. The caller must hold the sweep's lock.
 
-    What they said is first written to `set_aside/failed-*.json`. The fragments that held them are replaced as in a
-    merge: a crash leaves each row in the ledger, or out of it and in that file. Idempotent.
+    The rows are first written to `set_aside/failed-*.json`. The fragments that held them are replaced as in a merge: a
+    crash leaves each row in the ledger, or out of it and in that file. Idempotent.
     """
     snapshot = open_snapshot(place)
     failed = {name: rows for name in snapshot.rows() if (rows := _failed_rows(snapshot, name)).num_rows}

@@ -1,13 +1,12 @@
 """Files of the ledger: how they are published, which of them count, and how a reader opens them.
 
-A *fragment* is one name in the folder of every table: `trainings/<name>.parquet`, `curves/<name>.parquet`, ...
-The file in `trainings` appears last and commits the name. A merged fragment lists the names that it `replaces` in
-its metadata. The folder `trainings` is therefore the manifest: **a name counts if it is in `trainings` and no file
-there replaces it**. The next writer removes files that do not count. Names are never reused, so a replaced one cannot
-return.
+A *fragment* is one name in the folder of every table: `trainings/<name>.parquet`, `curves/<name>.parquet`, ... The file
+in `trainings` appears last and commits the name. A merged fragment lists in its metadata the names that it `replaces`.
+The folder `trainings` is therefore the manifest: **a name counts if it is in `trainings` and no file there replaces
+it**. The next writer removes files that do not count. Names are never reused, so a replaced name cannot return.
 
-A name ends with the digest of the file in `trainings`, and that file holds the digests of the others. A name therefore
-attests every byte of its fragment. Pages also carry checksums, for readers.
+A name ends with the digest of the file in `trainings`, and that file holds the digests of the other tables' files. A
+name therefore attests every byte of its fragment. Readers also verify checksums of pages.
 """
 
 import json
@@ -29,13 +28,13 @@ from attnsweep.orchestrator.storage.shards import allow_many_files, at_once, par
 from attnsweep.workloads.errors import UserError
 
 TABLES = ("curves", "heads", "trainings")
-"""In the order of publication. The last one commits."""
+"""The tables in the order of their publication. Writing the last one commits the fragment."""
 
 MERGED = "merged-"
 """The prefix of merged fragments' names. No pack's name begins with it."""
 
 ROW_GROUP_ROWS = 131_072
-"""Small enough for a query to skip the row groups of trials that it does not need."""
+"""Rows of a row group: few enough for a query to skip the row groups of trials that it does not need."""
 
 _NAMES, _DIGESTS = TypeAdapter(tuple[str, ...]), TypeAdapter(dict[str, str])
 
@@ -45,18 +44,18 @@ _PARQUET = ds.ParquetFileFormat(
 
 
 class DamagedFileError(UserError):
-    """A file of the ledger is missing, or is not what was written."""
+    """A file of the ledger is missing, or differs from what was written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stamp:
-    """What every file states about itself in its metadata.
+    """The metadata that every file of the ledger carries.
 
     Attributes:
         spec_sha256: Hash of the sweep's spec.
-        replaces: Fragments whose rows this one holds too.
-        digests: Digests of the fragment's other files, by table. Only in `trainings`; old versions have none.
-        curves_every: Its curves hold every probe (1), or every k-th with the first and the last.
+        replaces: Fragments whose rows this fragment holds too.
+        digests: Digests of the fragment's other files, by table. Only in `trainings`; files of old versions have none.
+        curves_every: 1 if the curves hold every probe; k if they hold every k-th, with the first and the last.
     """
 
     spec_sha256: str
@@ -65,7 +64,7 @@ class Stamp:
     curves_every: int = 1
 
     def metadata(self) -> dict[str, str]:
-        """The stamp as key-value metadata of a Parquet file."""
+        """Returns the stamp as key-value metadata of a Parquet file."""
         return {
             "schema_version": str(SCHEMA_VERSION),
             "spec_sha256": self.spec_sha256,
@@ -77,12 +76,12 @@ class Stamp:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenFile:
-    """One opened file of a table. On a disk its rows stay readable after a compaction has unlinked it.
+    """An opened file of a table. On a disk, its rows stay readable after a compaction has unlinked it.
 
     Attributes:
-        fragment: The file, for pyarrow's datasets.
+        fragment: The file as pyarrow's datasets take it.
         rows: Number of rows.
-        stamp: Its metadata.
+        stamp: The file's metadata.
     """
 
     fragment: ds.ParquetFileFragment
@@ -95,15 +94,15 @@ class Snapshot:
     """All rows that were committed at one moment, as opened files.
 
     Attributes:
-        files: By table, then by name. Every table that the sweep has holds the same names.
-        without_rows: The columns of tables that have no file, by table.
+        files: Opened files by table, then by name. Every table that the sweep has holds the same names.
+        without_rows: The columns, by table, of tables that have no file.
     """
 
     files: Mapping[str, Mapping[str, OpenFile]]
     without_rows: Mapping[str, pa.Schema] = field(default_factory=lambda: BASE_COLUMNS)
 
     def dataset(self, table: str) -> ds.Dataset:
-        """The rows of one table.
+        """Returns the rows of one table as a pyarrow dataset.
 
         A column that a newer version has added is null in the rows of files that lack it.
         """
@@ -112,14 +111,14 @@ class Snapshot:
         return ds.FileSystemDataset(fragments, pa.unify_schemas(schemas or [self.without_rows[table]]), _PARQUET)
 
     def by_thinning(self) -> dict[int, list[str]]:
-        """The names of the fragments, by which probes their curves hold: `Stamp.curves_every`."""
-        found: dict[int, list[str]] = {}
+        """Returns the names of the fragments by the thinning of their curves, `Stamp.curves_every`."""
+        names: dict[int, list[str]] = {}
         for name, file in self.files["trainings"].items():
-            found.setdefault(file.stamp.curves_every, []).append(name)
-        return found
+            names.setdefault(file.stamp.curves_every, []).append(name)
+        return names
 
     def only(self, names: Iterable[str]) -> "Snapshot":
-        """The rows of some fragments."""
+        """Returns a snapshot of these fragments only."""
         chosen = set(names)
         return replace(
             self,
@@ -130,25 +129,25 @@ class Snapshot:
         )
 
     def tables(self) -> dict[str, ds.Dataset]:
-        """Every table's rows."""
+        """Returns the rows of every table, by the table's name."""
         return {table: self.dataset(table) for table in TABLES}
 
     def rows(self) -> dict[str, int]:
-        """Number of rows in `trainings`, by fragment."""
+        """Returns the number of rows in `trainings`, by fragment."""
         return {name: file.rows for name, file in self.files["trainings"].items()}
 
     def rows_of_all_tables(self) -> dict[str, int]:
-        """Number of rows, by fragment."""
+        """Returns the number of rows in all tables, by fragment."""
         return {name: sum(files[name].rows for files in self.files.values()) for name in self.files["trainings"]}
 
 
 def require_ledger(place: Place) -> None:
-    """Checks that a directory is a sweep's. A run that was killed at its start leaves a record and no folders.
+    """Checks that a directory holds a sweep: a run that was killed at its start leaves `sweep.json` and no folders.
 
     Raises:
-        UserError: If it is not.
+        UserError: If the directory holds none.
     """
-    # Imports Optuna, which reading rows does not need.
+    # Imported only here, because it imports Optuna, which reading rows does not need.
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
     if not place.has_folder("trainings") and not SweepDirectory.is_there(place):
@@ -161,10 +160,11 @@ def require_ledger(place: Place) -> None:
 
 
 def open_snapshot(place: Place) -> Snapshot:
-    """Opens the fragments that count, while a writer may be at work. Of several shards each has a moment of its own.
+    """Opens all committed fragments that are not replaced, also while a writer is at work. The shards of a sweep are
+    opened one by one, so each is a snapshot of its own moment.
 
     Raises:
-        UserError: For a file that cannot be read, or is gone.
+        UserError: For a file that is missing or cannot be read.
     """
     if shards := shards_of(place):
         allow_many_files()
@@ -180,66 +180,66 @@ def _open_snapshot(place: Place) -> Snapshot:
             counting = counting_names(trainings)
             files = {table: open_files(place, table, counting) for table in TABLES[:-1] if place.has_folder(table)}
         except (FileNotFoundError, UserError) as error:
-            # A file that is removed during its reading may look damaged.
+            # A file that is removed while it is read may look damaged.
             if is_overtaken(place, names):
                 continue
             if isinstance(error, FileNotFoundError):
                 raise damaged(place, error.filename, "no such file") from error
             raise
-        # A listing is no snapshot: if it overlaps a compaction, it can miss both the old files and the new one.
-        # Commits during the listing are harmless, and a reader that waited for a pause in them might never return.
+        # A listing is no snapshot: if it overlaps a compaction, it can miss both the old files and the new one. Commits
+        # during the listing are harmless, and a reader that waited for a pause in them might never return.
         if not is_overtaken(place, names):
             return _sound(place, {**files, "trainings": {name: trainings[name] for name in counting}})
 
 
 def _united(place: Place, shards: Iterable[Snapshot]) -> Snapshot:
-    """The rows of all shards. A fragment's name ends with a digest: no two shards have one of the same name."""
-    found: dict[str, dict[str, OpenFile]] = {"trainings": {}}
+    """Returns the rows of all shards. Their fragments' names differ, because a name ends with a digest."""
+    files_by_table: dict[str, dict[str, OpenFile]] = {"trainings": {}}
     for shard in shards:
         for table, files in shard.files.items():
-            found.setdefault(table, {}).update(files)
-    return _sound(place, found)
+            files_by_table.setdefault(table, {}).update(files)
+    return _sound(place, files_by_table)
 
 
-def _sound(place: Place, found: Mapping[str, Mapping[str, OpenFile]]) -> Snapshot:
-    for table, opened in found.items():
+def _sound(place: Place, files: Mapping[str, Mapping[str, OpenFile]]) -> Snapshot:
+    for table, opened in files.items():
         for name, wrong in clashing(opened).items():
             raise damaged(place, place.file_name(table, name), wrong)
-    return Snapshot(found, BASE_COLUMNS if found["trainings"] else _columns_without_rows(place))
+    return Snapshot(files, BASE_COLUMNS if files["trainings"] else _columns_without_rows(place))
 
 
 def clashing(files: Mapping[str, OpenFile]) -> dict[str, str]:
-    """The files of one table whose columns differ from the others': the problem in words, by file name."""
+    """Describes, by file name, in which files of one table a column has a different type than in the others."""
     return clashes({name: file.fragment.physical_schema for name, file in files.items()})
 
 
 def fragment_names(place: Place) -> list[str]:
-    """The names in `trainings`, replaced ones included, in order."""
+    """Returns the names in `trainings`, including replaced ones, in order."""
     return sorted(place.names("trainings"))
 
 
 def names_in_all(place: Place) -> list[str]:
-    """The same of a sweep that may have several shards."""
+    """Like `fragment_names`, for a sweep that may have several shards."""
     parts = parts_of(place)
     return sorted(name for names in at_once(fragment_names, parts, place.n_at_once) for name in names)
 
 
 def is_overtaken(place: Place, names: Iterable[str]) -> bool:
-    """Whether a compaction has begun to remove files since these names were listed."""
+    """Returns whether a compaction has begun to remove files since these names were listed."""
     return has_overtaken(fragment_names(place), names)
 
 
 def has_overtaken(later_names: Iterable[str], names: Iterable[str]) -> bool:
-    """Whether a compaction has begun to remove files between two listings."""
+    """Returns whether a compaction has begun to remove files between two listings."""
     later = set(later_names)
     return not later.issuperset(names) or any(name.startswith(MERGED) for name in later.difference(names))
 
 
 def open_files(place: Place, table: str, names: Iterable[str]) -> dict[str, OpenFile]:
-    """These files of one table, by name.
+    """Opens files of one table. Returns them by name.
 
     Raises:
-        FileNotFoundError: If a compaction has removed one.
+        FileNotFoundError: If a compaction has removed a file.
         UserError: For a file that cannot be read.
     """
     names = list(names)
@@ -254,8 +254,8 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
 
     Raises:
         FileNotFoundError: If a compaction has removed it since it was listed.
-        DamagedFileError: If it is damaged.
-        UserError: If it is of a newer version, or cannot be read now.
+        DamagedFileError: If the file is damaged.
+        UserError: If a newer version of attnsweep wrote it, or it cannot be read now.
     """
     path = place.file_name(table, name)
     try:
@@ -276,7 +276,7 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
     except KeyError as lacking:
         raise damaged(place, path, f"no {lacking.args[0].decode()} in its metadata") from lacking
     except ValidationError as damage:
-        raise damaged(place, path, "replaces or digests in its metadata that are no names") from damage
+        raise damaged(place, path, "malformed entries replaces or digests in its metadata") from damage
     except (OSError, ValueError) as damage:
         raise damaged(place, path, reason(damage)) from damage
     if version > SCHEMA_VERSION:
@@ -294,7 +294,7 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
 
 
 def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
-    """The names that count, given all files of `trainings`."""
+    """Returns the names of committed fragments that no merged fragment replaces, given all files of `trainings`."""
     replaced = {name for file in trainings.values() for name in file.stamp.replaces}
     return sorted(set(trainings) - replaced)
 
@@ -302,23 +302,23 @@ def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
 def publish(
     place: Place, stem: str, contents: Mapping[str, tuple[pa.Schema, Iterable[pa.RecordBatch]]], stamp: Stamp
 ) -> str:
-    """Publishes one fragment. All of its files are written before the first gets its name.
+    """Publishes one fragment. All of its files are written before the first is renamed.
 
     Args:
-        stem: Begins its name.
-        contents: Schema and batches by table; `trainings` among them.
+        stem: The beginning of the fragment's name.
+        contents: Schema and batches by table; `trainings` must be among them.
 
     Returns:
-        Its name.
+        The fragment's name.
     """
     digests: dict[str, str] = {}
 
     def write(table: str, path: Path) -> None:
         schema, batches = contents[table]
-        # `trainings` is the last of `TABLES`: the digests of the others are known by then.
+        # `trainings` is the last of `TABLES`, so the digests of the other files are known by then.
         metadata = replace(stamp, digests=digests).metadata() if table == "trainings" else stamp.metadata()
-        # Numbers hardly repeat: Parquet's dictionary of a column of losses would be as large as the column. The bytes
-        # of their exponents do: stored apart, they take a sixth off the curves.
+        # Losses hardly repeat, so Parquet's dictionary of a column of them would be as large as the column. The bytes
+        # of their exponents do repeat: splitting the bytes makes curves a sixth smaller.
         words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
         numbers = [field.name for field in schema if pa.types.is_floating(field.type)]
         with pq.ParquetWriter(
@@ -338,20 +338,20 @@ def publish(
 
 
 def _columns_without_rows(place: Place) -> Mapping[str, pa.Schema]:
-    # Imports Optuna, which reading rows does not need.
+    # Imported only here, because it imports Optuna, which reading rows does not need.
     from attnsweep.orchestrator.ledger.declared import declared_columns
 
     return declared_columns(place)
 
 
 def reason(damage: Exception) -> str:
-    """An error's message in one line, without pyarrow's name of an opened file, `<Buffer>`."""
+    """Returns an error's message in one line, without pyarrow's name of an opened file, `<Buffer>`."""
     words = getattr(damage, "strerror", None) or next(iter(str(damage).splitlines()), type(damage).__name__)
     return str(words).rpartition("'<Buffer>': ")[2]
 
 
 def damaged(place: Place, path: str, given: str) -> DamagedFileError:
-    """The error for a damaged file."""
+    """Returns the error for a damaged file."""
     return DamagedFileError(
         path,
         given=given,

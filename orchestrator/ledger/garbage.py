@@ -1,6 +1,6 @@
-"""What a sweep directory no longer needs: found, and removed. Neither resume, nor replay, nor audit reads any of it.
+"""Finds and removes files that a sweep directory no longer needs: neither resume nor replay nor audit reads them.
 
-The probes of curves can be thinned too: that is asked for, since what goes is no garbage.
+The probes of curves can be thinned too, but only on request, because that removes results.
 """
 
 from collections import defaultdict
@@ -19,17 +19,17 @@ from attnsweep.workloads.errors import UserError
 
 _THIN = "--thin-curves"
 _OWN_FOLDERS = {"", *TABLES, CHECKPOINTS, "bases", "code", "report", "report/report_figures", "weights"}
-"""Where attnsweep writes. Anything below another folder is the user's."""
+"""Folders that attnsweep writes to. Files in any other folder are the user's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """One file that can go.
+    """A file that is not needed any more.
 
     Attributes:
-        file: Its path in the sweep directory.
-        n_bytes: Its size.
-        kind: What it is.
+        file: The file's path in the sweep directory.
+        n_bytes: The file's size; for curves that can be thinned, an estimate of what that frees.
+        kind: Why the file is not needed, in words.
     """
 
     file: str
@@ -38,50 +38,51 @@ class Garbage:
 
 
 def collect(where: PlaceName, *, delete: bool, thin: int | None = None) -> list[Garbage]:
-    """Finds what can go, and removes it if asked to. It holds the sweep's lock, so nothing is being written meanwhile.
+    """Finds files that are not needed any more and removes them if asked to. Holds the sweep's lock meanwhile.
 
     Args:
         where: The sweep directory.
-        delete: Whether to remove it.
-        thin: Of each curve of the finished sweep only every probe of this number is to stay, with the first and the
-            last. `replay` then compares these. The bytes that this frees are estimated by the rows that go.
+        delete: Whether to remove the files.
+        thin: Thins the curves of the finished sweep to every `thin`-th probe, with the first and the last; `replay`
+            then compares only these. The bytes that this frees are estimated from the number of rows. `None` thins
+            nothing.
 
     Raises:
-        UserError: If there is no sweep, it is running, its ledger cannot be read, or its curves cannot be thinned so.
+        UserError: If there is no sweep, it is running, its ledger cannot be read, or `thin` does not fit its curves.
     """
     place = place_of(where)
     directory = SweepDirectory.open(place)
     with closing(place.lock("gc")):
-        found = sorted(_garbage(place, finished=directory.finished), key=lambda each: each.file)
+        garbage = sorted(_garbage(place, finished=directory.finished), key=lambda piece: piece.file)
         probes = [] if thin is None else list(_probes(directory, thin))
         if delete:
-            _remove(place, found)
+            _remove(place, garbage)
             if thin is not None and probes:
                 thin_curves(place, thin)
-    return found + probes
+    return garbage + probes
 
 
 def thin_curves(place: Place, every: int) -> None:
-    """Rewrites the ledger with every probe of this number in each curve, the first and the last.
+    """Rewrites the ledger, keeping of each curve every `every`-th probe, the first and the last.
 
-    Like a merge it is published under a new name, and only then the old files go: a crash loses nothing, and another
-    call continues. Only the holder of the sweep's lock may call it.
+    As in a merge, the new files are published before the old ones are removed: a crash loses nothing, and another call
+    continues. Only the holder of the sweep's lock may call it.
 
     Args:
         place: The sweep directory.
-        every: A multiple of what its curves hold.
+        every: A multiple of the distance between the probes that the curves hold now.
     """
-    for held, names in open_snapshot(place).by_thinning().items():
-        if held < every:
-            merge(place, names, every // held)
+    for kept_every, names in open_snapshot(place).by_thinning().items():
+        if kept_every < every:
+            merge(place, names, every // kept_every)
     merge_alike(place)
 
 
 def _probes(directory: SweepDirectory, every: int) -> Iterator[Garbage]:
-    """The curves that can be thinned, by file.
+    """Yields the files of curves that can be thinned.
 
     Raises:
-        UserError: If the sweep is not finished, was merged, or its curves were thinned to others than these.
+        UserError: If the sweep is not finished or was merged, or if earlier thinning has removed some of these probes.
     """
     place = directory.place
     if not directory.finished:
@@ -91,14 +92,17 @@ def _probes(directory: SweepDirectory, every: int) -> Iterator[Garbage]:
         fix = "thin the curves of these sweeps, and merge them again"
         raise UserError(_THIN, given=f"{place}, which was merged", expected="a sweep that was run", fix=fix)
     snapshot, sizes = open_snapshot(place), place.sizes()
-    for held, names in snapshot.by_thinning().items():
-        if every % held and held < every:
-            expected, fix = f"a multiple of {held}: one probe in {held} is left", f"take {held * (every // held)}"
+    for kept_every, names in snapshot.by_thinning().items():
+        if every % kept_every and kept_every < every:
+            expected, fix = (
+                f"a multiple of {kept_every}: one probe in {kept_every} is left",
+                f"give {kept_every * (every // kept_every)}",
+            )
             raise UserError(_THIN, given=every, expected=expected, fix=fix)
-        for name in names if held < every else ():
+        for name in names if kept_every < every else ():
             curves = snapshot.only([name]).dataset("curves").to_table(columns=["trial", "replicate", "metric"])
             lengths = curves.group_by(["trial", "replicate", "metric"]).aggregate([([], "count_all")])["count_all"]
-            share = 1 - n_staying(lengths.to_numpy(), every // held) / max(curves.num_rows, 1)
+            share = 1 - n_staying(lengths.to_numpy(), every // kept_every) / max(curves.num_rows, 1)
             file = f"curves/{name}.parquet"
             if share > 0:
                 yield Garbage(file, round(share * sizes[file]), f"curves but one probe in {every} (estimate)")
@@ -113,7 +117,7 @@ def _garbage(place: Place, *, finished: bool) -> Iterator[Garbage]:
 
 
 def _kind(file: PurePosixPath, counting: set[str], *, finished: bool) -> str | None:
-    """What can go about a file; `None` if it stays."""
+    """Returns why a file is not needed, in words; `None` if it is needed."""
     folder = "" if str(file.parent) == "." else str(file.parent)
     if folder.partition("/")[0] == ASIDE and file.suffix == ".parquet":
         return "damaged and set aside"
@@ -128,10 +132,10 @@ def _kind(file: PurePosixPath, counting: set[str], *, finished: bool) -> str | N
     return None
 
 
-def _remove(place: Place, found: Sequence[Garbage]) -> None:
+def _remove(place: Place, garbage: Sequence[Garbage]) -> None:
     by_folder = defaultdict(list)
-    for each in found:
-        folder, _, name = each.file.rpartition("/")
+    for piece in garbage:
+        folder, _, name = piece.file.rpartition("/")
         by_folder[folder].append(name)
     for folder, names in by_folder.items():
         place.remove(folder, names)

@@ -1,4 +1,4 @@
-"""What the C library does with memory that is freed."""
+"""Keeps the C library from holding on to memory that was freed."""
 
 import ctypes
 
@@ -7,10 +7,10 @@ _M_ARENA_MAX = -8
 
 
 def share_freed_memory() -> None:
-    """Lets all threads of this process that start later take memory from one pool. For glibc; others stay as they are.
+    """Makes threads of this process that start later share one memory pool. Has an effect only with glibc.
 
-    By default each thread gets a pool of its own, and keeps in it what it has freed: in Arrow's threads tens of MiB
-    after the first merge of fragments.
+    By default each thread has its own pool, which keeps memory that was freed: Arrow's threads keep tens of MiB after
+    the first merge of fragments.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:

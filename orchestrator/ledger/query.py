@@ -1,4 +1,4 @@
-"""A user's SQL over a sweep's ledger, and its answer in the format asked for."""
+"""Runs a user's SQL over a sweep's ledger, and writes the answer in the requested format."""
 
 import csv
 import json
@@ -27,36 +27,36 @@ from attnsweep.orchestrator.terminal import PlainConsole, plain
 from attnsweep.workloads.errors import UserError
 
 TABLE_ROWS = 200
-"""Rows that a table on the terminal shows."""
+"""Number of rows that a table on the terminal shows."""
 ANSWER_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
 """The largest answer that is held in memory. DuckDB's own limit covers only the memory of the query."""
 _ROWS_AT_ONCE = 100_000
 _SAID_CHARACTERS = 400
-"""Of DuckDB's words, which may repeat the whole query."""
+"""Limit on a quoted message of DuckDB, which may repeat the whole query."""
 _READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.MULTI}
 """Statement types that return rows. A PIVOT counts as MULTI."""
 _AS_TEXT = {"interval", "union", "bit", "bignum", "uhugeint", "time with time zone", "variant", "geometry"}
-"""DuckDB types that Arrow changes or Parquet lacks. An answer has them as text, as DuckDB prints them."""
+"""DuckDB types that Arrow changes or Parquet lacks. Answers contain them as text, as DuckDB prints them."""
 
 
 def query_all(ledgers: Sequence[Ledger], sql: str) -> pa.Table:
-    """The answer to one query over the views `trainings`, `curves`, `heads` and `trials` of sweeps, united.
+    """Runs one query over the united views `trainings`, `curves`, `heads` and `trials` of sweeps.
 
     Raises:
-        UserError: If DuckDB refuses it, if it answers nothing, or if a sweep is given twice.
+        UserError: If `sql` is not one query, if DuckDB refuses it, or if a sweep is given twice.
     """
     return ask_all(ledgers, lambda connection: answer(connection, sql))
 
 
 def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
-    """The answer to one query over the views of a connection.
+    """Runs one query over the views of a connection.
 
     Raises:
-        UserError: If it is no query, or several; if DuckDB refuses it; if the answer is too large.
+        UserError: If `sql` is no query, or several; if DuckDB refuses it; if the answer is too large.
     """
     try:
         statements = connection.extract_statements(sql)
-        if [each.type in _READING for each in statements] != [True]:
+        if [statement.type in _READING for statement in statements] != [True]:
             raise _refused(sql, "start it with SELECT or FROM, and ask one query at a time")
         return _fetched(_storable(connection.sql(sql)), sql)
     except (duckdb.Error, UnicodeEncodeError) as error:
@@ -64,13 +64,13 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
         raise _refused(sql, f"DuckDB says: {says[:_SAID_CHARACTERS]}") from error
 
 
-def _storable(found: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    kinds = [_AS_TEXT.isdisjoint(_kinds(each)) for each in found.types]
-    return found if all(kinds) else found.project(_columns(found.columns, kinds))
+def _storable(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    kinds = [_AS_TEXT.isdisjoint(_kinds(column_type)) for column_type in relation.types]
+    return relation if all(kinds) else relation.project(_columns(relation.columns, kinds))
 
 
 def _kinds(kind: DuckDBPyType) -> Iterator[str]:
-    """A type's name, and those that it is made of."""
+    """Yields a type's name, and the names of the types that it is made of."""
     yield kind.id
     if kind.id in ("list", "array", "struct", "map"):
         for _, inner in kind.children:
@@ -78,14 +78,14 @@ def _kinds(kind: DuckDBPyType) -> Iterator[str]:
 
 
 def _columns(names: Sequence[str], stays: Sequence[bool]) -> str:
-    """SQL of all columns, by their place since names may come twice: as they are, or as text."""
-    each = enumerate(zip(names, stays, strict=True), 1)
-    return ", ".join(f"#{at}{'' if stay else '::VARCHAR'} AS {identifier(name)}" for at, (name, stay) in each)
+    """Returns the SQL of all columns, as they are or as text, by position, because names may repeat."""
+    columns = enumerate(zip(names, stays, strict=True), 1)
+    return ", ".join(f"#{at}{'' if stay else '::VARCHAR'} AS {identifier(name)}" for at, (name, stay) in columns)
 
 
-def _fetched(found: duckdb.DuckDBPyRelation, sql: str) -> pa.Table:
+def _fetched(relation: duckdb.DuckDBPyRelation, sql: str) -> pa.Table:
     batches, size = [], 0
-    with found.to_arrow_reader(_ROWS_AT_ONCE) as reader:
+    with relation.to_arrow_reader(_ROWS_AT_ONCE) as reader:
         for batch in reader:
             size += batch.nbytes
             if size > ANSWER_BYTES:
@@ -98,7 +98,7 @@ def render(table: pa.Table, format: str, out: Path | None) -> None:
     """Writes a table to a file, or to stdout where `out` is `None`.
 
     Args:
-        format: `table` (its first rows, to be looked at), `csv`, `json` (a list of records), or `parquet`.
+        format: `table` (the first rows, for the terminal), `csv`, `json` (a list of records), or `parquet`.
 
     Raises:
         UserError: For Parquet without a file, JSON of two columns with one name, or a file that cannot be written.
@@ -107,8 +107,8 @@ def render(table: pa.Table, format: str, out: Path | None) -> None:
         raise UserError(
             "SQL",
             given=f"two columns named {twice}",
-            expected="a name for each column, for --format json",
-            fix="name one of them with AS, or take --format csv",
+            expected="different names of the columns, for --format json",
+            fix="rename one of them with AS, or use --format csv",
         )
     if format == "parquet" and out is None:
         raise UserError("--out", given=None, expected="a file, for --format parquet", fix="add --out FILE.parquet")
@@ -124,7 +124,6 @@ def render(table: pa.Table, format: str, out: Path | None) -> None:
 
 
 def _twice(names: Sequence[str]) -> str:
-    """A name that comes twice; empty if none does."""
     return next((name for at, name in enumerate(names) if name in names[:at]), "")
 
 
@@ -134,7 +133,7 @@ def _write_table(table: pa.Table, file: TextIO) -> None:
         grid.add_column(Text(plain(field.name)), justify="right" if _is_number(field.type) else "left", no_wrap=True)
     for record in _records(table.slice(0, TABLE_ROWS)):
         grid.add_row(*(Text(plain(_cell(value))) for value in record))
-    # A file, or a pipe, has no width to fit into.
+    # Files and pipes have no width that the table must fit into.
     console = PlainConsole(file=file, width=None if file.isatty() else sys.maxsize)
     console.print(grid)
     if table.num_rows > TABLE_ROWS:
@@ -169,14 +168,16 @@ def _records(table: pa.Table) -> Iterator[list[Any]]:
 
 
 def _readable(table: pa.Table) -> pa.Table:
-    """The table with columns of times as text where Python's own end too soon: `infinity`, `0044-03-15 (BC)`."""
+    """Returns the table, with times beyond the range of Python's own as text: `infinity`, `0044-03-15 (BC)`."""
     readable = [_is_readable(column) for column in table.columns]
     if all(readable):
         return table
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        found = connection.from_arrow(table)
-        return found.project(_columns(found.columns, readable)).to_arrow_table().rename_columns(table.column_names)
+        relation = connection.from_arrow(table)
+        return (
+            relation.project(_columns(relation.columns, readable)).to_arrow_table().rename_columns(table.column_names)
+        )
 
 
 def _is_readable(column: pa.ChunkedArray) -> bool:
@@ -191,7 +192,7 @@ def _is_readable(column: pa.ChunkedArray) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON has it: times in ISO 8601, null for a number that is not finite."""
+    """Returns the value as JSON has it: times in ISO 8601, null for a number that is not finite."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -202,9 +203,9 @@ def _plain(value: Any) -> Any:
         case datetime() | date() | time():
             return value.isoformat()
         case list() | tuple():
-            return [_plain(each) for each in value]
+            return [_plain(item) for item in value]
         case dict():
-            return {str(key): _plain(each) for key, each in value.items()}
+            return {str(key): _plain(item) for key, item in value.items()}
     return str(value)
 
 

@@ -24,7 +24,7 @@ from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 T = TypeVar("T")
 
 _ATTEMPTS = 5
-"""Attempts at a read in an object store that compactions overtake."""
+"""How often a read from an object store is attempted, if compactions overtake it."""
 
 
 class Ledger:
@@ -34,10 +34,10 @@ class Ledger:
         where: The sweep directory, or `s3://BUCKET/PREFIX`.
 
     Attributes:
-        place: The place that it names.
+        place: The place that `where` names.
 
     Raises:
-        UserError: If there is no ledger in it. Every method raises it for a file that cannot be read.
+        UserError: If the place holds no ledger. Every method raises it for a file that cannot be read.
     """
 
     def __init__(self, where: PlaceName) -> None:
@@ -46,43 +46,43 @@ class Ledger:
         self._fetched: tuple[list[str], Tables] | None = None
 
     def trainings(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
-        """One row per training."""
+        """Returns one row per training."""
         return self._read("trainings", columns, filter)
 
     def curves(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
-        """One row per training, step and metric."""
+        """Returns one row per training, step and metric."""
         return self._read("curves", columns, filter)
 
     def heads(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
-        """One row per training, probe step, layer and head; none for a workload without attention heads."""
+        """Returns one row per training, probe step, layer and head; none for a workload without attention heads."""
         return self._read("heads", columns, filter)
 
     def curves_every(self) -> int:
-        """1 if curves hold every probe; else the largest k of which a curve has every k-th, the first and the last."""
+        """Returns the thinning of the curves: 1 if every probe is stored, k if some curves hold only every k-th."""
         return max(open_snapshot(self.place).by_thinning(), default=1)
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """A DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, as of now.
+        """Returns a DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, as of now.
 
-        Compactions do not disturb it: the views are opened files, or tables in memory if the sweep is in an object
-        store. For one query, `ask` downloads less. SQL has no access to the file system.
+        Compactions do not disturb the connection: the views are opened files, or tables in memory if the sweep is in an
+        object store. For one query, `ask` downloads less. SQL has no access to the file system.
         """
         return connect([self.tables()])
 
     def ask(self, question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-        """Returns `question(connection)`, with a connection as from `connect`. It may be called repeatedly."""
+        """Returns `question(connection)`, with a connection as from `connect`. `question` may be called repeatedly."""
         return ask_all([self], question)
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """`connect` for one block. An error caused by a damaged file becomes a UserError that names the file."""
+        """A context with a connection as from `connect`, in which errors of a damaged file name the file."""
         with naming_damage([self.place]), connect_to_shared([self.tables()]) as connection:
             yield connection
 
     def tables(self) -> Tables:
-        """The tables as of now, by name. They stay readable when files are removed.
+        """Returns the tables as of now, by name. They stay readable when files are removed.
 
-        From an object store they are downloaded completely, and again only when the files there have changed.
+        From an object store the tables are downloaded completely, and again only when the files there have changed.
         """
         if self.place.pins_open_files:
             return open_snapshot(self.place).tables()
@@ -92,14 +92,14 @@ class Ledger:
                 tables = {name: ds.dataset(table.to_table()) for name, table in snapshots[0].tables().items()}
             return sorted(snapshots[0].rows()), tables
 
-        # A name determines its content: it ends with the digest.
+        # The names determine the content, because each ends with a digest.
         if self._fetched is None or self._fetched[0] != names_in_all(self.place):
             self._fetched = _steadily([self], fetch)
         return self._fetched[1]
 
     def _read(self, table: str, columns: Sequence[str] | None, filter: pc.Expression | None) -> pa.Table:
         names = None if columns is None else list(columns)
-        # Whole files are read ahead from an object store alone: of a million trainings they take a gigabyte.
+        # Files are read ahead only from an object store: for a million trainings this takes a gigabyte of memory.
         options = ds.ParquetFragmentScanOptions(
             page_checksum_verification=True, pre_buffer=not self.place.pins_open_files
         )
@@ -112,7 +112,7 @@ class Ledger:
 
 
 def ask_all(ledgers: Sequence[Ledger], question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-    """`Ledger.ask` for several sweeps, whose rows are united as in `views.connect`."""
+    """Like `Ledger.ask`, for several sweeps, whose rows are united as in `views.connect`."""
 
     def answer(snapshots: list[Snapshot]) -> T:
         with connect_to_shared([snapshot.tables() for snapshot in snapshots]) as connection:
@@ -122,7 +122,7 @@ def ask_all(ledgers: Sequence[Ledger], question: Callable[[duckdb.DuckDBPyConnec
 
 
 def _steadily(ledgers: Sequence[Ledger], read: Callable[[list[Snapshot]], T]) -> T:
-    """Calls `read`, again if a compaction removed a file before it was read."""
+    """Calls `read` on snapshots of the ledgers, repeatedly if a compaction removed a file before it was read."""
     with naming_damage([ledger.place for ledger in ledgers]):
         for attempt in count(1):
             snapshots = [open_snapshot(ledger.place) for ledger in ledgers]

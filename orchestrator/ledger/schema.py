@@ -1,4 +1,4 @@
-"""The columns of the ledger's tables, and the checks that a file has them. Writer, compaction and reader rely on it."""
+"""The columns of the ledger's tables, and the checks that a file has them, for writer, compaction and reader."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attnsweep.workloads.engine.contract import Workload
 
 SCHEMA_VERSION = 1
-"""Increased when a column changes its meaning or type, not when one is added."""
+"""Increased when a column changes its meaning or type, but not when a column is added."""
 
 SORT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -40,7 +40,7 @@ _FAMILIES: Mapping[str, tuple[pa.DataType, ...]] = MappingProxyType(
         "score_": (pa.float64(),),
     }
 )
-"""The allowed types of columns whose names depend on the workload, by the prefix of the name."""
+"""The allowed types of columns whose names depend on the workload, by the name's prefix."""
 _MOST_PLACES = 2**62
 _STUCK = f"the outcome counts as stuck: {', '.join(STUCK_OUTCOMES)}, or one of the workload's own"
 _NO_METADATA: Mapping[str, str] = MappingProxyType({})
@@ -55,13 +55,13 @@ def trainings_schema(
     event_names: Sequence[str] = (),
     outcomes: Mapping[str, Outcome] = MappingProxyType({}),
 ) -> pa.Schema:
-    """The columns of `trainings`, one row per training.
+    """Returns the columns of `trainings`, one row per training.
 
     Args:
-        parameters: The workload's declaration: one `param_<name>` column each.
-        level_names: Its reference levels: one `level_<name>` column each.
-        event_names: Its events: one `event_<name>` column each.
-        outcomes: Its own outcomes, by label: metadata of the column `outcome`.
+        parameters: The workload's declared parameters: one column `param_<name>` each.
+        level_names: The workload's reference levels: one column `level_<name>` each.
+        event_names: The workload's events: one column `event_<name>` each.
+        outcomes: The workload's own outcomes, by label: stored in the metadata of the column `outcome`.
     """
     own = (
         {_OUTCOMES: json.dumps({label: asdict(replace(outcome, when=None)) for label, outcome in outcomes.items()})}
@@ -140,8 +140,8 @@ def trainings_schema(
 
 
 def schemas_of(workload: "Workload[Any] | type[Workload[Any]]") -> Mapping[str, pa.Schema]:
-    """The columns by table of a workload's sweeps; no `heads` for a workload without attention heads."""
-    # mypy takes the __hash__ of its instances for the class's own.
+    """Returns the columns, by table, of a workload's sweeps; without `heads` for a workload without attention heads."""
+    # `Any`, because mypy takes the `__hash__` of the class's instances for the class's own.
     parameters: Any = workload.parameters
     names = (tuple(workload.level_names), tuple(workload.events), tuple(workload.outcomes.items()))
     return _schemas(parameters, *names, tuple(workload.head_score_names))
@@ -161,7 +161,7 @@ def _schemas(
 
 
 def curves_schema() -> pa.Schema:
-    """The columns of `curves`, one row per training, step and metric.
+    """Returns the columns of `curves`, one row per training, step and metric.
 
     A value that was not measured, or is not finite, has no row; `trainings.diverged_step` distinguishes the two.
     """
@@ -176,10 +176,10 @@ def curves_schema() -> pa.Schema:
 
 
 def heads_schema(score_names: Sequence[str]) -> pa.Schema:
-    """The columns of `heads`, one row per training, probe step, layer and head.
+    """Returns the columns of `heads`, one row per training, probe step, layer and head.
 
     Args:
-        score_names: One `score_<name>` column each.
+        score_names: The names of the heads' scores: one column `score_<name>` each.
     """
     return pa.schema(
         [
@@ -219,12 +219,12 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
-    """Problems of the columns of one file, in words."""
-    found = dict(zip(schema.names, schema, strict=True))
-    if len(found) < len(schema.names):
-        yield "several columns of one name"
+    """Describes how the columns of one file differ from those of its table."""
+    fields = dict(zip(schema.names, schema, strict=True))
+    if len(fields) < len(schema.names):
+        yield "several columns of the same name"
     for column in BASE_COLUMNS[table]:
-        field = found.pop(column.name, None)
+        field = fields.pop(column.name, None)
         if field is None:
             # A nullable column may be newer than the file.
             if not column.nullable:
@@ -233,25 +233,25 @@ def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
             yield f"the column {column.name} is {field.type}, not {column.type}"
         elif field.nullable and not column.nullable:
             yield f"the column {column.name} may be null"
-    for name, field in found.items():
+    for name, field in fields.items():
         kinds = next((kinds for prefix, kinds in _FAMILIES.items() if name.startswith(prefix)), (field.type,))
         if field.type not in kinds:
             yield f"the column {name} is {field.type}, not {' or '.join(map(str, kinds))}"
 
 
 def clashes(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
-    """The files in which a column has another type than in an earlier file: the problem in words, by file name."""
+    """Describes, by file name, in which files a column has a different type than in an earlier file."""
     known: dict[str, pa.DataType] = {}
-    found = {}
+    problems = {}
     for name, schema in schemas.items():
         for field in schema:
             if known.setdefault(field.name, field.type) != field.type:
-                found[name] = f"the column {field.name} is {field.type}, not {known[field.name]} as in another file"
-    return found
+                problems[name] = f"the column {field.name} is {field.type}, not {known[field.name]} as in another file"
+    return problems
 
 
 def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Returns the rows sorted by the keys: whole numbers and words, none of them null."""
+    """Returns the rows sorted by the keys, which must be columns of whole numbers or texts without nulls."""
     table = table.unify_dictionaries()
     place, n_places = np.zeros(table.num_rows, np.int64), 1
     for key in keys:
@@ -260,17 +260,17 @@ def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
             return table
         low, high = int(numbers.min()), int(numbers.max())
         if n_places * (high - low + 1) > _MOST_PLACES:
-            found, place = np.unique(place, return_inverse=True)
-            n_places = len(found)
+            places, place = np.unique(place, return_inverse=True)
+            n_places = len(places)
         place = place * (high - low + 1) + (numbers - low)
         n_places *= high - low + 1
-    # What is sorted in runs, as packs and fragments are, takes little time. So one sort of one number for each row is
-    # several times as fast as pyarrow's, which compares key by key.
+    # One number per row is sorted, because pyarrow's sort, which compares key by key, is several times slower. The
+    # stable sort is fast on runs that are already in order, as packs and fragments are.
     return table.take(np.argsort(place, kind="stable"))
 
 
 def outcomes_in(schema: pa.Schema) -> dict[str, Outcome]:
-    """The outcomes, by label, that a file's `trainings` have beside the shipped ones."""
+    """Returns the workload's own outcomes, by label, from the schema of a file of `trainings`."""
     metadata: Mapping[bytes, bytes] = schema.field("outcome").metadata or {}
     own: dict[str, Any] = json.loads(metadata.get(_OUTCOMES.encode(), b"{}"))
     return {label: Outcome(**outcome) for label, outcome in own.items()}
@@ -284,7 +284,7 @@ def _field(
 
 
 def _parameter_field(declared: Parameter) -> pa.Field:
-    # The doc of an optional parameter states the meaning of null.
+    # The doc of an optional parameter already states the meaning of null.
     null = "" if declared.optional else "; null = not declared by the version that trained it"
     kind = PARAMETER_TYPES[declared.kind]
     return pa.field(f"param_{declared.name}", kind, metadata={"doc": declared.doc + null})
@@ -311,14 +311,14 @@ def _column(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 
 def _numbers(values: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Numbers in the order of the values; of words, their ranks."""
+    """Returns an integer for each value, in the same order: the values themselves, or the ranks of texts."""
     chunk = values.combine_chunks()
     if not pa.types.is_dictionary(chunk.type):
         return np.asarray(chunk, np.int64)
     ranks = np.empty(len(chunk.dictionary), np.int64)
     ranks[pc.sort_indices(chunk.dictionary)] = np.arange(len(ranks))
-    of_rows: NDArray[np.int64] = ranks[np.asarray(chunk.indices)]
-    return of_rows
+    ranks_of_rows: NDArray[np.int64] = ranks[np.asarray(chunk.indices)]
+    return ranks_of_rows
 
 
 BASE_COLUMNS: Mapping[str, pa.Schema] = MappingProxyType(
@@ -328,4 +328,4 @@ BASE_COLUMNS: Mapping[str, pa.Schema] = MappingProxyType(
         "heads": heads_schema(()),
     }
 )
-"""The columns that every sweep's tables have, independently of the workload."""
+"""The columns that the tables of every sweep have, whatever the workload."""

@@ -1,4 +1,4 @@
-"""Curves with fewer probes: what a replay computes again need not be stored."""
+"""Thins curves to fewer probes. A replay can compute the removed probes again."""
 
 import numpy as np
 import pyarrow as pa
@@ -6,20 +6,20 @@ from numpy.typing import NDArray
 
 
 def thinned(curves: pa.Table, every: int) -> pa.Table:
-    """The rows that stay: every k-th of each curve, the first and the last.
+    """Returns the rows that stay: every k-th probe of each curve, with the first and the last.
 
-    Counted from the start, so that trainings of different lengths keep the same steps, and medians by step stay
-    possible.
+    The probes are counted from the start, so that trainings of different lengths keep the same steps, and medians over
+    trainings can still be computed.
 
     Args:
         curves: Rows of `curves` in their order; each curve must be complete.
-        every: The number of probes from one that stays to the next; 1 keeps all.
+        every: k, the number of probes from one that stays to the next; 1 keeps all.
     """
     return curves if every == 1 or not curves.num_rows else curves.filter(pa.array(_stays(curves, every)))
 
 
 def n_staying(lengths: NDArray[np.int64], every: int) -> int:
-    """How many rows stay of curves with so many probes."""
+    """Returns how many rows `thinned` keeps of curves with these numbers of probes."""
     return int((1 + (lengths - 1) // every + ((lengths - 1) % every > 0)).sum())
 
 
@@ -27,7 +27,7 @@ def _stays(curves: pa.Table, every: int) -> NDArray[np.bool_]:
     metric = curves["metric"].combine_chunks()
     columns = (curves["trial"].to_numpy(), curves["replicate"].to_numpy(), np.asarray(metric.indices))
     begins = np.ones(curves.num_rows, np.bool_)
-    begins[1:] = np.logical_or.reduce([each[1:] != each[:-1] for each in columns])
+    begins[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
     place = np.arange(curves.num_rows)
     rank = place - np.maximum.accumulate(np.where(begins, place, 0))
     ends = np.append(begins[1:], True)

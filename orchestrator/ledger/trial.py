@@ -1,4 +1,4 @@
-"""The rules of a trial: which of its trainings have ended, which are judged, and which value the study is told.
+"""The rules of a trial: which of its trainings have ended, which are judged, and which value is reported to the study.
 
 The sweep loop, the audit, the projection to MLflow and the analyses use them.
 """
@@ -22,7 +22,7 @@ from attnsweep.workloads.vocabulary import PRUNED, UNJUDGED_OUTCOMES
 
 
 class Ending(NamedTuple):
-    """What the rules need of one ended training. `eval_loss` is `None` if it was not finite."""
+    """The result of an ended training as far as the rules need it. `eval_loss` is `None` if it was not finite."""
 
     outcome: str
     stuck: bool
@@ -31,16 +31,16 @@ class Ending(NamedTuple):
 
     @property
     def is_judged(self) -> bool:
-        """The same condition as `ledger.sql.IS_JUDGED`."""
+        """Whether the training neither failed nor was pruned: the condition of `ledger.sql.IS_JUDGED`."""
         return self.outcome not in UNJUDGED_OUTCOMES
 
 
 class Told(NamedTuple):
-    """What the study is told of a trial.
+    """The values of a trial that are reported to the study.
 
     Attributes:
-        values: Of each objective.
-        excess: How far it is beyond each constraint, by the constraint's text; 0 or less where that is met.
+        values: The value of each objective.
+        excess: How far the trial violates each constraint, by the constraint's text; at most 0 if it is met.
     """
 
     values: tuple[float, ...]
@@ -48,13 +48,13 @@ class Told(NamedTuple):
 
     @property
     def is_feasible(self) -> bool:
-        """Whether it meets all constraints."""
-        return all(each <= 0 for each in self.excess.values())
+        """Whether the trial meets all constraints."""
+        return all(excess <= 0 for excess in self.excess.values())
 
 
 @dataclass(frozen=True, slots=True)
 class EndedTrainings:
-    """The ended trainings of one trial, by replicate. A replicate recorded twice counts once."""
+    """The ended trainings of one trial, by replicate. A replicate that is recorded twice counts once."""
 
     by_replicate: dict[int, Ending] = field(default_factory=dict)
 
@@ -65,44 +65,46 @@ class EndedTrainings:
 
     @property
     def is_pruned(self) -> bool:
-        """Whether the trial was pruned: then all its trainings were, but those that failed."""
+        """Whether the trial was pruned: then all its trainings were pruned, except those that failed."""
         return any(ending.outcome == PRUNED for ending in self.by_replicate.values())
 
     @property
     def stuck(self) -> Ended:
-        """Whether each training is stuck, for `n_wanted`; `None` if it is not judged."""
+        """Whether each training is stuck, by replicate, as `n_wanted` takes it; `None` if it is not judged."""
         return {number: ending.stuck if ending.is_judged else None for number, ending in self.by_replicate.items()}
 
     def first(self, n: int) -> "EndedTrainings":
-        """Those with the first `n` numbers."""
+        """Returns the trainings of the first `n` replicates."""
         return EndedTrainings({number: ending for number, ending in self.by_replicate.items() if number < n})
 
     def without(self, replicates: Collection[int]) -> "EndedTrainings":
-        """Those with other numbers."""
-        return EndedTrainings({number: each for number, each in self.by_replicate.items() if number not in replicates})
+        """Returns all trainings except those of these replicates."""
+        return EndedTrainings(
+            {number: ending for number, ending in self.by_replicate.items() if number not in replicates}
+        )
 
     def told(self, spec: Sweep) -> Told | None:
-        """What the study is told; `None` if no training is judged."""
+        """Returns the values that are reported to the study; `None` if no training is judged."""
         judged = self.judged
         if not judged:
             return None
         rows = list(zip(*judged, strict=True))
-        values = tuple(objective_value(each, *rows) for each in spec.objectives)
-        return Told(values, {each.text: each.excess(objective_value(each.measured, *rows)) for each in spec.bounds})
+        values = tuple(objective_value(objective, *rows) for objective in spec.objectives)
+        return Told(values, {bound.text: bound.excess(objective_value(bound.measured, *rows)) for bound in spec.bounds})
 
     def value(self, objective: Measured) -> float | None:
-        """What is measured of the trial; `None` if no training is judged."""
+        """Returns the trial's value of one objective; `None` if no training is judged."""
         judged = self.judged
         return objective_value(objective, *zip(*judged, strict=True)) if judged else None
 
 
 JUDGING_COLUMNS = ("trial", "replicate", *Ending._fields)
-"""The columns of `trainings` that decide about a trial."""
+"""The columns of `trainings` that the rules of a trial depend on."""
 _ROWS_AT_ONCE = 50_000
 
 
 def ended_trainings(rows: pa.Table) -> dict[int, EndedTrainings]:
-    """The ended trainings of each trial among these rows of the table `trainings`."""
+    """Returns the ended trainings of each trial among these rows of the table `trainings`."""
     trials: dict[int, EndedTrainings] = defaultdict(EndedTrainings)
     columns = (rows[name].to_pylist() for name in JUDGING_COLUMNS)
     for trial, replicate, *ending in zip(*columns, strict=True):
@@ -111,9 +113,9 @@ def ended_trainings(rows: pa.Table) -> dict[int, EndedTrainings]:
 
 
 def ended_in_turn(rows: pa.Table) -> Iterator[tuple[int, EndedTrainings]]:
-    """The ended trainings of each trial among these rows, by the trial's number.
+    """Yields the ended trainings of each trial among these rows, in the order of the trials' numbers.
 
-    Some trials at a time: those of a million rows at once take a gigabyte.
+    Converts some trials at a time, because a million rows at once would take a gigabyte of memory.
     """
     rows = rows.sort_by("trial")
     ends = [*(np.flatnonzero(np.diff(rows["trial"].to_numpy())) + 1).tolist(), rows.num_rows]
@@ -125,23 +127,23 @@ def ended_in_turn(rows: pa.Table) -> Iterator[tuple[int, EndedTrainings]]:
 
 
 def objective_values(trials: Mapping[int, EndedTrainings], objective: Measured) -> dict[int, float]:
-    """The value of each trial that has one."""
+    """Returns the value of each trial that has a judged training."""
     values = {trial: ended.value(objective) for trial, ended in trials.items()}
     return {trial: value for trial, value in values.items() if value is not None}
 
 
 def judging_columns(connection: duckdb.DuckDBPyConnection, condition: str = "true") -> pa.Table:
-    """The columns of `trainings` that the other functions need.
+    """Reads the columns of `trainings` that the functions of this module need.
 
     Args:
         connection: From `Ledger.connect`.
-        condition: Of which rows.
+        condition: The SQL condition that selects the rows.
     """
     return connection.sql(f"select {', '.join(JUDGING_COLUMNS)} from trainings where {condition}").to_arrow_table()
 
 
 def complete_trials(connection: duckdb.DuckDBPyConnection, rule: int | Sequential) -> list[int]:
-    """The trials of a ledger that have all the trainings they want, in order.
+    """Returns the trials of a ledger that have all the trainings that the rule requires, in order.
 
     Args:
         connection: From `Ledger.connect`.
@@ -151,7 +153,7 @@ def complete_trials(connection: duckdb.DuckDBPyConnection, rule: int | Sequentia
 
 
 def complete_among(rows: pa.Table, rule: int | Sequential) -> list[int]:
-    """The trials among these rows of the table `trainings` that have all the trainings they want, in order."""
+    """Returns the trials among these rows of `trainings` that have all required trainings, in order."""
     if isinstance(rule, int):
         # Outcomes do not matter here, and Arrow counts half a million rows faster than Python reads them.
         counts = rows.group_by("trial").aggregate([("replicate", "count_distinct")])

@@ -1,6 +1,6 @@
 """Checks that the files of a ledger are what was written, and sets damaged ones aside.
 
-Fragments of old versions have no digests: of them it is only checked that they can be read.
+Fragments of old versions have no digests, so they are only checked for being readable.
 """
 
 import os
@@ -36,7 +36,7 @@ _ATTESTED = re.compile(r".*-(?P<digest>[0-9a-f]{32})")
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    """What is wrong with a file of a ledger, or with the files of a table together.
+    """A problem of one file of a ledger, or of the files of a table together.
 
     Attributes:
         file, what: The file, and the problem in words.
@@ -53,11 +53,11 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The result of checking a ledger file by file.
+    """The result of checking every file of a ledger.
 
     Attributes:
-        sound: Fragments that count and whose files are what was written: their files by name, then by table.
-        damaged: Fragments with a file that is missing, unreadable or altered: the first such file, by name.
+        sound: Fragments that count and whose files are as they were written: opened files by fragment, then by table.
+        damaged: Fragments with a missing, unreadable or altered file: the error of the first such file, by fragment.
     """
 
     sound: Mapping[str, Mapping[str, OpenFile]]
@@ -67,35 +67,35 @@ class Examination:
 def verify(place: Place, spec_sha256: str) -> list[FileProblem]:
     """Checks every file of a ledger and changes nothing. No writer may be at work.
 
-    Each file must be readable, be what was written, belong to this sweep and have the right columns, and no file may be
+    Each file must be readable, unchanged since it was written, of this sweep and with the right columns. No file may be
     left over.
 
     Args:
         spec_sha256: Hash of the sweep's spec.
 
     Raises:
-        UserError: If there is no ledger, a file is of a newer version or cannot be read now, or the place does not
-            answer.
+        UserError: If there is no ledger, a newer version has written a file, a file cannot be read now, or the place
+            does not answer.
     """
     require_ledger(place)
-    found = examine(place)
+    examined = examine(place)
     return [
-        *(FileProblem(fault.subject, str(fault.given)) for fault in found.damaged.values()),
-        *_left_over(place, {*found.sound, *found.damaged}),
-        *(each for name, files in found.sound.items() for each in _inside(place, name, files, spec_sha256)),
+        *(FileProblem(fault.subject, str(fault.given)) for fault in examined.damaged.values()),
+        *_left_over(place, {*examined.sound, *examined.damaged}),
+        *(problem for name, files in examined.sound.items() for problem in _inside(place, name, files, spec_sha256)),
     ]
 
 
 def examine(place: Place) -> Examination:
-    """Reads every file of the fragments that count.
+    """Reads every file of the committed fragments that are not replaced.
 
     Raises:
-        UserError: For a file of a newer version, one that cannot be read now, or a place that does not answer.
+        UserError: If a newer version has written a file, a file cannot be read now, or the place does not answer.
     """
     faults: dict[str, DamagedFileError] = {}
 
     def check(table: str, digests: Mapping[str, str | None]) -> dict[str, OpenFile]:
-        """The sound ones of these files, by name. The others are added to `faults`."""
+        """Returns the sound files by name, and adds the others to `faults`."""
         with ThreadPoolExecutor(place.n_at_once) as threads:
             files = threads.map(lambda name: _check(place, table, name, digests[name]), digests)
             checked = dict(zip(digests, files, strict=True))
@@ -106,27 +106,29 @@ def examine(place: Place) -> Examination:
 
     trainings = check("trainings", {name: _attested(name) for name in fragment_names(place)})
     counting = counting_names(trainings)
-    found = {"trainings": trainings}
+    tables = {"trainings": trainings}
     for table in TABLES[:-1]:
         if place.has_folder(table):
-            found[table] = check(table, {name: trainings[name].stamp.digests.get(table) for name in counting})
-    for table, files in found.items():
+            tables[table] = check(table, {name: trainings[name].stamp.digests.get(table) for name in counting})
+    for table, files in tables.items():
         for name, wrong in clashing({name: files[name] for name in counting if name in files}).items():
             faults.setdefault(name, damaged(place, place.file_name(table, name), wrong))
     replaced = {name for file in trainings.values() for name in file.stamp.replaces}
     return Examination(
-        sound={name: {table: files[name] for table, files in found.items()} for name in counting if name not in faults},
+        sound={
+            name: {table: files[name] for table, files in tables.items()} for name in counting if name not in faults
+        },
         damaged={name: fault for name, fault in faults.items() if name not in replaced},
     )
 
 
 @contextmanager
 def naming_damage(places: Sequence[Place]) -> Iterator[None]:
-    """Around reading: replaces errors that damage causes in Arrow, DuckDB or our own code by one that names the file.
+    """A context for reading, in which an error that a damaged file causes is replaced by one that names the file.
 
     Raises:
-        UserError: Instead of any other error, if the ledgers hold a damaged file, one cannot be read now, or Arrow or
-            DuckDB refuse them.
+        UserError: Instead of any other error, if the ledgers hold a damaged file or one that cannot be read now, or if
+            Arrow or DuckDB refuse them.
     """
     try:
         yield
@@ -139,27 +141,27 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
             raise fault from error
         failure = error if isinstance(error, OSError) else _quoted(str(error))
         if failure is not None:
-            # Also one that looks like damage: what was examined since is sound.
+            # Even an error that looks like damage counts as unreadable, because the files were found sound just now.
             raise unreadable(failure.filename or ", ".join(map(str, places)), failure) from error
         if type(error).__module__.partition(".")[0] in ("pyarrow", "duckdb", "_duckdb"):
             raise UserError(
                 ", ".join(map(str, places)),
                 given=f"{type(error).__name__}: {reason(error)}",
                 expected="a ledger that attnsweep wrote",
-                fix="see what is wrong with: attnsweep audit DIR",
+                fix="check the ledger with: attnsweep audit DIR",
             ) from error
         raise
 
 
 def _quoted(text: str) -> OSError | None:
-    """The operating system's error that DuckDB quotes from Arrow, if it does."""
+    """Returns the operating system's error that DuckDB quotes from Arrow; `None` if it quotes none."""
     number = re.search(r"IOError.*\[errno (\d+)\]", text)
     return OSError(int(number[1]), os.strerror(int(number[1]))) if number else None
 
 
 def set_aside(place: Place, name: str) -> None:
-    """Moves the files of a fragment to the sweep's folder `set_aside`. Its trainings no longer count. Idempotent."""
-    # `trainings` last: until it is moved the fragment is listed, and another call completes what a crash cut short.
+    """Moves a fragment's files to the sweep's folder `set_aside`, so its trainings no longer count. Idempotent."""
+    # `trainings` comes last: until it is moved, the fragment is listed, so another call completes an interrupted one.
     for table in TABLES:
         if name in place.names(table):
             place.set_aside(table, name)
@@ -169,68 +171,72 @@ def set_damage_aside(place: Place) -> dict[str, str]:
     """Sets all damaged fragments aside. Only the holder of the sweep's lock may call it.
 
     Returns:
-        A message for each, by name.
+        A message for each fragment, by name.
     """
-    said: dict[str, str] = {}
-    # Repeated: without a merged fragment, those that it replaced count again if they still exist.
+    messages: dict[str, str] = {}
+    # Repeated, because the fragments that a removed merged fragment replaced count again if they still exist.
     while suspects := examine(place).damaged:
-        # A second look: a store or a network may answer wrongly once, and then nothing is lost.
+        # Only damage that is seen twice counts, because a store or a network may answer wrongly once.
         for name, fault in examine(place).damaged.items():
             if name in suspects:
                 set_aside(place, name)
-                said[name] = f"{fault.subject}: {fault.given}; set aside in {place}/{ASIDE}, its trainings run again"
-    return said
+                messages[name] = (
+                    f"{fault.subject}: {fault.given}; set aside in {place}/{ASIDE}, its trainings run again"
+                )
+    return messages
 
 
 def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
-    """Sets fragments aside of which trainings are in larger ones too. Only the holder of the sweep's lock may call it.
+    """Sets fragments aside whose trainings are also in larger ones. Only the holder of the sweep's lock may call it.
 
-    A late upload of a writer that has lost the sweep leaves such fragments, or a disk that grants a lock to two hosts.
+    Such fragments come from a late upload of a writer that has lost its lock, or from a disk that grants a lock to two
+    hosts.
 
     Returns:
-        A message for each, by name.
+        A message for each fragment, by name.
     """
-    said: dict[str, str] = {}
+    messages: dict[str, str] = {}
     if not _n_doubled(place, snapshot):
-        return said
-    held: set[tuple[str, int, int]] = set()
+        return messages
+    kept_keys: set[tuple[str, int, int]] = set()
     rows = snapshot.rows()
     for name in sorted(rows, key=lambda name: (-rows[name], name)):
         keys = set(zip(*_trainings(place, snapshot.only([name])).to_pydict().values(), strict=True))
-        if n := len(keys & held):
+        if n := len(keys & kept_keys):
             set_aside(place, name)
             file = place.file_name("trainings", name)
             others = f", its {len(keys) - n} others run again" if len(keys) > n else ""
-            said[name] = f"{file}: {n} trainings that other files hold too; set aside in {place}/{ASIDE}{others}"
+            messages[name] = f"{file}: {n} trainings that other files hold too; set aside in {place}/{ASIDE}{others}"
         else:
-            held |= keys
-    return said
+            kept_keys |= keys
+    return messages
 
 
 def refuse_doubles(place: Place, snapshot: Snapshot) -> None:
-    """Checks that no training is in two fragments, before they become one.
+    """Checks that no training is in two fragments, before the fragments are merged.
 
     Raises:
-        UserError: If one is.
+        UserError: If a training is in several fragments.
     """
     if n := _n_doubled(place, snapshot):
         raise UserError(
             f"{place}/trainings",
             given=f"{n} trainings that are recorded more than once",
-            expected="each one once, before its files are merged",
+            expected="each training once in the files that are to be merged",
             fix=f"attnsweep resume {as_argument(place)}, which sets the files that repeat them aside",
         )
 
 
 def _n_doubled(place: Place, snapshot: Snapshot) -> int:
-    """In how many fragments too many trainings are."""
+    """Returns how many rows of `trainings` repeat a training of another fragment."""
     parts = [_trainings(place, snapshot.only([name])) for name in snapshot.rows()]
     return sum(part.num_rows for part in parts) - _once(pa.concat_tables(parts)).num_rows if parts else 0
 
 
 def _trainings(place: Place, snapshot: Snapshot) -> pa.Table:
     with naming_damage([place]), place.answering():
-        # With the sweep: rows of another one that were copied here are refused, and none is set aside for them.
+        # The column `sweep` is part of the key, so rows that were copied from another sweep are not taken for
+        # repetitions: they are refused elsewhere.
         return _once(snapshot.dataset("trainings").to_table(columns=["sweep", "trial", "replicate"]))
 
 
@@ -255,9 +261,9 @@ def _check(place: Place, table: str, name: str, attested: str | None) -> OpenFil
 
 
 def _attested(name: str) -> str | None:
-    """The digest of the file in `trainings` by the fragment's name; `None` if the name has none."""
-    found = _ATTESTED.fullmatch(name)
-    return found["digest"] if found else None
+    """Extracts the digest of the file in `trainings` from the fragment's name; returns `None` if the name has none."""
+    match = _ATTESTED.fullmatch(name)
+    return match["digest"] if match else None
 
 
 def _left_over(place: Place, known: Collection[str]) -> Iterator[FileProblem]:

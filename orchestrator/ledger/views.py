@@ -1,4 +1,4 @@
-"""The ledger's tables as DuckDB views, of one sweep or of several together."""
+"""DuckDB views of the ledger's tables, of one sweep or of several together."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -17,9 +17,9 @@ Tables: TypeAlias = Mapping[str, ds.Dataset]
 """One sweep's tables by name."""
 
 _LIMITS: dict[str, str | bool | int | float | list[str]] = {
-    # No folder to spill to: SQL may write to it even without external access.
+    # There is no folder to spill to, because SQL could write to it even without external access.
     "temp_directory": "",
-    # The sweep may be training on this machine.
+    # Half of the memory is left, because the sweep may be training on this machine.
     "memory_limit": "50%",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -61,14 +61,14 @@ _CONSTANT = """
 
 
 def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyConnection:
-    """A DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, and the table `outcomes`.
+    """Returns a DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, and the table `outcomes`.
 
     SQL can read these views and nothing else: no file, no network, no extension, no Python variable.
 
     Args:
         sweeps: The tables of one sweep or several. Rows of several are united by column name: a column that a sweep
             lacks is null, and `curves` and `heads` get a column `sweep`.
-        trials_apart: Added to the trial numbers once per preceding sweep. By default only the column `sweep`
+        trials_apart: Offset of the trial numbers from one sweep to the next. By default only the column `sweep`
             distinguishes trials of the same number.
 
     Raises:
@@ -78,9 +78,9 @@ def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyC
 
 
 def connect_to_shared(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyConnection:
-    """`connect`, to a database that this process makes once: it takes a third of the time.
+    """Like `connect`, but on a database that this process makes once, which takes a third of the time.
 
-    The views are the connection's own. Not for users, who may define what others would find there.
+    The views belong to the connection. Not for users' SQL, which could define objects that other connections see.
     """
     return _with_views(_shared_database().cursor(), sweeps, trials_apart)
 
@@ -91,12 +91,12 @@ def _shared_database() -> duckdb.DuckDBPyConnection:
 
 
 def _database() -> duckdb.DuckDBPyConnection:
-    """An empty database without access to anything outside, before any SQL that contains column names from files."""
+    """Returns an empty database without access to anything outside, before any SQL with names from files."""
     database = duckdb.connect(config=_LIMITS)
     database.execute("SET enable_external_access = false")
     database.execute("SET GLOBAL TimeZone = 'UTC'")
-    # The progress bar, which cursors do not have, would be drawn on stdout, among the results. In Jupyter without
-    # ipywidgets, DuckDB has none and refuses to be told so.
+    # The progress bar, which cursors cannot disable, would be drawn on stdout among the results. In Jupyter without
+    # ipywidgets, DuckDB has no bar and refuses the setting.
     if database.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (True,):
         database.execute("SET enable_progress_bar = false")
     database.execute("SET lock_configuration = true")
@@ -125,7 +125,9 @@ def _unite(connection: duckdb.DuckDBPyConnection, sweeps: Sequence[Tables], tria
     names = [_name_of(tables) for tables in sweeps]
     known = [name for name in names if name is not None]
     if twice := sorted({name for name in known if known.count(name) > 1}):
-        raise UserError("DIR", given=f"the sweep {twice[0]} twice", expected="different sweeps", fix="name each once")
+        raise UserError(
+            "DIR", given=f"the sweep {twice[0]} twice", expected="different sweeps", fix="name each sweep once"
+        )
     for table in BASE_COLUMNS:
         parts = []
         for number, (tables, name) in enumerate(zip(sweeps, names, strict=True)):
@@ -137,35 +139,35 @@ def _unite(connection: duckdb.DuckDBPyConnection, sweeps: Sequence[Tables], tria
 
 
 def _outcomes(sweeps: Sequence[Tables]) -> pa.Table:
-    """One row per outcome that a training may have, in the order of every table and figure."""
+    """Returns one row per outcome that a training may have, in the order of every table and figure."""
     own: dict[str, Outcome] = {}
     for tables in reversed(sweeps):
         own |= outcomes_in(tables["trainings"].schema)
     columns = ("sentence", "colour", "is_stuck", "is_judged")
     known = with_own(own)
     return pa.table(
-        {"outcome": [*known]} | {name: [getattr(each, name) for each in known.values()] for name in columns}
+        {"outcome": [*known]} | {name: [getattr(outcome, name) for outcome in known.values()] for name in columns}
     )
 
 
 def outcomes_of(connection: duckdb.DuckDBPyConnection) -> dict[str, Outcome]:
-    """The outcomes that a training may have, by label, in the order of every table and figure.
+    """Returns the outcomes that a training may have, by label, in the order of every table and figure.
 
     Args:
         connection: From `connect`.
     """
     rows = connection.execute("select outcome, sentence, colour, is_stuck, is_judged from outcomes").fetchall()
-    return {label: Outcome(*told) for label, *told in rows}
+    return {label: Outcome(*fields) for label, *fields in rows}
 
 
 def _name_of(tables: Tables) -> str | None:
-    """The sweep's name according to its rows; `None` without rows."""
+    """Returns the sweep's name according to its rows; `None` without rows."""
     first = tables["trainings"].head(1, columns=["sweep"])["sweep"].to_pylist()
     return str(first[0]) if first else None
 
 
 def _trials_view(columns: Sequence[str]) -> str:
-    """The SQL of the view `trials`: one row per configuration, from the view `trainings`.
+    """Returns the SQL of the view `trials`: one row per configuration, computed from the view `trainings`.
 
     A `param_<name>` column is null if the trial's trainings differ in it. Failed and pruned trainings count only in
     `n_trainings`, `n_failed`, `n_pruned` and `seconds`. Losses are `eval_loss`; a loss that is not finite ranks above

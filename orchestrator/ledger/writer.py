@@ -1,4 +1,4 @@
-"""Commits packs to the ledger. The sweep's driver is the only writer."""
+"""Commits the rows of packs to the ledger. The sweep's driver is the only writer."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -20,18 +20,18 @@ from attnsweep.workloads.errors import UserError
 class LedgerWriter:
     """Writes one sweep's ledger: one fragment per commit, atomically.
 
-    Opening sets fragments aside that are damaged, or repeat trainings of others, and removes what a crash of an earlier
-    writer has left. It keeps no rows in memory.
+    Opening sets aside fragments that are damaged or repeat the trainings of others, and removes files that a crash of
+    an earlier writer has left. The writer keeps no rows in memory.
 
     Args:
         place: The sweep directory.
-        schemas: By table, from `schemas_of`; without `heads` for a workload without attention heads.
+        schemas: The columns by table, from `schemas_of`; without `heads` for a workload without attention heads.
         spec_sha256: Hash of the sweep's spec.
 
     Attributes:
         set_aside: A message for each fragment that was damaged or a repetition, by name. Its rows are gone from the
-            tables, also those of trials that the study may know as ended.
-        recovered: What opening has removed.
+            tables, including those of trials that the study may have recorded as ended.
+        recovered: The files that opening has removed.
 
     Raises:
         UserError: If another process writes the ledger, it holds another sweep's rows, or it cannot be written.
@@ -57,10 +57,10 @@ class LedgerWriter:
             raise
 
     def confirm(self) -> None:
-        """Returns if this process is still the one writer. Call it before writing anything beside the ledger.
+        """Checks that this process is still the only writer. Call it before writing anything outside the ledger.
 
         Raises:
-            UserError: If another has taken the lock.
+            UserError: If another process has taken the lock.
         """
         self._lock.confirm()
 
@@ -70,9 +70,9 @@ class LedgerWriter:
         """Adds the rows of packs that ended together to the ledger, as one fragment. Durable once this returns.
 
         Args:
-            pack: The name of the first one. It may be committed again: each commit is a fragment of its own.
-            curves, heads: `None` if there are no rows, as of a training that failed.
-            curves_every: The curves hold one probe in so many, with the first and the last.
+            pack: The name of the first pack. A name may be committed again: each commit makes a new fragment.
+            curves, heads: `None` if there are no rows, as for a training that failed.
+            curves_every: k if the curves hold only every k-th probe, with the first and the last.
 
         Raises:
             ValueError: If a table does not fit its schema.
@@ -88,10 +88,10 @@ class LedgerWriter:
         rows[self._publish(pack, tables, curves_every)] = sum(table.num_rows for table in tables.values() if table)
         if names := due(rows):
             merged = merge(self._place, names)
-            rows[merged] = sum(rows.pop(each) for each in names)
+            rows[merged] = sum(rows.pop(name) for name in names)
 
     def take_out_failed(self) -> None:
-        """Takes the rows of failed trainings out of the ledger: see `ledger.failures`. Durable once this returns.
+        """Removes the rows of failed trainings from the ledger: see `ledger.failures`. Durable once this returns.
 
         Raises:
             UserError: If another process has taken the lock, or the place cannot be written.
@@ -100,17 +100,17 @@ class LedgerWriter:
         take_out_failed(self._place)
         self._rows = _mergeable(open_snapshot(self._place))
 
-    def _publish(self, pack: str, given: Mapping[str, pa.Table | None], curves_every: int) -> str:
+    def _publish(self, pack: str, tables: Mapping[str, pa.Table | None], curves_every: int) -> str:
         contents = {}
         for table, schema in self._schemas.items():
-            rows = given[table]
+            rows = tables[table]
             rows = schema.empty_table() if rows is None else in_order(conform(rows, schema), SORT_KEYS[table])
             contents[table] = schema, rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
         self.confirm()
         return publish(self._place, pack, contents, replace(self._stamp, curves_every=curves_every))
 
     def close(self) -> None:
-        """Lets another process write."""
+        """Releases the lock, so that another process can write."""
         self._lock.close()
 
     def __enter__(self) -> Self:
@@ -122,7 +122,6 @@ class LedgerWriter:
         self.close()
 
     def _check_sweep(self, snapshot: Snapshot) -> None:
-        """Raises UserError if a fragment is another sweep's."""
         for name, file in snapshot.files["trainings"].items():
             if file.stamp.spec_sha256 != self._stamp.spec_sha256:
                 raise UserError(
@@ -134,7 +133,7 @@ class LedgerWriter:
 
 
 def _mergeable(snapshot: Snapshot, without: Collection[str] = ()) -> dict[int, dict[str, int]]:
-    """The rows of the fragments that may be merged, by which probes their curves hold: only alike ones are."""
+    """Returns the number of rows of each fragment that may be merged, grouped by the thinning of its curves."""
     rows = snapshot.rows_of_all_tables()
     return {
         every: {name: rows[name] for name in names if name not in without}

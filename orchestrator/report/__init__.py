@@ -1,1 +1,1 @@
-"""A sweep's report: one self-contained HTML file, and its figures. Slow to import, so imported where it is used."""
+"""A sweep's report: one self-contained HTML file, and its figures. Slow to import, so import it inside functions."""

@@ -1,4 +1,4 @@
-"""Plain facts of a ledger for its report, in SQL: outcomes with intervals, measures, levels, time, failures."""
+"""Facts for the report that SQL computes from the ledger: outcome shares, metrics, reference levels, costs, errors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from attnsweep.orchestrator.ledger.views import outcomes_of
 from attnsweep.workloads.vocabulary import Outcome
 
 _UNKNOWN = Outcome("", GREY)
-"""For a label that neither this version nor the ledger describes."""
+"""Stands for an outcome that neither this version nor the ledger describes."""
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 OF_EVERY_WORKLOAD = ("loss", "eval_loss", "grad_norm", "param_norm")
 """The metrics that the engine measures in each workload."""
@@ -45,21 +45,21 @@ select line, count(*) as n, arg_min(trial, place) as trial, arg_min(replicate, p
 from failed group by line order by n desc, line limit {MOST_ERRORS}
 """
 Row: TypeAlias = dict[str, Any]
-"""Of a table that the page shows, by the names of the query's columns."""
+"""A row of a table on the page: values by the names of the query's columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomeShare:
-    """One outcome.
+    """The share of one outcome among all trainings.
 
     Attributes:
         outcome: The outcome's label.
-        meaning: What it means, in one line; empty for an unknown label.
-        colour: Its colour in figures.
-        is_stuck: Whether it counts as stuck.
-        rate: The share of all trainings that have it, failed ones included.
-        details: The number of trainings by `outcome_detail`.
-        example: The id of the first training that has it.
+        meaning: What the outcome means, in one line; empty for an unknown label.
+        colour: The outcome's colour in figures.
+        is_stuck: Whether the outcome counts as stuck.
+        rate: The share of all trainings with this outcome, failed ones included.
+        details: The number of these trainings by `outcome_detail`.
+        example: The id of the first of these trainings.
     """
 
     outcome: str
@@ -73,12 +73,12 @@ class OutcomeShare:
 
 @dataclass(frozen=True, slots=True)
 class CertificateShare:
-    """The stuck trainings of one outcome that one test examined.
+    """How many labels of one stuck outcome one certificate confirms.
 
     Attributes:
         test: The certificate's name.
-        outcome: Their label.
-        confirmed: The share of those tested whose label the test confirms.
+        outcome: The outcome of the trainings tested.
+        confirmed: The share of the trainings tested whose label the test confirms.
     """
 
     test: str
@@ -88,7 +88,7 @@ class CertificateShare:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceLevel:
-    """A loss known in advance: its range over the trainings that have it."""
+    """A loss known in advance that outcomes are judged against: its range over the `n` trainings that have it."""
 
     name: str
     n: int
@@ -99,11 +99,11 @@ class ReferenceLevel:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The totals of a sweep's ledger.
+    """The numbers of trials and trainings of a sweep, its core-seconds and its machines.
 
     Attributes:
-        first, last: When the first and the last training finished; `None` if there is none.
-        n_trials, n_trainings: Their numbers in the ledger.
+        first, last: When the first and the last training finished; `None` without trainings.
+        n_trials, n_trainings: The numbers of trials and trainings in the ledger.
         seconds: Total core-seconds.
         machines: (host, device, trainings), most trainings first.
     """
@@ -117,7 +117,7 @@ class Totals:
 
 
 def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[OutcomeShare, ...]:
-    """The share of each outcome that occurs; trainings of one trial are not taken as independent."""
+    """Computes the share of each outcome that occurs; trainings of one trial are not taken as independent."""
     rows = connection.execute(
         "select outcome, trial, count(*), arg_min(training_id, replicate) from trainings"
         " group by outcome, trial order by trial"
@@ -150,18 +150,18 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tupl
 
 
 def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """The onsets, then the first 20 of the workload's own metrics by name; outcomes in the order of every table.
+    """Computes quantiles of the onsets, then of the first 20 of the workload's own metrics by name, for each outcome.
 
-    `onset_step` is the step from which the outcome held. Metrics are those of the last probe.
+    `onset_step` is the step from which the outcome held. Metrics are taken from the last probe.
     """
     rows = _rows(connection, _MEASURES)
     shown = ["onset_step", *sorted({row["name"] for row in rows} - {"onset_step"})[:_MOST_METRICS]]
-    found = [row for row in rows if row["name"] in shown]
-    return sorted(found, key=lambda row: (shown.index(row["name"]), outcome_order(row["outcome"])))
+    shown_rows = [row for row in rows if row["name"] in shown]
+    return sorted(shown_rows, key=lambda row: (shown.index(row["name"]), outcome_order(row["outcome"])))
 
 
 def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[CertificateShare, ...]:
-    """How many labels each test confirms; trainings of one trial are not taken as independent."""
+    """Computes how many labels each certificate confirms; trainings of one trial are not taken as independent."""
     rows = connection.execute(
         "select certificate, outcome, trial, count(*), count(*) filter (certified) from trainings"
         " where certified is not null group by all order by trial"
@@ -173,9 +173,9 @@ def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> 
 
 
 def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLevel, ...]:
-    """The reference levels that some training has: the solved level first, then the others from the highest down."""
+    """Lists the reference levels that some training has: the solved level first, then the others, highest first."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
-    found = []
+    levels = []
     for column in ("loss_level", *(name for name in columns if name.startswith("level_"))):
         quoted = identifier(column)
         ((n, low, median, high),) = connection.execute(
@@ -183,12 +183,12 @@ def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLe
         ).fetchall()
         if n:
             name = "solved" if column == "loss_level" else column.removeprefix("level_")
-            found.append(ReferenceLevel(name, n, low, median, high))
-    return tuple(sorted(found, key=lambda level: (level.name != "solved", -level.median)))
+            levels.append(ReferenceLevel(name, n, low, median, high))
+    return tuple(sorted(levels, key=lambda level: (level.name != "solved", -level.median)))
 
 
 def pack_costs(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Core-seconds by pack size, or by doublings of the size if there are more than 12 sizes."""
+    """Sums core-seconds by pack size, or by doublings of the size if there are more than 12 sizes."""
     ((n_sizes,),) = connection.execute("select count(distinct pack_size) from trainings").fetchall()
     group = "pack_size" if n_sizes <= _MOST_PACK_SIZES else "ceil(log2(greatest(pack_size, 1)))"
     return _rows(
@@ -204,7 +204,6 @@ def pack_costs(connection: duckdb.DuckDBPyConnection) -> list[Row]:
 
 
 def totals(connection: duckdb.DuckDBPyConnection) -> Totals:
-    """The totals of the sweep's ledger."""
     ((first, last, n_trials, n_trainings, seconds),) = connection.execute(
         "select min(finished_at)::timestamp, max(finished_at)::timestamp, count(distinct trial), count(*),"
         " coalesce(sum(train_seconds), 0) from trainings"
@@ -216,7 +215,7 @@ def totals(connection: duckdb.DuckDBPyConnection) -> Totals:
 
 
 def failures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Errors by the last line of their traceback, the most frequent first, at most 20; the first traceback of each."""
+    """Groups errors by the last line of their traceback: the 20 most frequent, each with the first traceback."""
     return _rows(connection, _FAILURES)
 
 

@@ -43,20 +43,20 @@ from attnsweep.search_spaces.dimensions import Float
 _DECADES = 1.3
 """The axis of losses is logarithmic if the largest and the smallest loss are at least this many decades apart."""
 _BEYOND_LEVELS = 30
-"""A logarithmic axis of losses ends at the highest level times this factor, and at the lowest divided by it."""
+"""A logarithmic axis of losses ends at the highest level times this factor, and at the lowest level divided by it."""
 _HIGHEST = 1e30
-"""The largest loss on an axis. A diverged training's may be near the largest float, which Matplotlib cannot draw."""
+"""The largest loss on an axis. The loss of a diverged training may be too large for Matplotlib to draw."""
 _FEW_DECADES = 2.5
-"""An axis of fewer decades has ticks at 2 and 5 too."""
+"""An axis of fewer decades than this has ticks at 2 and 5 too."""
 _MOST_EDGES = 7
-"""A logarithmic axis with more edges of cells has labels at powers of ten alone."""
+"""A logarithmic axis with more edges of cells than this labels powers of ten only."""
 _LABEL_GAP = 0.062
-"""The least distance between the labels of two levels, as a part of the axis."""
+"""The least distance between the labels of two levels, as a share of the axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellsFigure:
-    """The figure, and by the `gid` of each cell's patch the full text of the cell."""
+    """A figure of cells, and the full text of each cell by the `gid` of its patch."""
 
     figure: Figure
     hover: dict[str, str]
@@ -64,16 +64,16 @@ class CellsFigure:
 
 @house_style()
 def cells_figure(regions: Regions, ending: Ending) -> CellsFigure:
-    """The share of an ending in each cell of the two parameters, with its interval written in.
+    """Draws the share of an ending in each cell of the two parameters, with its interval written in.
 
     Args:
-        regions: With two axes.
-        ending: The one that they are about, or solved.
+        regions: Regions with two axes.
+        ending: The ending that the regions are about, or solved.
     """
     measure = ending.label
     across, up = regions.axes
     names = (across.parameter, up.parameter)
-    figure, panel = new_cells(names, [[each.label for each in axis.bins] for axis in regions.axes])
+    figure, panel = new_cells(names, [[bin_.label for bin_ in axis.bins] for axis in regions.axes])
     hover = {}
     for cell in regions.cells:
         column, row = cell.place
@@ -94,9 +94,9 @@ def cells_figure(regions: Regions, ending: Ending) -> CellsFigure:
 
 
 def _mark_edges(axis: Axis, rates: ParameterRates, ha: str) -> None:
-    """Puts ticks where the bins of a range end; choices and whole numbers keep the names of their bins."""
+    """Puts ticks at the ends of the bins of a `Float`; choices and whole numbers keep the names of their bins."""
     if isinstance(rates.dimension, Float):
-        ends = [each.low for each in rates.bins] + [rates.bins[-1].high]
+        ends = [bin_.low for bin_ in rates.bins] + [rates.bins[-1].high]
         labels = [number_label(end) for end in ends if end is not None]
         if len(labels) > _MOST_EDGES and rates.dimension.log:
             labels = [
@@ -110,7 +110,7 @@ def _mark_edges(axis: Axis, rates: ParameterRates, ha: str) -> None:
 def shares_figure(
     names: Sequence[str], rates: Sequence[Rate], colours: Sequence[str], title: str, counted: str
 ) -> Figure:
-    """Shares of trainings with 95% intervals, one row each.
+    """Draws shares of trainings with 95% intervals, one row each.
 
     Args:
         names: The names of the rows, from top to bottom.
@@ -133,10 +133,10 @@ def shares_figure(
 
 
 def outcome_shares_figure(shares: Sequence[OutcomeShare]) -> Figure:
-    """The share of trainings with each outcome."""
-    names = [each.outcome.replace("_", " ") for each in shares]
-    colours = [each.colour for each in shares]
-    return shares_figure(names, [each.rate for each in shares], colours, "share of trainings", "trainings")
+    """Draws the share of trainings with each outcome."""
+    names = [share.outcome.replace("_", " ") for share in shares]
+    colours = [share.colour for share in shares]
+    return shares_figure(names, [share.rate for share in shares], colours, "share of trainings", "trainings")
 
 
 def _write_beside(panel: Axes, text: str, row: float) -> None:
@@ -147,16 +147,16 @@ def _write_beside(panel: Axes, text: str, row: float) -> None:
 
 @house_style()
 def composition_figure(composition: Sequence[RoleShare], roles: RoleResults) -> Figure:
-    """The share of heads in each role by layer, with 95% intervals."""
-    layers = list(dict.fromkeys(each.layer for each in composition))
-    names = list(dict.fromkeys(each.role for each in composition))
+    """Draws the share of heads in each role by layer, with 95% intervals."""
+    layers = list(dict.fromkeys(share.layer for share in composition))
+    names = list(dict.fromkeys(share.role for share in composition))
     height = 1.05 + 0.2 * len(layers) * max(len(names), 2)
     figure, panel = new_figure(height=height, grid="x")
-    for each in composition:
-        if each.rate.interval is not None:
-            row = layers.index(each.layer) + 0.7 * ((names.index(each.role) + 0.5) / len(names) - 0.5)
-            colour = role_colour(each.role, roles.names)
-            draw_bar(panel, row, each.rate.interval, 0.6 / len(names), colour, label=each.role)
+    for share in composition:
+        if share.rate.interval is not None:
+            row = layers.index(share.layer) + 0.7 * ((names.index(share.role) + 0.5) / len(names) - 0.5)
+            colour = role_colour(share.role, roles.names)
+            draw_bar(panel, row, share.rate.interval, 0.6 / len(names), colour, label=share.role)
     panel.set_yticks(range(len(layers)), [figure_text(roles.layer_title(layer)) for layer in layers])
     panel.set_ylim(len(layers) - 0.5, -0.5)
     panel.set_xlim(0, 1)
@@ -172,25 +172,25 @@ def curve_figures(
     samples: Sequence[Sample],
     colours: Mapping[str, str],
 ) -> list[tuple[str, Figure]]:
-    """The loss by step, a figure for each outcome: the median, the middle half, and the reference levels as lines.
+    """Draws the loss by step, one figure per outcome: median, middle half, and reference levels as lines.
 
-    Behind them are the curves of the trainings that were chosen by lot: solid if they moved at their end, else dotted.
-    All figures have the same axes, except that of diverged trainings.
+    Behind these are single curves of randomly drawn trainings: solid if the loss was still falling at the end, else
+    dotted. All figures have the same axes, except that of diverged trainings.
     """
-    by_lot = [each for each in samples if each.is_by_lot]
+    by_lot = [sample for sample in samples if sample.is_by_lot]
     common = [curve for curve in curves if curve.outcome != "diverged"]
     highest = sorted(levels, key=lambda level: level.median)[-1:]
     return [
         (
-            each.outcome,
+            curve.outcome,
             _curve_figure(
-                each,
-                *((levels, common) if each in common else (highest, [each])),
-                [one for one in by_lot if one.outcome == each.outcome],
-                colours.get(each.outcome, GREY),
+                curve,
+                *((levels, common) if curve in common else (highest, [curve])),
+                [sample for sample in by_lot if sample.outcome == curve.outcome],
+                colours.get(curve.outcome, GREY),
             ),
         )
-        for each in curves
+        for curve in curves
     ]
 
 
@@ -209,9 +209,9 @@ def _curve_figure(
     _draw_singles(panel, singles, colour)
     panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
     panel.plot(steps, median, color=colour, marker=".")
-    scale_steps(panel, sorted({point.step for each in together for point in each.points}))
+    scale_steps(panel, sorted({point.step for shown_curve in together for point in shown_curve.points}))
     if len(steps) > 1:
-        panel.set_xlim(right=max(point.step for each in together for point in each.points))
+        panel.set_xlim(right=max(point.step for shown_curve in together for point in shown_curve.points))
     _scale_losses(panel, together, levels)
     _draw_levels(panel, levels)
     panel.set_ylabel("evaluation loss")
@@ -223,9 +223,13 @@ def _curve_figure(
 
 def _draw_singles(panel: Axes, singles: Sequence[Sample], colour: str) -> None:
     for is_still, dashes in ((False, "solid"), (True, (0, (1, 2)))):
-        paths = [np.minimum(one.curve, _HIGHEST) for one in singles if one.curve and (one.motion == STILL) == is_still]
+        paths = [
+            np.minimum(sample.curve, _HIGHEST)
+            for sample in singles
+            if sample.curve and (sample.motion == STILL) == is_still
+        ]
         drawn = LineCollection(paths, colors=colour, linewidths=0.5, linestyles=[dashes], alpha=0.5)
-        # They do not decide what the axes show.
+        # Single curves do not decide the limits of the axes.
         panel.add_collection(drawn, autolim=False)
 
 
@@ -252,7 +256,7 @@ def _scale_losses(panel: Axes, curves: Sequence[LearningCurve], levels: Sequence
 
 
 def _draw_levels(panel: Axes, levels: Sequence[ReferenceLevel]) -> None:
-    """Draws a line at each level's median, with its name in the right margin; names that are too close move apart."""
+    """Draws a line at each level's median, and its name in the right margin; names that are too close move apart."""
     bottom, top = panel.get_ylim()
     to_axis = math.log if panel.get_yscale() == "log" else float
     seen = sorted((level.median, level.name) for level in levels if bottom <= level.median <= top)
@@ -273,8 +277,7 @@ def _draw_levels(panel: Axes, levels: Sequence[ReferenceLevel]) -> None:
 
 
 def _apart(places: Sequence[float]) -> list[float]:
-    """Moves rising places as little as possible so that neighbours are a label apart, and if possible inside the
-    axis."""
+    """Moves labels at rising places apart until none overlap, and if possible keeps them inside the axis."""
     moved = np.array(places)
     for _ in range(100):
         gaps = np.diff(moved)

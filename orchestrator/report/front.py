@@ -11,17 +11,17 @@ from attnsweep.search_spaces.measured import LossQuantile, Measured, goal_of
 from attnsweep.search_spaces.objective import WORST_LOSS
 
 _MOST_POINTS = 2000
-"""The most points of one kind: a page draws each as a path."""
+"""The most points of one kind: the page has a path for every point, so more would make it slow."""
 
 
 @house_style()
 def front_figure(preferred: Preferred, objectives: Sequence[Measured]) -> Figure:
-    """All complete trials by their first two objectives: on the front, behind it, and those that a constraint excludes.
+    """Draws all complete trials by their first two objectives: on the front, behind it, or beyond a constraint.
 
-    Of over 2,000 trials of one kind it has an even part. A trial with the worst value, such as that of an onset that
-    never came, is left out.
+    Of more than 2,000 trials of one kind it draws every second, third, ... one. A trial with the worst value, such as
+    that of an onset that never came, is left out.
     """
-    on_front = {each.trial for each in preferred.front or ()}
+    on_front = {trial.trial for trial in preferred.front or ()}
     points = {
         trial: (told.values[0], told.values[1])
         for trial, told in preferred.told.items()
@@ -38,7 +38,7 @@ def front_figure(preferred: Preferred, objectives: Sequence[Measured]) -> Figure
     drawn = {}
     for kind, trials, colour, marker in kinds:
         if trials:
-            across, up = zip(*(points[each] for each in trials[:: -(-len(trials) // _MOST_POINTS)]), strict=True)
+            across, up = zip(*(points[number] for number in trials[:: -(-len(trials) // _MOST_POINTS)]), strict=True)
             drawn[kind] = panel.scatter(across, up, s=24, color=colour, marker=marker)
     for axis, objective, values in zip(("x", "y"), objectives, zip(*points.values(), strict=True), strict=False):
         panel.set(**{f"{axis}label": figure_text(goal_of(objective), 40)})

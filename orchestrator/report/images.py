@@ -1,4 +1,4 @@
-"""Figures as files and as parts of a page."""
+"""Converts Matplotlib figures to PNG and SVG, and SVG to parts of a page."""
 
 import base64
 import io
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 _SVG = "http://www.w3.org/2000/svg"
 _RASTER_DPI = 60
-"""Of smooth colours in a vector drawing: the browser smooths them, and a report has many."""
+"""The resolution of smooth surfaces inside an SVG: low, because browsers smooth them and a report has many."""
 _DARK = """
 @media screen and (prefers-color-scheme: dark) {
 [id$="patch_1"] > path, [id*="axes_"] > g:first-child > path[style*="fill: #ffffff"] { fill: #16181b !important; }
@@ -22,11 +22,11 @@ _DARK = """
 [style*="fill: #595959"] { fill: #ababab !important; }
 }
 """
-"""The names are those that Matplotlib gives to the parts of an SVG file; the colours are the page's."""
+"""Colours for dark mode. The selectors are Matplotlib's names for parts of an SVG; the colours are the page's."""
 
 
 def _lay_out(figure: Figure) -> None:
-    """Gives the parts of a figure their places. Otherwise Matplotlib does so for each file, and draws twice for it."""
+    """Runs the layout engine once. Otherwise Matplotlib runs it for each file, and draws the figure twice each time."""
     if (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
         with matplotlib.rc_context({"figure.constrained_layout.use": False, "figure.autolayout": False}):
@@ -34,7 +34,7 @@ def _lay_out(figure: Figure) -> None:
 
 
 def as_png(figure: Figure) -> bytes:
-    """The figure as a bitmap for slides."""
+    """Renders the figure as PNG, for slides."""
     _lay_out(figure)
     sink = io.BytesIO()
     figure.savefig(sink, format="png", dpi="figure", metadata={"Software": None})
@@ -42,11 +42,11 @@ def as_png(figure: Figure) -> bytes:
 
 
 def as_svg(figure: Figure, hover: Mapping[str, str] | None = None) -> str:
-    """The figure as a vector drawing with outlined letters; the bytes are deterministic.
+    """Renders the figure as SVG with outlined letters; the bytes are deterministic.
 
     Args:
-        figure: What to draw.
-        hover: By the `gid` of an artist, the text that a browser shows when the mouse rests on it.
+        figure: The figure to render.
+        hover: For the `gid` of an artist, the text that a browser shows when the mouse rests on the artist.
     """
     _lay_out(figure)
     sink = io.StringIO()
@@ -66,15 +66,15 @@ def as_svg(figure: Figure, hover: Mapping[str, str] | None = None) -> str:
 
 
 def in_both_schemes(svg: str) -> str:
-    """A drawing for a page: on a dark page its paper, letters and lines change colour, and its data do not.
+    """Adds dark mode to a drawing: paper, letters and lines change colour, and data do not.
 
-    Letters that stand on a colour of the data keep theirs: a `gid` of their own tells them from others.
+    Letters on top of coloured data keep their colour; they are recognized by a `gid` of their own.
     """
     return svg.replace("</style>", f"{_DARK}</style>", 1)
 
 
 def inline_svg(svg: str, prefix: str) -> str:
-    """A drawing as part of a page: its ids get a prefix, so that they differ from those of other drawings."""
+    """Prepares a drawing for inlining in a page: prefixes its ids, so that they differ from those of other drawings."""
     own = re.sub(r'(\bid="|xlink:href="#|url\(#)', rf"\g<1>{prefix}-", svg)
     return re.sub(
         r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", own, count=1), count=1
@@ -82,5 +82,5 @@ def inline_svg(svg: str, prefix: str) -> str:
 
 
 def data_uri(svg: str) -> str:
-    """A drawing as the source of an image."""
+    """Encodes a drawing as the `src` of an `img` element."""
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()

@@ -1,4 +1,4 @@
-"""What a workload itself measures: its metrics by step and outcome, its events, and the delays between them."""
+"""A workload's own metrics by step and outcome, its events, and the delays between its events."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from attnsweep.search_spaces.sweep import Sweep
 MOST_METRICS = 6
 """The most metrics that a report draws."""
 _MANYFOLD = 100.0
-"""The axis of a metric is logarithmic if its largest and its smallest value are at least this many times apart."""
+"""The axis of a metric is logarithmic if its largest value is at least this many times its smallest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class MetricCurves:
     """One of the workload's own metrics by step.
 
     Attributes:
-        metric: Its name.
-        curves: Its quartiles, for each outcome but `diverged` that has it.
+        metric: The metric's name.
+        curves: The metric's quartiles, for each outcome except `diverged` whose trainings measured it.
     """
 
     metric: str
@@ -41,22 +41,22 @@ class MetricCurves:
 
 
 def read_metric_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MetricCurves, ...]:
-    """The first `MOST_METRICS` metrics by name that were measured at more than one probe."""
+    """Reads the first `MOST_METRICS` metrics by name that were measured at more than one probe."""
     rows = connection.execute(
         f"select metric from curves where metric not in {OF_EVERY_WORKLOAD} group by metric"
         f" having count(distinct step) > 1 order by metric limit {MOST_METRICS}"
     ).fetchall()
     drawn = []
     for (metric,) in rows:
-        found = quartile_curves(connection, "outcome", where="outcome <> 'diverged'", metric=metric)
-        outcomes = sorted((outcome for outcome, points in found.items() if points), key=outcome_order)
-        drawn.append(MetricCurves(metric, tuple(LearningCurve(outcome, found[outcome]) for outcome in outcomes)))
-    return tuple(each for each in drawn if each.curves)
+        quartiles = quartile_curves(connection, "outcome", where="outcome <> 'diverged'", metric=metric)
+        outcomes = sorted((outcome for outcome, points in quartiles.items() if points), key=outcome_order)
+        drawn.append(MetricCurves(metric, tuple(LearningCurve(outcome, quartiles[outcome]) for outcome in outcomes)))
+    return tuple(entry for entry in drawn if entry.curves)
 
 
 @house_style()
 def metric_figure(metric: MetricCurves, colours: Mapping[str, str]) -> Figure:
-    """A metric by step: its median and middle half, for the trainings of each outcome."""
+    """Draws a metric by step: its median and middle half, for the trainings of each outcome."""
     figure, panel = new_figure()
     points = [point for curve in metric.curves for point in curve.points]
     for curve in metric.curves:
@@ -79,13 +79,15 @@ def metric_figure(metric: MetricCurves, colours: Mapping[str, str]) -> Figure:
 def read_event_curves(
     connection: duckdb.DuckDBPyConnection, spec: Sweep
 ) -> tuple[tuple[OnsetCurve, ...], tuple[OnsetCurve, ...]]:
-    """The share of trainings in which each event has held, by step; and the delay of each event after the one that the
-    workload declares before it. A curve's label is its event."""
+    """Reads the share of trainings in which each event has held, by step; then by delay after the preceding event.
+
+    The preceding event is the one that the workload declares before it. A curve's label is its event.
+    """
     once = trials_count_once(spec)
 
     def curves(times: Mapping[str, OnsetTimes]) -> tuple[OnsetCurve, ...]:
-        drawn = ((label, onset_curves(each, (), once)) for label, each in times.items())
-        return tuple(replace(each, label=label) for label, found in drawn for each in found)
+        drawn = ((label, onset_curves(onset_times, (), once)) for label, onset_times in times.items())
+        return tuple(replace(curve, label=label) for label, onsets in drawn for curve in onsets)
 
     events, delays = _event_times(connection)
     return curves(events), curves(delays)
@@ -94,7 +96,9 @@ def read_event_curves(
 def read_event_hazards(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, names: Sequence[str]
 ) -> tuple[HazardRatios, ...]:
-    """How much sooner each event comes, and each follows the one before it, by parameter; those that come somewhere.
+    """Estimates, by parameter, how much sooner each event comes and how much sooner it follows the preceding event.
+
+    Events that come in no training are left out.
 
     Args:
         connection: From `Ledger.connect`.
@@ -105,12 +109,12 @@ def read_event_hazards(
         return ()
     crossing, once = read_crossing(connection, [spec], names), trials_count_once(spec)
     events, delays = _event_times(connection)
-    onsets = (onset_by(label, each, crossing, once_per_trial=once) for label, each in (events | delays).items())
+    onsets = (onset_by(label, times, crossing, once_per_trial=once) for label, times in (events | delays).items())
     return tuple(onset.hazard_ratios() for onset in onsets if any(curve.n_came for curve in onset.curves))
 
 
 def _event_times(connection: duckdb.DuckDBPyConnection) -> tuple[dict[str, OnsetTimes], dict[str, OnsetTimes]]:
-    """When each event first held, by its name; and how long after the event before it, as `generalized after ...`."""
+    """Reads when each event first held, by name, and how long after the preceding event, by `<event> after <event>`."""
     names = event_names(connection)
     events = {name: event_times(connection, name) for name in names}
     pairs = itertools.pairwise(names)

@@ -1,4 +1,4 @@
-"""The page: one HTML file that contains its figures and loads nothing; the figures are also beside it."""
+"""Writes the report page: one HTML file that contains its figures and loads nothing; the figures are also files."""
 
 import importlib.metadata
 import json
@@ -36,14 +36,14 @@ from attnsweep.search_spaces.measured import goal_of
 from attnsweep.workloads.errors import UserError
 
 Asks = Callable[[SweepReport], Sequence[WhyPage]]
-"""From a sweep to pages about its stuck rows."""
+"""Makes pages about why trainings of a sweep are stuck."""
 Maps = Callable[[SweepReport], Sequence[TrainingMaps]]
-"""From a sweep to the attention maps of some of the trainings that the page shows in full."""
+"""Computes the attention maps of some of the trainings that the page shows in full."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One sweep on the page."""
+    """A sweep's report with its figures, as the page's template reads it."""
 
     report: SweepReport
     pictures: tuple[Picture, ...]
@@ -51,12 +51,12 @@ class Shown:
     maps: tuple[TrainingMaps, ...] = ()
 
     def of(self, section: Section) -> list[Picture]:
-        """The figures of one section."""
-        return [each for each in self.pictures if each.section == section]
+        """Selects the figures of one section."""
+        return [picture for picture in self.pictures if picture.section == section]
 
     @property
     def spec_json(self) -> str:
-        """The spec as JSON."""
+        """The spec as indented JSON."""
         return json.dumps(json.loads(self.report.directory.spec.to_json()), indent=2, ensure_ascii=False)
 
 
@@ -70,12 +70,12 @@ def write_report(
     """Writes the report on one or several sweeps, with PNG and SVG of each figure in `<name>_figures` beside it.
 
     Args:
-        directories: At least one.
-        out: The file; `None` is `report/report.html` in the directory of the one sweep.
-        asks: What says why some stuck trainings of a sweep stand where they ended; without it, the page has the
-            commands that do.
-        maps: What gives the attention maps that *Explore* shows; without it, the page has the commands that do.
-        outcome: The outcome whose rate it is about; by default what the objective of each sweep is about.
+        directories: The sweeps, at least one.
+        out: The file; `None` means `report/report.html` in the directory of the one sweep.
+        asks: Explains why some stuck trainings of a sweep ended where they did; without it, the page has the commands
+            for that.
+        maps: Computes the attention maps that *Explore* shows; without it, the page has the commands for that.
+        outcome: The outcome whose rate the report is about; by default that of each sweep's objective.
 
     Returns:
         The path of the file.
@@ -86,12 +86,12 @@ def write_report(
     if out is None:
         if len(directories) > 1:
             raise UserError(
-                "--out", given=None, expected="a file, for a report on several sweeps", fix="add --out FILE.html"
+                "--out", given=None, expected="a file name, for a report on several sweeps", fix="add --out FILE.html"
             )
         place = place_of(directories[0])
         if not isinstance(place, LocalFolder):
             raise UserError(
-                "--out", given=None, expected="a file, for a sweep in an object store", fix="add --out FILE.html"
+                "--out", given=None, expected="a file name, for a sweep in an object store", fix="add --out FILE.html"
             )
         out = _own_file(place)
     refuse_special(out)
@@ -105,24 +105,24 @@ def write_report(
 
 @dataclass(frozen=True, slots=True)
 class VectorReport:
-    """The report on one sweep with its figures as SVG alone: bitmaps would double the time."""
+    """The report on one sweep with its figures as SVG only: PNG files would double the time."""
 
     page: str
     pictures: Sequence[Picture]
 
     @classmethod
     def draw(cls, report: SweepReport) -> "VectorReport":
-        """Draws it; nothing is written."""
+        """Draws the report without writing any file."""
         return cls(*_drawn([report]))
 
     def write(self, out: Path) -> None:
-        """Writes the page and, beside it, its figures. PNG files that an earlier report has left there are removed."""
+        """Writes the page and, beside it, its figures; removes PNG files that an earlier report has left there."""
         _write(out, self.page, self.pictures)
         for picture in self.pictures:
             (_figures_folder(out) / f"{picture.name}.png").unlink(missing_ok=True)
 
     def keep(self, place: Place) -> None:
-        """Writes it into the sweep's directory; in an object store only the page, which contains its figures."""
+        """Writes the report into the sweep's directory; in an object store only the page, which contains figures."""
         if isinstance(place, LocalFolder):
             self.write(_own_file(place))
         else:
@@ -136,12 +136,12 @@ def make_report(
     renewal: int | None = None,
     outcome: str | None = None,
 ) -> tuple[str, list[Picture]]:
-    """The page and its pictures; nothing is written. Other arguments and errors as for `write_report`.
+    """Makes the page and its pictures without writing files. Other arguments and errors as for `write_report`.
 
     Args:
-        renewal: The page's number among those of a server, which it asks for newer ones; `None` if it is not served.
+        renewal: The page's version if `attnsweep serve` serves it, so that it can request newer versions; else `None`.
     """
-    return _drawn([read_sweep_report(SweepDirectory.open(each), outcome) for each in directories], asks, maps, renewal)
+    return _drawn([read_sweep_report(SweepDirectory.open(name), outcome) for name in directories], asks, maps, renewal)
 
 
 def _drawn(
@@ -153,16 +153,16 @@ def _drawn(
     several = len(reports) > 1
     shown = [
         Shown(
-            report=each,
-            # Before the figures are drawn: these may be refused.
-            why=tuple(asks(each)) if asks else (),
-            maps=tuple(maps(each)) if maps else (),
-            pictures=draw_sweep(each, f"{at}_" if several else ""),
+            report=report,
+            # These come before the figures, because they may raise a UserError and figures take time.
+            why=tuple(asks(report)) if asks else (),
+            maps=tuple(maps(report)) if maps else (),
+            pictures=draw_sweep(report, f"{at}_" if several else ""),
         )
-        for at, each in enumerate(reports, 1)
+        for at, report in enumerate(reports, 1)
     ]
     overview = draw_overview(reports) if several else None
-    pictures = [picture for each in shown for picture in each.pictures] + ([overview] if overview else [])
+    pictures = [picture for shown_sweep in shown for picture in shown_sweep.pictures] + ([overview] if overview else [])
     page = _template().render(
         script=page_script(live=renewal is not None),
         renewal=renewal,
@@ -176,7 +176,7 @@ def _drawn(
 
 @cache
 def _template() -> Template:
-    """The page's template, which takes a tenth of a second to compile."""
+    """Compiles the page's template once, which takes a tenth of a second."""
     environment = page_templates()
     environment.globals |= {
         "quantiles": QUANTILES,
@@ -205,17 +205,17 @@ def _duration(seconds: float) -> str:
 
 
 def _own_file(place: LocalFolder) -> Path:
-    """The report's file in a sweep's directory, which may be a stranger's: a link in it could redirect the write."""
+    """Returns the report's path in a sweep's directory; refuses links, which could redirect the write elsewhere."""
     out = place.path / REPORT_FILE
     with reading(str(place)):
         refuse_link(out.parent)
         refuse_link(_figures_folder(out))
-        folder = next(each for each in out.parents if each.exists())
+        folder = next(parent for parent in out.parents if parent.exists())
     if not os.access(folder, os.W_OK):
         raise UserError(
             "--out",
             given=None,
-            expected=f"a file, since {folder} cannot be written by you",
+            expected=f"a file name, because you cannot write to {folder}",
             fix="add --out FILE.html",
         )
     return out
@@ -232,7 +232,7 @@ def _write(out: Path, page: str, pictures: Iterable[Picture]) -> None:
     try:
         for picture in pictures:
             _put(folder / f"{picture.name}.svg", picture.svg.encode())
-        # A path may contain surrogates: it need not be UTF-8.
+        # A path on the page may contain surrogates, because paths need not be UTF-8.
         _put(out, page.encode("utf-8", errors="replace"))
     except UserError:
         if is_new:
@@ -241,6 +241,6 @@ def _write(out: Path, page: str, pictures: Iterable[Picture]) -> None:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Writes a file atomically: a reader finds the old file or the new one."""
+    """Replaces a file atomically: a reader sees the old file or the new one."""
     with writing_file(path) as temporary:
         temporary.write_bytes(content)

@@ -1,4 +1,4 @@
-"""The drawings of a report: each as a part of the page, and as PNG and SVG files."""
+"""The figures of a report, each as a part of the page and as PNG and SVG files."""
 
 import dataclasses
 import re
@@ -47,14 +47,14 @@ Section = Literal[
 
 @dataclass(frozen=True)
 class Picture:
-    """One figure; its files are made when they are asked for.
+    """A figure of the report; its files are rendered on access.
 
     Attributes:
-        section: The part of the page that it belongs to.
-        name: The name of its files, without extension.
-        alt: A description for readers who cannot see it.
+        section: The section of the page that shows the figure.
+        name: The name of the figure's files, without extension.
+        alt: A description for readers who cannot see the figure.
         figure: The figure.
-        hover: By the `gid` of an artist, the text that a browser shows when the mouse rests on it.
+        hover: For the `gid` of an artist, the text that a browser shows when the mouse rests on the artist.
     """
 
     section: Section
@@ -65,27 +65,27 @@ class Picture:
 
     @cached_property
     def svg(self) -> str:
-        """The SVG file."""
+        """The content of the SVG file."""
         return as_svg(self.figure, self.hover)
 
     @property
     def png(self) -> bytes:
-        """The PNG file."""
+        """The content of the PNG file."""
         return as_png(self.figure)
 
     @property
     def source(self) -> Markup:
-        """The source of an `img`."""
+        """The `src` of an `img` element."""
         return Markup(data_uri(in_both_schemes(self.svg)))
 
     @property
     def drawing(self) -> Markup:
-        """The drawing inlined in the page: only inlined drawings show `hover`."""
+        """The SVG for inlining in the page: only inlined drawings show `hover`."""
         return Markup(inline_svg(in_both_schemes(self.svg), self.name))
 
 
 def draw_sweep(report: SweepReport, prefix: str = "") -> tuple[Picture, ...]:
-    """All figures of one sweep.
+    """Draws all figures of one sweep.
 
     Args:
         report: The sweep.
@@ -99,9 +99,9 @@ def draw_sweep(report: SweepReport, prefix: str = "") -> tuple[Picture, ...]:
 
 
 def draw_overview(reports: Sequence[SweepReport]) -> Picture:
-    """The stuck rates of several sweeps."""
-    names = [f"{number}. {each.directory.spec.name}" for number, each in enumerate(reports, 1)]
-    rates = [each.results.stuck for each in reports]
+    """Draws the stuck rates of several sweeps."""
+    names = [f"{number}. {report.directory.spec.name}" for number, report in enumerate(reports, 1)]
+    rates = [report.results.stuck for report in reports]
     figure = shares_figure(names, rates, [BLUE] * len(names), "stuck rate", "stuck")
     return Picture("sweeps", "stuck_rate_by_sweep", "Stuck rate of each sweep with 95% interval", figure)
 
@@ -109,20 +109,20 @@ def draw_overview(reports: Sequence[SweepReport]) -> Picture:
 def _drawn(report: SweepReport) -> Iterator[Picture]:
     if not report.outcomes:
         return
-    shares = "; ".join(f"{each.outcome} {rate_label(each.rate)}" for each in report.outcomes)
+    shares = "; ".join(f"{share.outcome} {rate_label(share.rate)}" for share in report.outcomes)
     yield Picture(
         "outcomes", "outcomes", f"Share of trainings by outcome: {shares}", outcome_shares_figure(report.outcomes)
     )
     yield from _front(report)
     ending = report.question.ending
     for rates in report.by_parameter:
-        alt = "; ".join(f"{each.label}: {rate_label(each.rate)}" for each in rates.bins)
+        alt = "; ".join(f"{bin_.label}: {rate_label(bin_.rate)}" for bin_ in rates.bins)
         label = ending.share_label
         name = f"{label.replace(' ', '_')}_{rates.title}"
         figure = stuck_rate_figure([rates], label=label)
         yield Picture("stuck", name, f"{label.capitalize()} by {rates.title}: {alt}", figure)
     yield from _phase(report)
-    colours = {each.outcome: each.colour for each in report.outcomes}
+    colours = {share.outcome: share.colour for share in report.outcomes}
     for outcome, figure in curve_figures(report.curves, report.levels, report.samples, colours):
         alt = f"Median, quartiles and single curves of eval_loss by step, of the trainings that end as {outcome}"
         yield Picture("curves", f"curves_{outcome}", alt, figure)
@@ -140,7 +140,7 @@ def _drawn(report: SweepReport) -> Iterator[Picture]:
         roles = report.results.roles
         alt = "Share of heads in each role by layer at the last probe, with 95% intervals"
         yield Picture("composition", "head_roles", alt, composition_figure(report.composition, roles))
-        for layer in dict.fromkeys(each.layer for each in roles.emergence):
+        for layer in dict.fromkeys(emergence.layer for emergence in roles.emergence):
             title = roles.layer_title(layer)
             alt = f"Share of trainings in which each role has emerged, by step: {title}"
             yield Picture("emergence", f"emergence_{title}", alt, emergence_figure(roles, layers=[layer]))
@@ -167,10 +167,10 @@ def _phase(report: SweepReport) -> Iterator[Picture]:
         alt = f"Model of the share of trainings that {diagram.ending.verb}, by {axes}: {diagram.note}"
         yield Picture("by_outcome", f"phase_diagram_{diagram.ending.outcome}", alt, diagram.plot_model())
     yield _outcome_map(report.plane, axes)
-    for each in dict.fromkeys((ending, SOLVED)):
-        drawn = cells_figure(report.regions, each)
-        alt = f"Share of trainings that {each.verb}, by {axes}; the table below has the numbers"
-        yield Picture("cells", f"cells_{each.file_label}", alt, drawn.figure, drawn.hover)
+    for shown_ending in dict.fromkeys((ending, SOLVED)):
+        drawn = cells_figure(report.regions, shown_ending)
+        alt = f"Share of trainings that {shown_ending.verb}, by {axes}; the table below has the numbers"
+        yield Picture("cells", f"cells_{shown_ending.file_label}", alt, drawn.figure, drawn.hover)
 
 
 def _outcome_map(plane: Plane, axes: str) -> Picture:
@@ -188,7 +188,7 @@ def _file_name(text: str) -> str:
 
 def _unused(name: str, taken: set[str]) -> str:
     free = next(
-        each for each in (name, *(f"{name}_{number}" for number in range(2, len(taken) + 3))) if each not in taken
+        file for file in (name, *(f"{name}_{number}" for number in range(2, len(taken) + 3))) if file not in taken
     )
     taken.add(free)
     return free

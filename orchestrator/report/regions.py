@@ -20,7 +20,7 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
 _FEWEST_TRIALS = 2
-"""One configuration is hardly a region: one with fewer trials is the best only where no other solves anything."""
+"""Cells with fewer trials than this become the best region only if no other cell is a candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Explained:
     """How much of the spread between trials' rates the bins of one parameter account for.
 
     Attributes:
-        rates: The rates asked about, by the parameter.
+        rates: The rate that the report is about, by the parameter.
         share: Epsilon squared: the share of the variance between bins, corrected for chance; at least 0.
     """
 
@@ -42,8 +42,8 @@ class Cell:
 
     Attributes:
         place: The number of the bin on each axis.
-        n_trials: Trials in the cell.
-        asked: The rate of the ending asked about, over their trainings; failed and pruned ones are left out.
+        n_trials: The number of trials in the cell.
+        asked: The rate that the report is about, over their trainings; failed and pruned ones are left out.
         solved: The solved rate.
     """
 
@@ -59,15 +59,14 @@ class Regions:
 
     Attributes:
         explained: How much each unconditional parameter explains, in falling order.
-        question: The rate asked about.
-        measure: The ending whose spread is explained: the one asked about, or solved where all trials have equal rates
-            of that.
+        question: The rate that the report is about.
+        measure: The ending whose spread is explained: that of `question`, or solved if its rate is the same in all
+            trials.
         axes: The first two parameters of `explained`, the one with fewer bins first; one axis if only one varies.
         cells: One for each pair of bins; the second axis runs fastest.
-        best: The cell whose rate of what is sought has the highest lower bound, and among equals the highest share;
-            cells with at least two trials come first. What is sought is solved trainings where the question is how many
-            are stuck. `None` if none is there. If the question is about another ending that is not sought, the cell
-            whose rate has the lowest upper bound.
+        best: The cell whose rate of `sought` has the highest lower bound, and among equals the highest share; cells
+            with at least two trials come first; `None` if no training has this ending. If `question` is about an ending
+            that is not sought, the cell whose rate has the lowest upper bound.
     """
 
     explained: tuple[Explained, ...]
@@ -78,29 +77,29 @@ class Regions:
     best: Cell | None
 
     def rows(self) -> list[list[Cell]]:
-        """The cells as the rows of a table: the first axis across, the second from its highest bin down."""
+        """Arranges the cells as the rows of a table: the first axis across, the second from its highest bin down."""
         n_rows = len(self.axes[1].bins)
         return [[cell for cell in self.cells if cell.place[1] == row] for row in reversed(range(n_rows))]
 
     def labels(self, cell: Cell) -> list[tuple[str, str]]:
-        """The parameter and the label of the cell's bin, along each axis."""
+        """Returns for each axis the parameter and the label of the cell's bin."""
         return [(axis.parameter, axis.bins[at].label) for axis, at in zip(self.axes, cell.place, strict=True)]
 
     @property
     def best_by(self) -> str:
-        """The rule of the best cell, in words."""
+        """The rule by which `best` was chosen, in words."""
         if not self.is_more_better:
             return f"the lowest upper bound of the {self.question.ending.share_label}"
         return f"the highest lower bound of the {self.sought.share_label}"
 
     @property
     def sought(self) -> Ending:
-        """What the best cell has most of."""
+        """The ending that the best cell has most of: solved if the report is about the stuck rate."""
         return SOLVED if self.question.ending == STUCK else self.question.ending
 
     @property
     def is_more_better(self) -> bool:
-        """Whether more of `sought` is better."""
+        """Whether a higher rate of `sought` is better."""
         return self.question.ending == STUCK or self.question.is_sought
 
 
@@ -111,14 +110,14 @@ def read_regions(
 
     Args:
         connection: From `Ledger.connect`.
-        by_parameter: The rates asked about, in fine bins.
+        by_parameter: The rate that the report is about by each parameter, in fine bins.
         pool: How to combine trials: from `pooling`.
-        question: What is asked about.
+        question: The rate that the report is about.
     """
-    swept = [each for each in by_parameter if not each.where]
+    swept = [rates for rates in by_parameter if not rates.where]
     if not swept:
         return None
-    columns = "".join(f", {param_column(each.parameter)}" for each in swept)
+    columns = "".join(f", {param_column(rates.parameter)}" for rates in swept)
     asked_of = f"count(*) filter ({IS_JUDGED} and {question.ending.condition})"
     rows = connection.execute(
         f"with asked as (select trial, {asked_of} as n_asked from trainings group by trial)"
@@ -128,15 +127,15 @@ def read_regions(
     n, asked, solved = np.array([row[:3] for row in rows], dtype=np.int64).reshape(-1, 3).T
     varies = len(np.unique(asked / n)) > 1
     measure, share = (question.ending, asked / n) if varies else (SOLVED, solved / n)
-    values = {each.parameter: [row[3 + index] for row in rows] for index, each in enumerate(swept)}
-    found = [Explained(each, _epsilon_squared(share, _places(each, values, fine_bins))) for each in swept]
-    # The sort is stable: parameters that explain nothing stay in the order of the search space.
-    found.sort(key=lambda each: -each.share)
-    binning = cell_bins if len(found) > 1 else fine_bins
+    values = {rates.parameter: [row[3 + index] for row in rows] for index, rates in enumerate(swept)}
+    explained = [Explained(rates, _epsilon_squared(share, _places(rates, values, fine_bins))) for rates in swept]
+    # The sort is stable, so parameters that explain nothing stay in the order of the search space.
+    explained.sort(key=lambda entry: -entry.share)
+    binning = cell_bins if len(explained) > 1 else fine_bins
     counts = list(zip(n.tolist(), asked.tolist(), strict=True))
     chosen = [
         rates_in_bins(name, dimension, list(zip(values[name], counts, strict=True)), pool, binning)
-        for name, dimension in ((each.rates.parameter, each.rates.dimension) for each in found[:2])
+        for name, dimension in ((entry.rates.parameter, entry.rates.dimension) for entry in explained[:2])
     ]
     axes = tuple(sorted(chosen, key=lambda axis: len(axis.bins)))
     places = [_places(axis, values, binning) for axis in axes]
@@ -144,13 +143,13 @@ def read_regions(
         _cell(at, places, n, (asked, solved), pool)
         for at in itertools.product(*(range(len(axis.bins)) for axis in axes))
     )
-    return Regions(tuple(found), question, measure, axes, cells, _best(cells, question))
+    return Regions(tuple(explained), question, measure, axes, cells, _best(cells, question))
 
 
 def _places(axis: ParameterRates, values: Mapping[str, Sequence[object]], binning: Binning) -> NDArray[np.int64]:
-    """The number of each trial's bin."""
-    of_trials = values[axis.parameter]
-    return np.array(binning(axis.dimension, of_trials).place(of_trials), dtype=np.int64)
+    """Returns the number of each trial's bin on the axis."""
+    axis_values = values[axis.parameter]
+    return np.array(binning(axis.dimension, axis_values).place(axis_values), dtype=np.int64)
 
 
 def _cell(
@@ -167,7 +166,7 @@ def _cell(
 
 
 def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> float:
-    """The share of the variance of `share` between bins, corrected for chance. Source: Kelley 1935."""
+    """Computes the share of the variance of `share` that is between bins, corrected for chance. Source: Kelley 1935."""
     total = float(np.square(share - share.mean()).sum()) if len(share) else 0.0
     present, inverse = np.unique(place, return_inverse=True)
     n_left = len(share) - len(present)
@@ -179,7 +178,7 @@ def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> fl
 
 
 def _best(cells: Sequence[Cell], question: Question) -> Cell | None:
-    """The best cell by the rule of `Regions`."""
+    """Returns the best cell by the rule of `Regions.best`."""
 
     def merit(cell: Cell) -> tuple[bool, float, float]:
         rate = cell.solved if question.ending == STUCK else cell.asked
@@ -196,11 +195,11 @@ def _best(cells: Sequence[Cell], question: Question) -> Cell | None:
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """What is known over two parameters.
+    """Outcome rates and phase diagrams over the plane of two parameters.
 
     Attributes:
         outcomes: The rate of each outcome in each cell.
-        asked: The phase diagram of the ending asked about; `None` if the values of a parameter are not numbers.
+        asked: The phase diagram of the report's question; `None` if the values of a parameter are not numbers.
         by_outcome: The diagram of each outcome that some trainings have and some have not.
     """
 
@@ -215,7 +214,7 @@ def read_plane(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regi
     Args:
         connection: From `Ledger.connect`.
         spec: The sweep.
-        regions: The cells, whose axes are the plane's.
+        regions: The regions, whose two axes span the plane.
     """
     if regions is None or len(regions.axes) < 2:
         return None
@@ -224,7 +223,7 @@ def read_plane(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regi
     try:
         asked = read_phase_diagram(connection, [spec], x, y, regions.question.ending)
     except UserError:
-        # The values of a parameter are not numbers: the report has the cells only.
+        # The values of a parameter are not numbers, so the report has only the cells.
         return Plane(outcomes, None, ())
-    found = (read_phase_diagram(connection, [spec], x, y, Ending(outcome)) for outcome in outcomes.outcomes)
-    return Plane(outcomes, asked, tuple(each for each in found if each.surface is not None))
+    diagrams = (read_phase_diagram(connection, [spec], x, y, Ending(outcome)) for outcome in outcomes.outcomes)
+    return Plane(outcomes, asked, tuple(diagram for diagram in diagrams if diagram.surface is not None))

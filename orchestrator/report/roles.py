@@ -1,4 +1,4 @@
-"""What attention heads do: the share of heads in each role, and how much sooner roles emerge by parameter."""
+"""Roles of attention heads for the report: the share of heads in each role, and how much sooner roles emerge."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ select layer, role, trial, count(*) from ended group by all order by all
 
 @dataclass(frozen=True, slots=True)
 class RoleShare:
-    """The share of a layer's heads that have one role at the last probe of their trainings; `none` is a role here."""
+    """The share of a layer's heads with one role at the last probe of their trainings; `none` counts as a role."""
 
     layer: int
     role: str
@@ -32,7 +32,7 @@ class RoleShare:
 
 
 def role_composition(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[RoleShare, ...]:
-    """The share of heads in each role that occurs, layer by layer; heads of one trial are not taken as independent.
+    """Computes the share of heads in each role that occurs, by layer; heads of one trial are not taken as independent.
 
     Args:
         connection: From `Ledger.connect`.
@@ -46,8 +46,8 @@ def role_composition(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tu
         counts.setdefault((layer, role), {})[trial] = n
     roles = sorted({role for _, role in counts}, key=_role_order)
     return tuple(
-        RoleShare(layer, role, pool([(n, counts.get((layer, role), {}).get(trial, 0)) for trial, n in of.items()]))
-        for layer, of in sizes.items()
+        RoleShare(layer, role, pool([(n, counts.get((layer, role), {}).get(trial, 0)) for trial, n in trials.items()]))
+        for layer, trials in sizes.items()
         for role in roles
     )
 
@@ -62,13 +62,13 @@ class RoleHazards:
     """The hazard ratios of one role in one layer."""
 
     layer: int | None
-    found: HazardRatios
+    hazards: HazardRatios
 
 
 def read_role_hazards(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, names: Sequence[str]
 ) -> tuple[tuple[RoleHazards, ...], str]:
-    """The ratios for each role that emerges somewhere, and what they assume of trainings that ended early.
+    """Estimates hazard ratios of each role that emerges somewhere; also returns `ending_note` on their assumption.
 
     Args:
         connection: From `Ledger.connect`.
@@ -77,10 +77,12 @@ def read_role_hazards(
     """
     histories, crossing = role_histories(connection), read_crossing(connection, [spec], names)
     once = trials_count_once(spec)
-    onsets = ((each.layer, onset_by(each.role, each.onsets, crossing, once_per_trial=once)) for each in histories)
-    found = tuple(
+    onsets = (
+        (history.layer, onset_by(history.role, history.onsets, crossing, once_per_trial=once)) for history in histories
+    )
+    hazards = tuple(
         RoleHazards(layer, onset.hazard_ratios())
         for layer, onset in onsets
         if names and any(curve.n_came for curve in onset.curves)
     )
-    return found, ending_note(histories)
+    return hazards, ending_note(histories)

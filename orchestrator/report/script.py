@@ -1,4 +1,4 @@
-"""The page's own script: one text, which the page's policy allows by its hash; and its data as JSON."""
+"""The JavaScript of the report page, which its Content-Security-Policy allows by hash, and its data as JSON."""
 
 import base64
 import hashlib
@@ -14,13 +14,13 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 _PARTS = ("data", "drawing", "cells", "scatter", "parallel", "curves", "detail", "heads", "tables")
-"""`templates/explore_<part>.js`, before `explore.js`, which puts them together."""
+"""The script is `templates/explore_<part>.js` for these parts, then `explore.js`, which uses them."""
 _BEGIN = "begin({});\n"
 JsonColumn: TypeAlias = dict[str, str]
-"""`type`: as NumPy writes it, little-endian; `data`: the bytes in base64."""
+"""A column of numbers: `type` is NumPy's code such as `u1`, `data` the little-endian bytes in base64."""
 _SMALLEST, _LARGEST = 1e-37, 1e38
 _EXACT = 2**24
-"""Single precision holds every whole number up to this one."""
+"""Single precision holds every whole number up to this one exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class PageScript:
 
     Attributes:
         text: The content of the `script` element.
-        hash: What the page's Content-Security-Policy calls it.
+        hash: The script's hash, as the page's Content-Security-Policy writes it.
     """
 
     text: Markup
@@ -38,10 +38,10 @@ class PageScript:
 
 @cache
 def page_script(*, live: bool = False) -> PageScript:
-    """The script of a report. It runs as a module: strict, after the page, its names its own.
+    """Returns the script of a report. It runs as a module: in strict mode, after the page has loaded, without globals.
 
     Args:
-        live: Whether the page is served, and asks its server for newer ones.
+        live: Whether the page is served by `attnsweep serve`, and requests newer versions.
     """
     folder = resources.files("attnsweep.orchestrator.report") / "templates"
     names = (*(f"explore_{part}.js" for part in _PARTS), "explore.js")
@@ -52,29 +52,29 @@ def page_script(*, live: bool = False) -> PageScript:
 
 
 def script_json(data: object) -> Markup:
-    """JSON that cannot end the `script` element in which it stands, nor begin a comment or another one there."""
+    """Formats JSON for a `script` element: escaped so that it cannot end the element, or begin a comment or a tag."""
     written = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return Markup(written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
 def counts(values: NDArray[np.int64]) -> JsonColumn:
-    """Numbers from 0 to 2**32 - 1, in the smallest type that holds them."""
+    """Packs whole numbers from 0 to 2**32 - 1, in the smallest type that holds them."""
     highest = int(values.max(initial=0))
     kind = next(kind for kind in ("u1", "u2", "u4") if highest < 256 ** int(kind[1]))
     return packed(values, kind)
 
 
 def measures(values: NDArray[np.float64]) -> JsonColumn:
-    """Any numbers, NaN for null: in single precision where that keeps six digits of each, else in double."""
+    """Packs any numbers, NaN for null: in single precision if that keeps six digits of each, else in double."""
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
-    whole = bool((np.mod(sizes, 1) == 0).all())
-    fits = not len(sizes) or (sizes.min() > _SMALLEST and sizes.max() < (_EXACT if whole else _LARGEST))
+    are_whole = bool((np.mod(sizes, 1) == 0).all())
+    fits = not len(sizes) or (sizes.min() > _SMALLEST and sizes.max() < (_EXACT if are_whole else _LARGEST))
     return packed(values, "f4" if fits else "f8")
 
 
 def coded(values: Sequence[object], known: Sequence[object]) -> tuple[list[object], NDArray[np.int64]]:
-    """The distinct values, `known` ones first and in that order, and the place of each value among them."""
-    # True == 1 in Python, but not to a reader.
+    """Encodes values as places in a list of the distinct values: `known` ones first and in their order."""
+    # Keys contain the type, because True == 1 in Python although a reader sees two values.
     keys = [(type(value), value) for value in values]
     present = dict.fromkeys(keys)
     first = {(type(value), value): None for value in known if (type(value), value) in present}
@@ -83,5 +83,5 @@ def coded(values: Sequence[object], known: Sequence[object]) -> tuple[list[objec
 
 
 def packed(values: NDArray[np.int64] | NDArray[np.float64], kind: str) -> JsonColumn:
-    """Numbers of one type, such as `u1`: which holds them is for the caller to know."""
+    """Packs numbers as the given type, such as `u1`; the caller must choose a type that holds them."""
     return {"type": kind, "data": base64.b64encode(values.astype(f"<{kind}").tobytes()).decode()}

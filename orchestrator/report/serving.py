@@ -1,4 +1,4 @@
-"""`attnsweep serve`: the report in a browser on this machine, made again while its sweeps go on."""
+"""`attnsweep serve`: serves the report to a browser on this machine, and renews it while its sweeps run."""
 
 import hmac
 import secrets
@@ -29,20 +29,20 @@ _HEADERS = {
 }
 _CHANGES = "/changes"
 _SECONDS_OF_SILENCE = 20
-"""After which an open page is told the same number again: a connection that is gone is noticed by writing to it."""
+"""After this time an open page is sent the same version again, because a lost connection is only noticed by writing."""
 _Answer: TypeAlias = tuple[HTTPStatus, str, dict[str, str]]
-"""The status, the page and further headers."""
+"""The answer to a request: the status, the body and further headers."""
 
 
 @dataclass
 class ServedReport:
-    """The report, and who may read it.
+    """The newest version of the report, and the secrets with which a browser may read it. Thread-safe.
 
     Attributes:
-        page: The newest one, as HTML; empty until there is one: requests wait for it.
-        number: How many pages came before it; `None` once there will be no more. `/changes` tells it.
-        token: In the URL that the user is told. It is exchanged for the cookie, so that it stays out of the address
-            bar.
+        page: The newest version, as HTML; empty before the first one, for which requests wait.
+        number: The number of the version, from 0; `None` once there will be no more. `/changes` sends it.
+        token: The secret in the URL that the user is given. The server exchanges it for the cookie, so that it does not
+            stay in the address bar.
         session: The value of the cookie.
     """
 
@@ -53,44 +53,44 @@ class ServedReport:
     _changed: threading.Condition = field(default_factory=threading.Condition, repr=False)
 
     def renew(self, page: str, number: int) -> None:
-        """Replaces the page, and tells whoever waits for that."""
+        """Replaces the page, and wakes all threads that wait for a new version."""
         with self._changed:
             self.page, self.number = page, number
             self._changed.notify_all()
 
     def first_page(self) -> str:
-        """The page, as soon as there is one; empty if there will be none."""
+        """Waits for the first page and returns it; empty if serving ends before."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self.page) or self.number is None)
             return self.page
 
     def end(self) -> None:
-        """Lets nobody wait any longer."""
+        """Wakes all waiting threads for good."""
         with self._changed:
             self.number = None
             self._changed.notify_all()
 
     def number_after(self, known: int | None) -> int | None:
-        """The page's number, as soon as it differs from the known one, or after 20 s."""
+        """Waits until the version's number differs from the known one, at most 20 s, and returns it."""
         with self._changed:
             self._changed.wait_for(lambda: self.number != known, _SECONDS_OF_SILENCE)
             return self.number
 
     def answer(self, target: str, host: str, cookies: str, port: int) -> _Answer:
-        """The answer to a GET.
+        """Answers a GET request with the page, or refuses it if the host or the cookie is wrong.
 
         Args:
             target: The path with its query.
-            host, cookies: The headers of these names.
+            host, cookies: The headers `Host` and `Cookie`.
             port: The server's port.
         """
-        # Another name is another site's, which resolves it to this machine.
+        # Any other host name belongs to another site that resolves it to this machine (DNS rebinding).
         if host not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
             return HTTPStatus.FORBIDDEN, "Open the address that attnsweep serve has printed.", {}
         parts = urlsplit(target)
         if parts.path not in ("/", _CHANGES):
             return HTTPStatus.NOT_FOUND, "There is one page, at /.", {}
-        # Cookies do not tell ports apart: each server has its own.
+        # The cookie's name contains the port, because browsers send cookies to all ports of a host.
         name = f"attnsweep-{port}"
         if any(_same(given, self.token) for given in parse_qs(parts.query).get("token", ())):
             cookie = f"{name}={self.session}; HttpOnly; SameSite=Strict; Path=/"
@@ -104,9 +104,9 @@ def serve_report(directories: Sequence[PlaceName], port: int, told: Callable[[st
     """Serves the report on the loopback interface until interrupted, and makes it again whenever a ledger has changed.
 
     Args:
-        directories: At least one.
-        port: Where to listen; 0 is any free port.
-        told: Called with the URL once it answers.
+        directories: The sweeps, at least one.
+        port: The port to listen on; 0 means any free port.
+        told: Called with the URL once the server answers.
 
     Raises:
         UserError: As `make_report`, or for a port that is taken.
@@ -116,7 +116,7 @@ def serve_report(directories: Sequence[PlaceName], port: int, told: Callable[[st
     next(looks)
     served = ServedReport()
     with _listening(served, port) as url:
-        # Making the first report takes seconds, in which the browser is opened.
+        # The browser is opened while the first report is made, which takes seconds.
         told(url)
         served.renew(make_report(directories, renewal=0)[0], 0)
         for number, _ in enumerate(looks, 1):
@@ -125,12 +125,15 @@ def serve_report(directories: Sequence[PlaceName], port: int, told: Callable[[st
 
 @contextmanager
 def _listening(served: ServedReport, port: int) -> Iterator[str]:
-    """Answers in other threads; yields the URL with the token."""
+    """Runs the server in other threads; yields the URL with the token."""
     try:
         server = ThreadingHTTPServer((LOOPBACK, port), _handler(served))
     except OSError as error:
         raise UserError(
-            "--port", given=port, expected=f"a port that is free ({error.strerror})", fix="leave --port out"
+            "--port",
+            given=port,
+            expected=f"a free port ({error.strerror})",
+            fix="leave --port out, and any free port is taken",
         ) from error
     thread = threading.Thread(target=server.serve_forever, name="attnsweep serve", daemon=True)
     thread.start()
@@ -153,7 +156,7 @@ def _handler(served: ServedReport) -> type[BaseHTTPRequestHandler]:
             port = int(self.connection.getsockname()[1])
             host, cookies = self.headers.get("Host", ""), self.headers.get("Cookie", "")
             status, text, more = served.answer(self.path, host, cookies, port)
-            # A browser may leave before it has read all.
+            # A browser may close the connection before it has read everything.
             with suppress(ConnectionError):
                 if status == HTTPStatus.OK and urlsplit(self.path).path == _CHANGES:
                     self._tell_changes()
@@ -168,7 +171,7 @@ def _handler(served: ServedReport) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(content)
 
         def _tell_changes(self) -> None:
-            """Sends the number of the newest page as events, until the reader or the server has gone."""
+            """Sends the number of each new version as server-sent events, until one side closes the connection."""
             self.send_response(HTTPStatus.OK)
             for name, value in {**_HEADERS, "Content-Type": "text/event-stream"}.items():
                 self.send_header(name, value)
@@ -178,7 +181,7 @@ def _handler(served: ServedReport) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(f"data: {number}\n\n".encode())
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing: requests contain the token."""
+            """Logs nothing, because requests contain the token."""
 
     return Handler
 
@@ -189,7 +192,7 @@ def _same(given: str, expected: str) -> bool:
 
 def _cookie(header: str, name: str) -> str:
     try:
-        found = SimpleCookie(header).get(name)
+        cookie = SimpleCookie(header).get(name)
     except CookieError:
         return ""
-    return "" if found is None else found.value
+    return "" if cookie is None else cookie.value

@@ -1,4 +1,4 @@
-"""The content of a report on one sweep, read from its ledger."""
+"""Reads the content of a report on one sweep from its ledger."""
 
 import shlex
 from dataclasses import dataclass
@@ -49,11 +49,11 @@ class SweepReport:
     Attributes:
         directory: The sweep.
         results: Rates, the best trial, roles.
-        question: The rate that it is about.
-        asked: That rate.
-        by_parameter: That rate by each parameter that the sweep varies.
+        question: The choice of the rate that the report is about.
+        asked: The rate that the report is about, over all trials.
+        by_parameter: The rate that the report is about, by each parameter that the sweep varies.
         regions: The rates along the parameters that matter most; `None` if none varies unconditionally.
-        plane: The phase diagrams and outcomes over two of these; `None` if there are not two.
+        plane: The phase diagrams and outcomes over two of these parameters; `None` if there are not two.
         interactions: The tests of all pairs of parameters that vary unconditionally; `None` without a pair.
         outcomes: The share of each outcome.
         measures: The workload's own metrics and the onsets, by outcome.
@@ -61,20 +61,21 @@ class SweepReport:
         curves: Learning curves by outcome.
         metric_curves: The workload's own metrics by step and outcome.
         events: The share of trainings in which each event of the workload has held, by step.
-        delays: The same by the delay after the event before it.
-        event_hazards: How much sooner events and delays end, by the two parameters that matter most.
-        samples: Some trainings in full.
+        delays: The share of trainings in which each event has held, by delay after the preceding event.
+        event_hazards: How much sooner events come, also after the preceding event, by the two parameters that matter
+            most.
+        samples: The trainings that the page shows in full.
         levels: Reference levels.
         costs: Core-seconds by pack size.
         totals: The totals of the ledger.
         failures: The errors, by kind.
-        stuck_rows: A few stuck trainings that stand for the others.
+        stuck_rows: A few stuck trainings that represent the others.
         composition: The share of heads in each role by layer; empty if no head could have a role.
-        explorer: What the page's script draws; `None` if nothing varies.
+        role_hazards: How much sooner roles emerge, by the two parameters that matter most.
+        explorer: The data of the page's script; `None` if nothing varies.
         stuck_outcomes: The outcomes that count as stuck.
-        role_hazards: How much sooner roles emerge, by the same two parameters.
         ending_note: What curves of emergence assume of trainings that ended early; empty if none did.
-        interventions: How much sooner trainings reach things with an intervention than without.
+        interventions: How much sooner trainings reach outcomes, events and roles with an intervention than without.
     """
 
     directory: SweepDirectory
@@ -108,26 +109,26 @@ class SweepReport:
 
     @property
     def singles(self) -> str:
-        """How many of the trainings have a curve of their own in the figures, and which: a sentence."""
-        n = sum(each.is_by_lot and bool(each.curve) for each in self.samples)
+        """A sentence that says how many trainings have a single curve in the figures, and how they were chosen."""
+        n = sum(sample.is_by_lot and bool(sample.curve) for sample in self.samples)
         return f"They are {n:,} of {self.totals.n_trainings:,}: {LOT}"
 
     @property
     def of_many(self) -> str:
-        """How many trainings the quartiles of curves are of, where not of all: part of a sentence."""
+        """Part of a sentence: how many trainings the quartiles of curves are computed from; empty if from all."""
         if max(self.results.outcomes.values(), default=0) <= MOST_TRAININGS:
             return ""
-        return f"; of an outcome of more than {MOST_TRAININGS:,} trainings, {MOST_TRAININGS:,} are taken by lot"
+        return f"; of an outcome with more than {MOST_TRAININGS:,} trainings, {MOST_TRAININGS:,} are drawn at random"
 
     @property
     def fault(self) -> str | None:
-        """What the self-check at the sweep's end found to be wrong; `None` if nothing was."""
+        """The fault that the self-check at the sweep's end found; `None` if there is none."""
         replays = earlier_replays(self.directory)
         return None if replays is None else replays.fault
 
     @property
     def planned(self) -> str:
-        """The number of trainings that the spec asks for."""
+        """The number of trainings that the spec plans, as text."""
         spec = self.directory.own_spec
         most = f"{spec.trials * most_wanted(spec.replicates):,}"
         return most if isinstance(spec.replicates, int) else f"at most {most}"
@@ -150,16 +151,15 @@ class SweepReport:
 
     @property
     def place(self) -> str:
-        """The sweep's directory as a command names it, relative to its parent folder, since a report is read
-        elsewhere."""
+        """The sweep's directory for a command, relative to its parent folder, as reports are read on other machines."""
         place = self.directory.place
         return as_argument(place.path.resolve().name if isinstance(place, LocalFolder) else place)
 
     def commands(self) -> list[tuple[str, str]]:
-        """The next commands to type in a shell: (purpose, command)."""
+        """Lists the next commands to type in a shell as (purpose, command)."""
         place = self.place
-        told = [] if self.directory.finished else [("Continue the sweep", f"attnsweep resume {place}")]
-        told.append(("Show its progress, also while it runs", f"attnsweep status {place}"))
+        commands = [] if self.directory.finished else [("Continue the sweep", f"attnsweep resume {place}")]
+        commands.append(("Show the sweep's progress, also while it runs", f"attnsweep status {place}"))
         queries = [
             ("Outcomes", "select outcome, outcome_detail, count(*) from trainings group by all order by 3 desc"),
             ("The stuck trainings", "from trainings where stuck order by trial, replicate"),
@@ -170,19 +170,19 @@ class SweepReport:
         if self.n_failed:
             errors = "select trial, replicate, error from trainings where outcome = 'failed'"
             queries.append(("The errors", errors))
-        told += [("Why a training is stuck", f"attnsweep why {place} {row.name}") for row in self.stuck_rows]
-        told += [(purpose, f"attnsweep query {place} {shlex.quote(sql)}") for purpose, sql in queries]
-        told.append(("All rows, for your own analysis", f"attnsweep query {place} 'from trials' --format csv"))
-        return told
+        commands += [("Why a training is stuck", f"attnsweep why {place} {row.name}") for row in self.stuck_rows]
+        commands += [(purpose, f"attnsweep query {place} {shlex.quote(sql)}") for purpose, sql in queries]
+        commands.append(("All rows, for your own analysis", f"attnsweep query {place} 'from trials' --format csv"))
+        return commands
 
     @property
     def example(self) -> str:
-        """The id of one training, if possible a stuck one."""
-        stuck = [each for each in self.outcomes if each.is_stuck]
+        """The id of one training, of a stuck one if there is any."""
+        stuck = [share for share in self.outcomes if share.is_stuck]
         return (stuck or list(self.outcomes))[0].example
 
     def replay(self) -> str:
-        """The command that replays one training."""
+        """Returns the command that replays one training."""
         return f"attnsweep replay {self.place} {shlex.quote(self.example)}"
 
 
@@ -191,7 +191,7 @@ def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> 
 
     Args:
         directory: The sweep.
-        outcome: The outcome whose rate the report is about; by default what the sweep's objective is about.
+        outcome: The outcome whose rate the report is about; by default that of the sweep's objective.
 
     Raises:
         UserError: For a ledger that cannot be read, or an outcome that cannot occur.
@@ -235,14 +235,16 @@ def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> 
             composition=() if results.roles is None else role_composition(connection, pool),
             role_hazards=hazards,
             explorer=explorer,
-            stuck_outcomes=tuple(label for label, each in outcomes_of(connection).items() if each.is_stuck),
+            stuck_outcomes=tuple(
+                label for label, outcome_type in outcomes_of(connection).items() if outcome_type.is_stuck
+            ),
             ending_note=ending_note,
             interventions=read_interventions(connection, directory.spec.workload).ratios if intervened else (),
         )
 
 
 def _interactions(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None) -> Interactions | None:
-    names = [each.rates.parameter for each in regions.explained] if regions else []
+    names = [explained.rates.parameter for explained in regions.explained] if regions else []
     if regions is None or len(names) < 2:
         return None
     return read_interactions(connection, [spec], names, regions.measure)

@@ -1,4 +1,4 @@
-"""How the pages' templates are read: every text is escaped, and none shows a folder of this machine."""
+"""Loads the templates of pages: every text is escaped, and this machine's folders are removed."""
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -6,7 +6,7 @@ from attnsweep.orchestrator.report.portable import without_folders
 
 
 def page_templates() -> Environment:
-    """The templates of all pages; a name that a template lacks is an error."""
+    """Makes the environment of all page templates; an undefined name in a template raises an error."""
     return Environment(
         loader=PackageLoader("attnsweep.orchestrator.report"),
         autoescape=True,
@@ -18,5 +18,5 @@ def page_templates() -> Environment:
 
 
 def _portable(value: object) -> object:
-    """A value as a page shows it. Our own drawings are unchanged."""
+    """Removes folders from plain texts; `Markup`, such as our own drawings, stays unchanged."""
     return without_folders(value) if type(value) is str else value

@@ -1,4 +1,4 @@
-"""The page about a claim, and its badge: two files that load nothing."""
+"""The page about a claim's verdict, and a badge: two files that load nothing from elsewhere."""
 
 from functools import cache
 from xml.sax.saxutils import escape
@@ -16,7 +16,7 @@ _CHARACTER_PIXELS, _MARGIN_PIXELS = 7, 14
 
 
 def write_verdict(directory: SweepDirectory, verdict: Verdict) -> None:
-    """Writes page and badge into a claim's sweep directory."""
+    """Writes the page and the badge into a claim's sweep directory."""
     badge = badge_svg(verdict)
     page = _template().render(
         verdict=verdict,
@@ -34,23 +34,23 @@ def write_verdict(directory: SweepDirectory, verdict: Verdict) -> None:
 
 
 def badge_svg(verdict: Verdict) -> str:
-    """A badge: the claim's name, and the verdict with the trainings that it took."""
-    name, said = verdict.claim.name, f"{verdict.decision}, {verdict.n_trainings} trainings"
-    left, right = (_CHARACTER_PIXELS * len(text) + _MARGIN_PIXELS for text in (name, said))
+    """Draws a badge with the claim's name, its verdict, and the number of trainings."""
+    name, words = verdict.claim.name, f"{verdict.decision}, {verdict.n_trainings} trainings"
+    left, right = (_CHARACTER_PIXELS * len(text) + _MARGIN_PIXELS for text in (name, words))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img"'
         f' font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" fill="#fff" text-anchor="middle">'
-        f"<title>{escape(verdict.claim.claim)}: {said}</title>"
+        f"<title>{escape(verdict.claim.claim)}: {words}</title>"
         f'<rect width="{left}" height="20" fill="#333"/>'
         f'<rect x="{left}" width="{right}" height="20" fill="{_COLOURS[verdict.decision]}"/>'
-        f'<text x="{left / 2:g}" y="14">{escape(name)}</text><text x="{left + right / 2:g}" y="14">{said}</text></svg>'
+        f'<text x="{left / 2:g}" y="14">{escape(name)}</text><text x="{left + right / 2:g}" y="14">{words}</text></svg>'
     )
 
 
 def _versions(directory: SweepDirectory) -> str:
-    """Of the latest environment that trained."""
+    """Lists the package versions of the last environment that trained."""
     latest = [*directory.environments.values()][-1:]
-    return ", ".join(f"{name} {version}" for each in latest for name, version in each.versions.items())
+    return ", ".join(f"{name} {version}" for environment in latest for name, version in environment.versions.items())
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Makes a report again while its sweeps go on."""
+"""Rewrites a report whenever its sweeps have new rows."""
 
 import threading
 import time
@@ -16,45 +16,45 @@ _LOOK_SECONDS = 2.0
 
 
 def watch_report(directories: Sequence[PlaceName], out: Path | None, told: Callable[[Path], None]) -> None:
-    """Writes the report, and again whenever a ledger has changed, until no run of these sweeps is under way.
+    """Writes the report, and again whenever a ledger has changed, until no run of these sweeps is in progress.
 
     Args:
-        directories: At least one.
+        directories: The sweeps, at least one.
         out: As for `write_report`.
-        told: Called with the path each time that the file was written.
+        told: Called with the path each time the file was written.
 
     Raises:
         UserError: As `write_report`.
     """
-    for goes_on in changes(directories, threading.Event()):
+    for is_running in changes(directories, threading.Event()):
         told(write_report(directories, out))
-        if not goes_on:
+        if not is_running:
             return
 
 
 def changes(directories: Sequence[PlaceName], ended: threading.Event) -> Iterator[bool]:
-    """Yields at once, and then after each change of a ledger or of what runs: whether a run is under way.
+    """Yields whether a run is in progress: at once, and then after each change of a ledger or of the running runs.
 
-    Changes are looked for every two seconds, or as seldom as what is done about one takes: making a report of a large
-    sweep costs at most half of the time.
+    Looks for changes every two seconds, or, if the caller takes longer to handle a change, pauses as long as the caller
+    took: making a report of a large sweep takes at most half of the time.
 
     Args:
         directories: The sweeps.
-        ended: Ends it.
+        ended: Set it to end the iteration.
     """
     seen = None
     while not ended.is_set():
         before, pause = time.monotonic(), _LOOK_SECONDS
-        # Before what is yielded reads the ledger: a commit in between is seen as a change next time.
-        found = [_state(SweepDirectory.open(each)) for each in directories]
-        if found != seen:
-            seen = found
-            yield any(is_running for is_running, _, _ in found)
+        # The state is read before the caller reads the ledger, so a commit in between counts as a change next time.
+        states = [_state(SweepDirectory.open(name)) for name in directories]
+        if states != seen:
+            seen = states
+            yield any(is_running for is_running, _, _ in states)
             pause = max(pause, time.monotonic() - before)
         ended.wait(pause)
 
 
 def _state(directory: SweepDirectory) -> tuple[bool, bool, list[str]]:
-    said = None if directory.finished else progress_of(directory.homes)
-    is_running = said is not None and said.is_running(datetime.now(UTC))
+    progress = None if directory.finished else progress_of(directory.homes)
+    is_running = progress is not None and progress.is_running(datetime.now(UTC))
     return is_running, directory.finished, names_in_all(directory.place)

@@ -1,4 +1,4 @@
-"""Why trainings are stuck: a few that stand for the others, and one page about each, as data."""
+"""Data of the report's section on why trainings are stuck: a few representative trainings, with a page about each."""
 
 import hashlib
 import math
@@ -13,7 +13,7 @@ from attnsweep.orchestrator.report.explorer.head_maps import averaged_map
 
 _MOST_ROWS = 3
 RULE = (
-    f"Of each kind of stuck trainings (outcome and detail), the {_MOST_ROWS} most frequent first, one training: that"
+    f"One training of each of the {_MOST_ROWS} most frequent kinds of stuck trainings (outcome and detail): the one"
     " whose id has the lowest hash."
 )
 _STUCK = """
@@ -22,12 +22,12 @@ from trainings where stuck order by outcome, outcome_detail
 """
 N_SHADES = 4
 _LEAST_SPAN = 0.1
-"""Of a logarithm of the loss, over the height of a curve: a flat curve looks flat."""
+"""The least range of the logarithm of the loss that a curve's height spans, so that a flat curve looks flat."""
 
 
 @dataclass(frozen=True, slots=True)
 class StuckRow:
-    """One training, and how many are stuck as it is."""
+    """A representative training, and the number `n` of trainings that are stuck with its outcome and detail."""
 
     name: str
     outcome: str
@@ -36,28 +36,28 @@ class StuckRow:
 
 
 def stuck_rows(connection: duckdb.DuckDBPyConnection) -> tuple[StuckRow, ...]:
-    """The trainings that the rule chooses. The choice does not change while the ledger does not.
+    """Chooses the trainings by `RULE`; the choice is a function of the ledger's rows.
 
     Args:
         connection: From `Ledger.connect`.
     """
     rows = connection.execute(_STUCK).fetchall()
-    kinds = [list(of) for _, of in groupby(rows, key=lambda row: row[:2])]
-    return tuple(_representative(of) for of in sorted(kinds, key=len, reverse=True)[:_MOST_ROWS])
+    kinds = [list(rows_of_kind) for _, rows_of_kind in groupby(rows, key=lambda row: row[:2])]
+    return tuple(_representative(kind) for kind in sorted(kinds, key=len, reverse=True)[:_MOST_ROWS])
 
 
-def _representative(of_kind: Sequence[tuple[str, str, str, int, int]]) -> StuckRow:
-    outcome, detail, _, trial, replicate = min(of_kind, key=lambda row: hashlib.blake2b(row[2].encode()).digest())
-    return StuckRow(f"{trial}/{replicate}", outcome, detail, len(of_kind))
+def _representative(kind: Sequence[tuple[str, str, str, int, int]]) -> StuckRow:
+    outcome, detail, _, trial, replicate = min(kind, key=lambda row: hashlib.blake2b(row[2].encode()).digest())
+    return StuckRow(f"{trial}/{replicate}", outcome, detail, len(kind))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownMap:
-    """The attention of one head.
+    """The attention map of one head, scaled to 0..1.
 
     Attributes:
-        title: Its name, and what is measured about it.
-        cells: Rows are queries, columns are keys; from 0 to 1, relative to the largest.
+        title: The head's name, and what is measured about it.
+        cells: The weights, rows are queries and columns keys; from 0 to 1, relative to the largest weight.
     """
 
     title: str
@@ -65,35 +65,34 @@ class ShownMap:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and rows."""
         return len(self.cells[0]) if self.cells else 0, len(self.cells)
 
     def shade(self, value: float) -> int:
-        """The shade of a cell, from 0 to `N_SHADES`."""
+        """Rounds a cell's value to a shade, from 0 to `N_SHADES`."""
         return math.ceil(N_SHADES * value - 0.5)
 
     def paths(self) -> list[tuple[float, str]]:
-        """For each shade but 0 its opacity, and its cells as an SVG path of unit squares."""
-        found: dict[int, list[str]] = {}
+        """Returns for each shade except 0 its opacity, and its cells as an SVG path of unit squares."""
+        squares: dict[int, list[str]] = {}
         for y, row in enumerate(self.cells):
             for x, value in enumerate(row):
-                found.setdefault(self.shade(value), []).append(f"M{x} {y}h1v1h-1z")
-        return [(shade / N_SHADES, "".join(found[shade])) for shade in sorted(found) if shade]
+                squares.setdefault(self.shade(value), []).append(f"M{x} {y}h1v1h-1z")
+        return [(shade / N_SHADES, "".join(squares[shade])) for shade in sorted(squares) if shade]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WhyPage:
-    """What there is to say about one training.
+    """The page that explains why one training is stuck.
 
     Attributes:
         name: TRIAL/REPLICATE.
-        headline: Its outcome and loss.
+        headline: The training's outcome and loss.
         facts: (name, text): the state and what it means, the way out, the forecast, the certificate.
-        columns, rows: The words with their numbers.
-        notes: How to read them.
-        maps: The attention.
-        curve: `eval_loss` at its probes, as (step, value), rising steps.
-        replay: The command that trains it again.
+        columns, rows: The table of the words of the gradient, with their numbers.
+        notes: How to read this table.
+        maps: The attention of the training's heads.
+        curve: `eval_loss` at the training's probes, as (step, value), rising steps.
+        replay: The command that replays the training.
     """
 
     name: str
@@ -107,7 +106,7 @@ class WhyPage:
     replay: str
 
     def heights(self) -> list[tuple[int, float]]:
-        """The curve as (step, height), from 0 to 1, of the logarithm of the loss."""
+        """Scales the logarithm of the loss to heights from 0 to 1; returns (step, height)."""
         points = [(step, math.log(value)) for step, value in self.curve if value > 0]
         if not points:
             return []
@@ -116,7 +115,7 @@ class WhyPage:
         return [(step, (height - low) / span) for step, height in points]
 
     def path(self, width: int, height: int) -> str:
-        """The curve as an SVG path, over the order of its probes; empty without one."""
+        """Draws the curve as an SVG path with equally spaced probes; empty without a curve."""
         points = self.heights()
         across = width / max(len(points) - 1, 1)
         corners = " ".join(f"{at * across:.1f},{height * (1 - y):.1f}" for at, (_, y) in enumerate(points))
@@ -132,7 +131,7 @@ class WhyPage:
 
 
 def shown_map(title: str, weights: Sequence[Sequence[float]]) -> ShownMap:
-    """A map of at most 40 x 40 cells; of weights of both signs, their sizes."""
+    """Makes a map of at most 40 x 40 cells from the absolute values of the weights, rows queries and columns keys."""
     sizes = averaged_map(np.abs(np.array(weights, dtype=np.float64, ndmin=2)))
     sizes[~np.isfinite(sizes)] = 0.0
     cells = sizes / (sizes.max(initial=0.0) or 1.0)

@@ -1,9 +1,9 @@
-"""Checkpoints of unfinished packs, kept in the sweep directory until the rows of the pack are in the ledger.
+"""Checkpoints of unfinished packs, kept in the sweep directory until the pack's rows are in the ledger.
 
 `checkpoints/<pack>-<digest>.parquet` has one row: the lanes as (trial, replicate), the environment, and the state as
-the trainer's bytes. A damaged checkpoint is removed, and its pack starts from the beginning.
+bytes of the trainer. A damaged checkpoint is removed, and its pack starts from the beginning.
 
-A state can have gigabytes, so the driver holds none: it is read when its pack is handed out.
+A state may take gigabytes, so the driver holds none in memory: a state is read when its pack is handed out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,9 +27,10 @@ _SCHEMA = pa.schema(
     ]
 )
 _PLAIN: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": False}
-"""The numbers of a state hardly compress; a dictionary and statistics of its one value are seven copies of it."""
+"""Parquet options. The numbers of a state hardly compress, and a dictionary and statistics of the single value would be
+seven copies of it."""
 _DAMAGE = (OSError, ValueError, TypeError, KeyError)
-"""What leaves `Place.answering` for a file that is not what was written. Too little memory is no damage."""
+"""Errors that leave `Place.answering` for a file that is not as it was written. A lack of memory is no damage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Saved:
     Attributes:
         pack: The pack's name.
         lanes: (trial, replicate) of each lane.
-        environment: The id of the environment that trained it; `None` if unknown.
+        environment: The id of the environment that trained the pack; `None` if unknown.
     """
 
     pack: str
@@ -60,7 +61,7 @@ class Checkpoints:
         self._environments: dict[str, str | None] = {}
 
     def put(self, order: PackOrder, state: bytes) -> None:
-        """Writes a pack's state, and removes its earlier one."""
+        """Writes a pack's state and removes its earlier checkpoint."""
         table = pa.table(
             {
                 "trial": [[task.trial for task in order.tasks]],
@@ -77,16 +78,16 @@ class Checkpoints:
         self._files[order.pack], self._environments[order.pack] = name, order.environment
 
     def environment_of(self, pack: str) -> str | None:
-        """The id of the environment that the last state of a pack is of; `None` if there is none, or it is unknown."""
+        """Returns the id of the environment that trained a pack's last state; `None` if there is none known."""
         return self._environments.get(pack)
 
     def latest(self, pack: str, environment: str | None) -> bytes | None:
-        """The last state of a pack; `None` if there is none, or it was damaged since.
+        """Returns the last state of a pack; `None` if there is none, or it has been damaged since.
 
-        It is also `None` if another environment trained it: a row has one environment, so the pack begins again.
+        Also returns `None` if another environment trained it: a row has one environment, so the pack begins again.
 
         Raises:
-            StoreError: If it cannot be read now.
+            StoreError: If the file cannot be read now.
         """
         if (name := self._files.get(pack)) is None or self._environments[pack] != environment:
             return None
@@ -98,30 +99,29 @@ class Checkpoints:
             return None
 
     def remove(self, pack: str) -> None:
-        """Removes the checkpoint of a pack."""
         self._environments.pop(pack, None)
         if (name := self._files.pop(pack, None)) is not None:
             self._place.remove(CHECKPOINTS, [f"{name}.parquet"])
 
     def load(self) -> list[Saved]:
-        """The checkpoints of earlier runs. Damaged ones are removed.
+        """Returns the checkpoints of earlier runs, and removes damaged ones.
 
         Raises:
-            StoreError: If one cannot be read now.
+            StoreError: If a file cannot be read now.
         """
         if not self._place.has_folder(CHECKPOINTS):
             return []
         self._place.remove(CHECKPOINTS, self._place.unfinished(CHECKPOINTS))
-        found = {}
+        checkpoints = {}
         for name in sorted(self._place.names(CHECKPOINTS)):
             pack = name.rpartition("-")[0]
             saved = self._read(pack, name)
-            if saved is None or pack in found:
+            if saved is None or pack in checkpoints:
                 self._place.remove(CHECKPOINTS, [f"{name}.parquet"])
                 continue
-            found[pack] = saved
+            checkpoints[pack] = saved
             self._files[pack], self._environments[pack] = name, saved.environment
-        return list(found.values())
+        return list(checkpoints.values())
 
     def _read(self, pack: str, name: str) -> Saved | None:
         try:

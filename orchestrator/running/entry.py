@@ -1,6 +1,6 @@
-"""What a run makes of what the user gave and of the sweep's record.
+"""How a run derives the sweep to train from the user's input and the sweep's record.
 
-Of the record it is decided before the run starts, and again once no other process can change it.
+The record is checked before the run starts, and again once the run holds the lock and nothing else can change it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.user_code import UserCode, user_code_of, users_code
 
 Entry = Callable[[SweepDirectory], SweepDirectory]
-"""From a sweep as recorded to the sweep that the run goes on with. Raises UserError to refuse it; writes nothing."""
+"""Maps a sweep as recorded to the sweep that the run continues. Raises UserError to refuse it; writes nothing."""
 
 _NOTHING_MORE = Extension()
 
@@ -35,53 +35,53 @@ _NOTHING_MORE = Extension()
 def going_on(
     workload: Workload[Any], environment: Environment, more: Extension = _NOTHING_MORE, *, accept_drift: bool = False
 ) -> Entry:
-    """The entry of a run that trains.
+    """Returns the entry of a run that trains: the function that derives from a sweep's record the sweep to train.
 
     Args:
-        workload: The sweep's.
-        environment: In which the run trains.
-        more: What it adds to the sweep.
-        accept_drift: Whether it may train in another environment than the sweep's latest.
+        workload: The sweep's workload.
+        environment: The environment in which the run trains.
+        more: The trials and replicates that the run adds to the sweep.
+        accept_drift: Whether the run may train in an environment that differs from the sweep's latest.
     """
 
-    def enter(found: SweepDirectory) -> SweepDirectory:
-        entered = found.entering(environment).extended(more)
+    def enter(directory: SweepDirectory) -> SweepDirectory:
+        entered = directory.entering(environment).extended(more)
         check_sweep(entered.spec, workload.parameters, workload.outcomes)
         if not accept_drift:
-            _check_drift(found, environment)
+            _check_drift(directory, environment)
         return entered
 
     return enter
 
 
-def as_it_ended(found: SweepDirectory) -> SweepDirectory:
-    """The entry of a run that summarizes a finished sweep, in whatever environment."""
-    if not found.finished:
+def as_it_ended(directory: SweepDirectory) -> SweepDirectory:
+    """Returns the recorded sweep if it is finished: the entry of a run that only summarizes."""
+    if not directory.finished:
         raise UserError(
-            str(found.place),
+            str(directory.place),
             given="a sweep that another process has extended meanwhile",
             expected="a finished sweep",
             fix="repeat the command",
         )
-    return found
+    return directory
 
 
-def _check_drift(found: SweepDirectory, environment: Environment) -> None:
-    if changes := found.changes(environment):
+def _check_drift(directory: SweepDirectory, environment: Environment) -> None:
+    if changes := directory.changes(environment):
         raise UserError(
-            str(found.place),
+            str(directory.place),
             given="; ".join(changes),
             expected="the versions and code that the sweep was trained with so far",
-            fix=f"restore them, or continue with attnsweep resume {as_argument(found.place)} --accept-drift: "
+            fix=f"restore them, or continue with attnsweep resume {as_argument(directory.place)} --accept-drift: "
             "column `environment` then distinguishes the rows",
         )
 
 
 def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
-    """What the workload records for the files that the spec names.
+    """Returns the values that the workload records for the files that the spec names.
 
     Raises:
-        UserError: If a file is missing or another than recorded, or if the workload's own code fails.
+        UserError: If a file is missing or differs from the record, or if the workload's own code fails.
     """
     with users_code(f"{spec.workload}: pinned", "values to record, by name", "correct it, or leave it out"):
         return dict(workload.parameters.pinned(spec.fixed()))
@@ -90,12 +90,12 @@ def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
 def resolved(
     spec: Sweep, workload: Workload[Any], known_bases: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Sweep, NamedBase | None]:
-    """The spec as a sweep stores it, once it is known to fit its workload, and the weights that it starts from.
+    """Returns the spec as a sweep stores it, checked against its workload, and the weights that it starts from.
 
     Args:
-        spec: What the user gave.
-        workload: Its workload.
-        known_bases: Those that its directory has stored, and what the user gave for them.
+        spec: The spec that the user gave.
+        workload: The workload of the spec.
+        known_bases: The bases that the sweep directory has stored: what the user gave, by the name of the base.
     """
     base = find_base(workload, spec.fixed(), known_bases)
     if base is not None:
@@ -108,55 +108,56 @@ def resolved(
     return (spec if code is None else named_by_file_alone(spec, code)), base
 
 
-def check_same(spec: Sweep, code: UserCode | None, found: SweepDirectory) -> None:
-    """Refuses a sweep of another spec, or of other code of the user's; what a description says does not matter."""
-    if spec.but(description=found.spec.description).sha256() != found.spec_sha256:
+def check_same(spec: Sweep, code: UserCode | None, directory: SweepDirectory) -> None:
+    """Refuses a sweep with a different spec, or different code of the user's. Descriptions may differ."""
+    place = directory.place
+    if spec.but(description=directory.spec.description).sha256() != directory.spec_sha256:
         raise UserError(
             "--dir",
-            given=f"{found.place}, which holds another sweep: {found.spec.name}, spec {found.spec_sha256[:12]}",
+            given=f"{place}, which holds another sweep: {directory.spec.name}, spec {directory.spec_sha256[:12]}",
             expected=f"a new directory, or this sweep: {spec.name}, spec {spec.sha256()[:12]}",
-            fix=f"choose another --dir; to continue the other sweep: attnsweep resume {as_argument(found.place)}",
+            fix=f"choose another --dir; to continue the other sweep: attnsweep resume {as_argument(place)}",
         )
-    if dict(found.code) != (code.sha256 if code else {}):
+    if dict(directory.code) != (code.sha256 if code else {}):
         raise UserError(
             "--dir",
-            given=f"{found.place}, which holds this sweep with other code of {', '.join(found.code)}",
+            given=f"{place}, which holds this sweep with other code of {', '.join(directory.code)}",
             expected="a new directory, or this sweep with the files as they are",
-            fix=f"choose another --dir; to continue with the stored code: attnsweep resume {as_argument(found.place)}",
+            fix=f"choose another --dir; to continue with the stored code: attnsweep resume {as_argument(place)}",
         )
 
 
 def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
-    """Refuses rows of another sweep, and rows of trials that the study lacks, which would be trained twice."""
+    """Refuses rows of another sweep, and rows of trials that the study does not know, which would be trained twice."""
     place = directory.place
     if others := sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep}):
         raise UserError(
             f"{place}/trainings",
             given=f"trainings of the sweep {', '.join(others)}",
-            expected=f"only those of {directory.sweep}, the sweep in sweep.json",
-            fix="remove the files that were copied into it, or restore sweep.json; to see what is wrong:"
+            expected=f"only trainings of {directory.sweep}, the sweep in sweep.json",
+            fix="remove the files that were copied into the directory, or restore sweep.json; to see what is wrong:"
             f" attnsweep audit {as_argument(place)}",
         )
     study.check_known(rows["trial"].unique().to_pylist())
 
 
 def check_retry(spec: Sweep) -> None:
-    """Refuses to train failed trainings again where a rule has counted them."""
+    """Refuses to train failed trainings again if a rule has used them to decide how many replicates a trial gets."""
     if not isinstance(spec.replicates, int):
         raise UserError(
             "--retry-failed",
             given=f"a sweep in which a rule decides how many replicates a trial gets: {spec.replicates}",
-            expected="a fixed number of replicates: the rule has decided with the failed trainings as they are",
-            fix="run a new sweep, or leave them failed",
+            expected="a fixed number of replicates, because the rule has counted the failed trainings already",
+            fix="run a new sweep, or leave out --retry-failed",
         )
 
 
-def check_same_start(found: SweepDirectory, warm_starts: Sequence[PlaceName]) -> None:
-    """Refuses to go on with a sweep whose sampler was told nothing before its first draw, where it was to be."""
-    if warm_starts and not found.warm_start:
+def check_same_start(directory: SweepDirectory, warm_starts: Sequence[PlaceName]) -> None:
+    """Refuses `--warm-start` for a sweep that began without it."""
+    if warm_starts and not directory.warm_start:
         raise UserError(
             "--warm-start",
-            given=f"for {found.place}, a sweep that began without it",
-            expected="a new sweep: a sampler is told earlier trials before its first draw",
-            fix="choose another --dir, or leave it out",
+            given=f"for {directory.place}, a sweep that began without it",
+            expected="a new sweep, because a sampler takes earlier trials only before its first draw",
+            fix="choose another --dir, or leave out --warm-start",
         )

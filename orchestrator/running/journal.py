@@ -1,4 +1,4 @@
-"""Optuna's journal: buffered in memory, then durable in a file or, in an object store, in several objects."""
+"""Optuna's journal: buffered in memory, then made durable in a file, or in several objects of an object store."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from attnsweep.workloads.errors import UserError
 
 
 class Operation(IntEnum):
-    """What an entry does, as all journals of Optuna's say it."""
+    """The codes of journal entries, as Optuna defines them."""
 
     SET_STUDY_SYSTEM_ATTR = 3
     CREATE_TRIAL = 4
@@ -33,27 +33,27 @@ class Operation(IntEnum):
 
 
 _CONTINUES = "continues"
-"""The key of a journal entry that says: the next entry belongs to the same ask. Optuna ignores it."""
+"""Key that marks a journal entry whose ask continues in the next entry. Optuna ignores it."""
 _WRITER = "attnsweep"
-"""Optuna wants each entry to name its writer. It compares the name with its own only to report a writer's mistakes."""
+"""The name of the writer, which Optuna requires in each entry and uses only to report a writer's mistakes."""
 _STALE_SECONDS = 3.0
-"""After this time the lock of a process that was killed is taken over. Appends take less."""
+"""A lock that is held for longer than this belonged to a killed process and is taken over. Appends take less time."""
 _LOOK_SECONDS = 0.01
 
 
 class StudyLog(BaseJournalBackend):
-    """A journal that Optuna appends to in memory; `save` makes it durable, in one write.
+    """A journal that Optuna appends to in memory; `save` makes all new entries durable in one write.
 
     A killed process loses the entries since the last `save`. The driver saves before each checkpoint and each commit,
     so no checkpoint and no commit names a trial that was lost.
 
-    An ask is several entries. They are saved together (`asking`), and all but the last are marked as continued. An ask
-    that reached the disk only in part is recognized by the mark and dropped as a whole.
+    One ask makes several entries. They are saved together (`asking`), and all but the last are marked as continued. An
+    ask that reached the disk only in part is recognized by the mark and dropped as a whole.
 
     Args:
-        lines: Those of the journal so far.
-        append: Adds lines to it, which are durable once this returns. After a StoreError a part of them, up to any
-            byte, may have been written. `None` for a journal that is only read.
+        lines: The lines of the journal so far.
+        append: Adds lines to the journal, which are durable once this returns. After a StoreError a part of them, up to
+            any byte, may have been written. `None` for a journal that is only read.
     """
 
     def __init__(self, lines: Iterable[str], append: Callable[[list[str]], None] | None = None) -> None:
@@ -61,18 +61,18 @@ class StudyLog(BaseJournalBackend):
         self._unread: list[dict[str, Any]] = [json.loads(line) for line in lines]
         self._n_read = 0
         self._asked: list[dict[str, Any]] | None = None
-        # As texts, which cost the garbage collector nothing.
+        # Kept as texts, which the garbage collector need not traverse.
         self._unsaved: list[str] = []
         self._has_failed = False
 
     def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
-        """The entries from this number on. Optuna reads each once: those before it are released."""
+        """Returns the entries from this number on. Optuna reads each entry once, so earlier ones are dropped."""
         del self._unread[: log_number_from - self._n_read]
         self._n_read = log_number_from
         return list(self._unread)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Adds entries in memory, in the form a file would return: tuples as lists, keys as strings."""
+        """Adds entries in memory, in the form in which a file would return them: tuples as lists, keys as strings."""
         entries = [json.loads(json.dumps(log)) for log in logs]
         self._unread += entries
         if self._asked is None:
@@ -81,13 +81,13 @@ class StudyLog(BaseJournalBackend):
             self._asked += entries
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Adds an entry that Optuna's study in memory is not told of."""
+        """Adds an entry for the saved journal only, which Optuna's study in memory does not get."""
         assert self._asked is None
         self._unsaved.append(_line(entry))
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """A context for one ask: its entries are saved together, or not at all if it raises."""
+        """A context for one ask: its entries are saved together, or not at all if an exception leaves it."""
         asked: list[dict[str, Any]] = []
         self._asked = asked
         try:
@@ -101,7 +101,7 @@ class StudyLog(BaseJournalBackend):
     def save(self) -> None:
         """Makes the entries so far durable. Idempotent.
 
-        After a save that failed or was interrupted it does nothing: how much that save wrote is not known.
+        Does nothing after a save that failed or was interrupted, because it is not known how much that save wrote.
         """
         if not self._unsaved or self._has_failed or self._append is None:
             return
@@ -112,11 +112,11 @@ class StudyLog(BaseJournalBackend):
 
 
 class TrialEntries:
-    """Adds trials, their values and their ends to a sweep's journal.
+    """Adds trials, their values and their ends to a sweep's journal, bypassing Optuna's study.
 
-    For samplers that do not learn: nothing of a trial stays in memory, and an entry costs a tenth of Optuna's. Whoever
-    opens the journal with Optuna finds the study that Optuna would have written. The journal has one study, whose id is
-    0; there the id of a trial is its number.
+    For samplers that do not learn: no trial stays in memory, and an entry costs a tenth of Optuna's time. The journal
+    is the one that Optuna would have written, and can be opened with it. It has one study, whose id is 0, and a trial's
+    id is its number.
 
     Args:
         log: The journal.
@@ -127,18 +127,18 @@ class TrialEntries:
         self._texts: dict[BaseDistribution, str] = {}
 
     def create(self, drawn: Mapping[str, Scalar], distributions: Mapping[str, BaseDistribution]) -> None:
-        """Adds a running trial with its values: the next number is its own."""
+        """Adds a running trial with its drawn values. It gets the next number."""
         self._add(
             Operation.CREATE_TRIAL,
             study_id=0,
             datetime_start=_now(),
             state=TrialState.RUNNING,
-            distributions={name: self._text(each) for name, each in distributions.items()},
-            params={name: each.to_internal_repr(drawn[name]) for name, each in distributions.items()},
+            distributions={name: self._text(distribution) for name, distribution in distributions.items()},
+            params={name: distribution.to_internal_repr(drawn[name]) for name, distribution in distributions.items()},
         )
 
     def end(self, trial: int, state: TrialState, values: Sequence[float] | None) -> None:
-        """Ends a trial."""
+        """Records a trial's final state and values."""
         self._add(
             Operation.SET_TRIAL_STATE_VALUES,
             trial_id=trial,
@@ -152,7 +152,7 @@ class TrialEntries:
         self._add(Operation.SET_TRIAL_USER_ATTR, trial_id=trial, user_attr={name: value})
 
     def constrain(self, trial: int, name: str, excess: float) -> None:
-        """Says how far a trial is beyond a constraint."""
+        """Records how far a trial violates a constraint."""
         self._add(Operation.SET_TRIAL_SYSTEM_ATTR, trial_id=trial, system_attr={constraint_attribute(name): excess})
 
     def _add(self, operation: Operation, **fields: Any) -> None:
@@ -166,11 +166,11 @@ class TrialEntries:
 
 
 class JournalFile:
-    """The journal as a file that Optuna's `JournalFileBackend` reads, also while it is written.
+    """The journal as a file that Optuna's `JournalFileBackend` can read, also while it is being written.
 
-    A kill or a full disk can leave a torn line or a torn ask at the end. `load` cuts it off: nothing that depends on it
-    has been written. The lock keeps the entries of Optuna's dashboard apart from ours; our next line's seal covers
-    them.
+    A kill or a full disk can leave an incomplete line or ask at the end. `load` cuts it off: nothing that depends on it
+    has been written. `optuna-dashboard` may add entries too: the file lock separates them from ours, and the seal of
+    our next line covers them.
 
     Args:
         folder: The sweep directory.
@@ -197,32 +197,33 @@ class JournalFile:
         return [line.decode() for line in lines]
 
     def append(self, lines: list[str]) -> None:
-        # Unbuffered: a buffer writes again, when it is closed, what a disk refused and has perhaps written.
+        # The file is unbuffered, because a buffer would write once more, when it is closed, what a disk refused and may
+        # have written.
         with self._writing(), locked(self._path), refuse_link(self._path).open("ab+", buffering=0) as file:
             self._pass_notes(file)
             content = "".join(f"{self._chain.seal(line)}\n" for line in lines).encode()
-            rest = content
-            while rest:
-                rest = rest[file.write(rest) :]
+            unwritten = content
+            while unwritten:
+                unwritten = unwritten[file.write(unwritten) :]
             os.fsync(file.fileno())
             if self._n_bytes == 0:
                 sync(self._path.parent)
             self._n_bytes += len(content)
 
     def _pass_notes(self, file: BinaryIO) -> None:
-        """Moves to the end of the file, past any notes that a user added with `optuna-dashboard`."""
+        """Moves to the end of the file, past any notes that a user has added with `optuna-dashboard`."""
         is_cut = file.seek(0, os.SEEK_END) < self._n_bytes
         file.seek(self._n_bytes)
-        others = file.read()
-        notes = others.removesuffix(b"\n").split(b"\n") if others else []
+        added = file.read()
+        notes = added.removesuffix(b"\n").split(b"\n") if added else []
         if is_cut or not all(map(is_note, notes)):
             raise StoreError(
                 str(self._path),
                 given="a change by another program",
-                expected="only this sweep's entries and notes, while it runs",
+                expected="only entries and notes of this sweep while it runs",
                 fix="stop that program, undo its change, and continue with: attnsweep resume DIR",
             )
-        self._n_bytes += len(others)
+        self._n_bytes += len(added)
         for note in notes:
             self._chain.follow(note)
 
@@ -231,7 +232,7 @@ class JournalFile:
         if seals.broken:
             raise UserError(
                 str(self._path),
-                given=f"line {seals.broken[0]}, changed since it was written",
+                given=f"line {seals.broken[0]}, which has changed since it was written",
                 expected="the study's journal as attnsweep wrote it",
                 fix="restore it from a copy; to see what is wrong: attnsweep audit DIR",
             )
@@ -255,11 +256,12 @@ def _now() -> str:
 def locked(journal: Path) -> Iterator[None]:
     """Holds the lock of a journal's file, which `optuna-dashboard` takes too: a link beside it, `study.journal.lock`.
 
-    Not Optuna's own class: it asks the file behind the link how old the lock is. So it waits without end for a link
-    that leads nowhere: one whose process was killed and had named the file from another folder, or had not yet made it.
+    Optuna's own class is not used, because it takes the lock's age from the file behind the link. So it waits forever
+    for a link that leads nowhere: the link of a killed process that named the file relative to another folder, or had
+    not made it yet.
 
     Raises:
-        OSError: If it cannot be made.
+        OSError: If the link cannot be made.
     """
     link = journal.with_name(f"{journal.name}.lock")
     _take(link, journal.absolute())
@@ -270,15 +272,15 @@ def locked(journal: Path) -> Iterator[None]:
 
 
 def _take(link: Path, journal: Path) -> None:
-    seen, since = None, time.monotonic()
+    last_seen, since = None, time.monotonic()
     while True:
         with suppress(FileExistsError):
             link.symlink_to(journal)
             return
         with suppress(FileNotFoundError):
-            found = link.lstat()
-            if (found.st_ino, found.st_mtime_ns) != seen:
-                seen, since = (found.st_ino, found.st_mtime_ns), time.monotonic()
+            status = link.lstat()
+            if (status.st_ino, status.st_mtime_ns) != last_seen:
+                last_seen, since = (status.st_ino, status.st_mtime_ns), time.monotonic()
             elif time.monotonic() - since > _STALE_SECONDS:
                 link.unlink()
         time.sleep(_LOOK_SECONDS)

@@ -1,8 +1,8 @@
 """The seals of a journal: each line that attnsweep writes ends with a digest of all bytes since the line before it.
 
-A seal is the line's last key, `chain`, which Optuna ignores. Each seal also covers the one before it, so no line can be
-changed, left out or replaced by another writer's without a seal that does not fit. Lines of other programs have no
-seal; the next line of the sweep covers them.
+A seal is the line's last key, `chain`, which Optuna ignores. Each seal also covers the previous seal, so a line that is
+changed, removed or replaced by another writer's makes a seal wrong. Lines of other programs have no seal; the next line
+of the sweep covers them.
 """
 
 import json
@@ -17,28 +17,28 @@ _NOTE_KEYS = {"op_code", "worker_id", "study_id", "trial_id", "user_attr", "syst
 
 
 class Chain:
-    """The running digest of a journal's lines so far, given without their ends."""
+    """The running digest of a journal's lines, which are given without their line ends."""
 
     def __init__(self) -> None:
         self._since = sha256()
 
     def seal(self, line: str) -> str:
-        """Adds a line of ours, a JSON object: returns it with its seal."""
+        """Adds a line of this sweep, a JSON object. Returns the line with its seal."""
         body = line.removesuffix("}")
         self._since.update(body.encode())
         seal = self._close()
         return f'{body},"chain":"{seal}"}}'
 
     def follow(self, line: bytes) -> bool | None:
-        """Adds a line that was read: returns whether its seal fits; `None` if it has none."""
-        found = _SEAL.search(line)
-        if found is None:
+        """Adds a line that was read. Returns whether its seal is right; `None` if it has none."""
+        match = _SEAL.search(line)
+        if match is None:
             self._since.update(line + b"\n")
             return None
-        self._since.update(line[: found.start()])
-        fits = self._close() == found[1].decode()
-        # What follows was sealed after this one: a damaged line is found by itself.
-        self._since = sha256(found[1])
+        self._since.update(line[: match.start()])
+        fits = self._close() == match[1].decode()
+        # The digest continues from the seal that was read, so a damaged line does not make later seals wrong.
+        self._since = sha256(match[1])
         return fits
 
     def _close(self) -> str:
@@ -49,15 +49,15 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Seals:
-    """The lines of a journal, by their seals.
+    """The result of checking the seals of all lines of a journal.
 
     Attributes:
         chain: The digest after the last line.
         n_lines: Number of lines.
         n_sealed: Number of lines with a seal.
-        broken: The numbers, from 1, of the lines whose seal does not fit.
-        foreign: The numbers of the lines after the first seal that have none.
-        n_open: Number of lines without a seal at the end, which nothing covers yet.
+        broken: The numbers, from 1, of the lines whose seal is wrong.
+        foreign: The numbers of the lines after the first sealed one that have no seal.
+        n_open: Number of lines without a seal at the end, which no later seal covers yet.
     """
 
     chain: Chain
@@ -69,7 +69,7 @@ class Seals:
 
 
 def read_seals(lines: Iterable[bytes]) -> Seals:
-    """Follows the seals of a whole journal."""
+    """Checks the seals of a whole journal."""
     chain, n_lines, last = Chain(), 0, 0
     n_sealed, broken, foreign = 0, [], []
     for n_lines, line in enumerate(lines, start=1):
@@ -84,7 +84,7 @@ def read_seals(lines: Iterable[bytes]) -> Seals:
 
 
 def is_note(line: bytes) -> bool:
-    """Whether an entry changes nothing but attributes. Optuna numbers trials by the order of the others."""
+    """Returns whether an entry changes nothing but attributes, and so does not change how Optuna numbers the trials."""
     try:
         entry = json.loads(line)
     except ValueError:

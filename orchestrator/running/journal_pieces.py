@@ -1,12 +1,12 @@
-"""The journal in an object store. Objects cannot be appended to, so each `append` makes a new one, a piece.
+"""The journal in an object store. Objects cannot be appended to, so each `append` makes a new object, a piece.
 
 Pieces are numbered and created, never overwritten: of two writers one gets a number, and the other learns that it has
-lost the sweep. A writer begins with a piece of its own, which stays. From then on its predecessor, which may wake up or
-whose request may be delayed, cannot add any: its next number is taken. All pieces in order are a file that Optuna's
-`JournalFileBackend` reads; the seals of its lines (see `journal_chain`) hold them together.
+lost the sweep. A writer begins with a piece of its own, which stays. From then on a predecessor, which may wake up or
+whose request may be delayed, cannot add a piece: its next number is taken. All pieces in order are a file that Optuna's
+`JournalFileBackend` can read; the seals of its lines (see `journal_chain`) hold them together.
 
-Many pieces are joined into one. What it holds follows from the pieces that it replaces, whoever joins them, and however
-late. A piece with a number that a joined one covers does not count.
+Many pieces are joined into one. Its content depends only on the pieces that it replaces, not on who joins them when. A
+piece whose number a joined one covers does not count.
 """
 
 import json
@@ -23,9 +23,9 @@ from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.workloads.errors import UserError
 
 _MOST_PIECES = 100
-"""Pieces side by side, before they are joined into one."""
+"""Number of pieces after which they are joined into one."""
 _EARLIER = re.compile(r"(\d{12})\.jsonl")
-"""A piece of attnsweep up to 0.2: named by the number of its first line; the first one was overwritten by the join."""
+"""A piece of attnsweep up to 0.2: named by the number of its first line. Joining overwrote the first piece."""
 _PIECE, _JOINED = re.compile(r"piece-(\d{8})\.jsonl"), re.compile(r"joined-(\d{8})\.jsonl")
 
 _WRITER = "attnsweep:writer"
@@ -34,15 +34,15 @@ _OPENING = f'"system_attr":{{"{_WRITER}":'
 
 @dataclass(frozen=True)
 class Pieces:
-    """A journal as it was read.
+    """A journal as it was read from its pieces.
 
     Attributes:
-        lines: Its lines.
-        seals: Their seals, none of which is broken.
-        number: The number of the last piece; 0 if there is none but those of earlier versions.
-        names: The objects that hold it.
+        lines: The journal's lines.
+        seals: The lines' seals, of which none is wrong.
+        number: The number of the last piece; 0 if there are only pieces of earlier versions, or none.
+        names: The objects that hold the journal.
         passed: The objects that do not count, because a joined one covers them.
-        first: The pieces among `names` with which a writer began.
+        first: The pieces among `names` that begin the work of a writer.
     """
 
     lines: list[str]
@@ -54,10 +54,10 @@ class Pieces:
 
 
 class JournalPieces:
-    """The journal of a sweep in an object store, for its one writer.
+    """The journal of a sweep in an object store, for the sweep's only writer.
 
     Args:
-        prefix: The sweep.
+        prefix: The sweep's place.
         folder: The folder of the pieces.
     """
 
@@ -69,14 +69,14 @@ class JournalPieces:
         self._chain = Chain()
 
     def load(self) -> list[str]:
-        """The lines so far, and a first one of this writer's. Until it is there, a predecessor may still add pieces."""
+        """Adds a first line of this writer and returns all lines. Until then, a predecessor may still add pieces."""
         opening = json.dumps(_opening(), separators=(",", ":"))
         while True:
-            found = read_pieces(self._prefix, self._folder)
-            self._names, self._number, self._chain = found.names, found.number, found.seals.chain
+            journal = read_pieces(self._prefix, self._folder)
+            self._names, self._number, self._chain = journal.names, journal.number, journal.seals.chain
             sealed = self._chain.seal(opening)
             if self._create([sealed]):
-                return [*found.lines, sealed]
+                return [*journal.lines, sealed]
             if _piece(self._number) not in self._prefix.texts(self._folder):
                 raise self._taken(self._number)
 
@@ -87,44 +87,45 @@ class JournalPieces:
             raise self._taken(self._number)
 
     def _create(self, lines: list[str]) -> bool:
-        """Creates the next piece, unless another writer has."""
+        """Creates the next piece. Returns `False` if another writer has."""
         self._number += 1
         name = _piece(self._number)
         text = "".join(f"{line}\n" for line in lines)
         if self._prefix.swap_text(f"{self._folder}/{name}", text, None) is None:
-            # The store refuses its own write, if its answer was lost and the client asked again. No two writers write
-            # the same: the seals follow from the writers' first lines.
-            found = self._prefix.versioned(f"{self._folder}/{name}")
-            if found is None or found.text != text:
+            # If the answer to the write was lost, the client has repeated it, and the store has refused the repetition.
+            # No two writers write the same text, because the seals depend on the writers' first lines.
+            stored = self._prefix.versioned(f"{self._folder}/{name}")
+            if stored is None or stored.text != text:
                 return False
         self._names.append(name)
         return True
 
     def _join(self) -> None:
-        found = read_pieces(self._prefix, self._folder)
-        if found.number != self._number:
-            raise self._taken(found.number)
-        name = _joined(found.number)
-        # Not created, so that it may be large: a repetition overwrites it with the same content.
-        self._prefix.put_text(f"{self._folder}/{name}", "".join(f"{line}\n" for line in found.lines))
-        spare = [each for each in found.passed if not _PIECE.fullmatch(each)]
-        self._prefix.remove(self._folder, sorted({*found.names, *spare} - {name, *found.first}))
+        journal = read_pieces(self._prefix, self._folder)
+        if journal.number != self._number:
+            raise self._taken(journal.number)
+        name = _joined(journal.number)
+        # Written unconditionally, because a large upload cannot be conditional. Whoever repeats it writes the same
+        # content.
+        self._prefix.put_text(f"{self._folder}/{name}", "".join(f"{line}\n" for line in journal.lines))
+        spare = [name for name in journal.passed if not _PIECE.fullmatch(name)]
+        self._prefix.remove(self._folder, sorted({*journal.names, *spare} - {name, *journal.first}))
         self._names = [name]
 
     def _taken(self, number: int) -> StoreError:
         return StoreError(
             f"{self._prefix}/{self._folder}/{_piece(number)}",
             given="a piece of the journal that another process has written",
-            expected="to be the sweep's one writer",
-            fix="wait until that process ends, or stop it; what this one has committed is kept",
+            expected="that this process is the sweep's only writer",
+            fix="wait until that process ends, or stop it; the rows that this process has committed are kept",
         )
 
 
 def read_pieces(prefix: ObjectPrefix, folder: str) -> Pieces:
-    """Reads a journal. A writer may add pieces and join them meanwhile.
+    """Reads a journal, also while a writer adds pieces and joins them.
 
     Raises:
-        UserError: If a piece is missing or damaged. It names the piece.
+        UserError: If a piece is missing or damaged. The error names the piece.
     """
     names = prefix.texts(folder)
     while True:
@@ -138,20 +139,23 @@ def read_pieces(prefix: ObjectPrefix, folder: str) -> Pieces:
 
 
 def orphans(prefix: ObjectPrefix, folder: str, journal: Pieces) -> list[str]:
-    """The pieces of writers that had lost the sweep. Other passed ones are parts of what they were joined into."""
+    """Returns pieces that processes without the sweep's lock have added: a joined piece covers their numbers, but their
+    lines are not in the journal."""
     texts = _texts(prefix, folder, journal.passed)
-    held = set(journal.lines)
-    return [name for name, text in texts.items() if not held.issuperset(_lines(text))]
+    journal_lines = set(journal.lines)
+    return [name for name, text in texts.items() if not journal_lines.issuperset(_lines(text))]
 
 
 def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
     joined = max(_numbered(_JOINED, names), default=None)
     first = joined[0] if joined else 0
-    later = [each for each in _numbered(_PIECE, names) if each[0] > first]
+    later = [(number, name) for number, name in _numbered(_PIECE, names) if number > first]
     for expected, (number, name) in enumerate(later, start=first + 1):
         if number != expected:
-            raise _damaged(prefix, f"{folder}/{_piece(expected)}", f"no such piece, although there is {name}")
-    # Those of earlier versions say where they begin, the others follow each other.
+            raise _damaged(
+                prefix, f"{folder}/{_piece(expected)}", f"no such piece, although there is a later one, {name}"
+            )
+    # Pieces of earlier versions have the number of their first line in their name; the others follow each other.
     chosen: list[tuple[int | None, str]] = [(None, joined[1])] if joined else [*_numbered(_EARLIER, names)]
     chosen += [(None, name) for _, name in later]
     texts = _texts(prefix, folder, [name for _, name in chosen])
@@ -159,8 +163,13 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
     ends: dict[str, int] = {}
     for begins, name in chosen:
         if begins is not None and begins > len(lines):
-            raise _damaged(prefix, f"{folder}/{name}", f"line {begins}, but none from {len(lines)} to {begins - 1}")
-        # One that begins earlier has been joined to the first one, and was not yet removed.
+            raise _damaged(
+                prefix,
+                f"{folder}/{name}",
+                f"a piece from line {begins} on, but none of lines {len(lines)} to {begins - 1}",
+            )
+        # A piece that begins before this line is skipped: it has been joined into the first piece, and was not removed
+        # yet.
         if begins is None or begins == len(lines):
             lines += _lines(texts[name])
             ends[name] = len(lines)
@@ -174,7 +183,7 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
 
 
 def _ours(names: Collection[str]) -> list[tuple[int, str]]:
-    return [each for pattern in (_EARLIER, _JOINED, _PIECE) for each in _numbered(pattern, names)]
+    return [numbered for pattern in (_EARLIER, _JOINED, _PIECE) for numbered in _numbered(pattern, names)]
 
 
 def _numbered(pattern: re.Pattern[str], names: Collection[str]) -> list[tuple[int, str]]:
@@ -201,7 +210,7 @@ def _joined(number: int) -> str:
 
 
 def _opening() -> dict[str, object]:
-    """An entry that tells one writer from all others. Optuna passes over attributes of a study that is not there."""
+    """Returns an entry that identifies one writer. Optuna ignores attributes of a study that does not exist."""
     return {
         "op_code": Operation.SET_STUDY_SYSTEM_ATTR,
         "worker_id": "attnsweep",
@@ -214,6 +223,6 @@ def _damaged(prefix: ObjectPrefix, name: str, given: str) -> UserError:
     return UserError(
         f"{prefix}/{name}",
         given=given,
-        expected="the study's journal, piece by piece as it was written",
+        expected="the pieces of the study's journal as they were written",
         fix="restore the folder's objects from a copy, or from the bucket's versions",
     )

@@ -1,6 +1,7 @@
-"""The sweep loop: ask, pack, train, commit, tell, project. One thread, the only writer of study and ledger.
+"""The sweep loop: ask for trials, pack, train, commit, report values to the study. It runs in one thread, the only
+writer of study and ledger.
 
-What is decided without them is in `SweepPlan`.
+Decisions that need neither of the two are in `SweepPlan`.
 """
 
 import time
@@ -50,32 +51,32 @@ from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.workloads.engine.contract import Workload
 
 HAND_BACK_SECONDS = 3.5
-"""How long a stop waits for unfinished packs: a trainer answers once its slice is over. MLflow gets the rest of
-`STOP_SECONDS`."""
+"""How long a stop waits for unfinished packs: a trainer answers at the end of its slice of steps. MLflow gets the rest
+of `STOP_SECONDS`."""
 _WAIT_SECONDS = 0.5
 _ASK_SECONDS = 0.05
-"""How long the loop asks for trials before it looks at reports again. Trainers with a report wait for that look."""
+"""How long the loop asks for trials before it looks at reports again. Trainers with a report wait until then."""
 
 
 class Follower(Protocol):
     """An observer of the loop, such as the progress display or the MLflow projection."""
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Rows have reached the ledger, and the trials they complete are told."""
+        """Called after rows have reached the ledger and the study has the values of trials that they complete."""
 
     def trial_told(self, trial: int) -> None:
-        """All trainings of a trial are in the ledger, and the study knows its value."""
+        """Called when all trainings of a trial are in the ledger and the study has got its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The state that an earlier run left.
+    """What an earlier run has left.
 
     Attributes:
-        n_kept: Trainings whose rows are in the ledger.
-        n_told: Trials with complete rows that the study had not been told; they are told now.
-        n_queued: Trainings to train, again or for the first time.
-        n_from_checkpoint: Those of them that continue from a checkpoint.
+        n_kept: Number of trainings whose rows are in the ledger.
+        n_told: Number of trials with complete rows whose values the study had not got; it has got them now.
+        n_queued: Number of trainings to train, again or for the first time.
+        n_from_checkpoint: Number of the queued trainings that continue from a checkpoint.
     """
 
     n_kept: int
@@ -86,13 +87,13 @@ class Found:
 
 @dataclass
 class _UnderWay:
-    """A pack that is out: the type of what trains it, and its trainer's last report."""
+    """A pack that was given to a trainer: the type of the trainer's accelerator, and its last report."""
 
     accelerator: str
     reached: Progress | Probed | None = None
 
     def shown(self, order: PackOrder) -> PackUnderWay:
-        """The pack as `attnsweep status` shows it."""
+        """Returns the pack as `attnsweep status` shows it."""
         return PackUnderWay(
             pack=order.pack,
             n_trainings=len(order.tasks),
@@ -108,13 +109,13 @@ class SweepLoop:
 
     Args:
         directory: The sweep.
-        workload: Its problem.
+        workload: The problem that the sweep trains.
         study: The source of trials.
         writer: The ledger's writer.
         pool: The trainers.
-        pack_size: Trainings in a pack; `None` finds the fastest size.
-        max_failures: Trainings that may fail in this run; `None` for any number.
-        followers: Informed after each commit.
+        pack_size: Trainings in a pack; `None` searches for the fastest size.
+        max_failures: Number of trainings that may fail in this run; `None` for any number.
+        followers: Observers that are called after each commit.
     """
 
     def __init__(
@@ -150,28 +151,28 @@ class SweepLoop:
 
     @property
     def directory(self) -> SweepDirectory:
-        """The sweep, with the environments that have trained by now."""
+        """The sweep, with the environments that have trained so far."""
         return self._directory
 
     def resume(self, rows: pa.Table) -> Found:
         """Continues from an earlier run, or begins if there was none.
 
         Args:
-            rows: All of the ledger's `trainings`.
+            rows: All rows of the ledger's `trainings`.
         """
         self._pruning.begin(rows)
         self._inform(self._trials.restore(rows))
         n_queued = len(self._plan.backlog)
-        now = self._directory.alike or {None}
-        n_from_checkpoint, dropped = self._plan.restore(self._checkpoints.load(), now)
+        environments = self._directory.alike or {None}
+        n_from_checkpoint, dropped = self._plan.restore(self._checkpoints.load(), environments)
         self._do(dropped)
         return Found(rows.num_rows, self._trials.n_told, n_queued, n_from_checkpoint)
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
-        """Trains until the budget is spent or `should_stop` says so; then packs under way are handed back.
+        """Trains until the budget is spent or `should_stop` returns `True`; then unfinished packs are handed back.
 
         Args:
-            should_stop: Asked about twice a second.
+            should_stop: Called about twice a second.
 
         Returns:
             Whether the budget is spent.
@@ -182,7 +183,7 @@ class SweepLoop:
         try:
             return self._train(should_stop)
         except (SweepError, PoolError):
-            # Packs that have ended have ended all the same.
+            # The rows of packs that have ended are still valid.
             self._commit_ended()
             raise
         finally:
@@ -190,11 +191,11 @@ class SweepLoop:
 
     @property
     def n_asked(self) -> int:
-        """Trials asked for so far, including by earlier runs."""
+        """Number of trials asked for so far, including by earlier runs."""
         return self._study.n_asked
 
     def under_way(self) -> list[PackUnderWay]:
-        """The packs being trained."""
+        """Returns the packs in training."""
         return [self._under_way[order.pack].shown(order) for order in self._pool.running]
 
     def _train(self, should_stop: Callable[[], bool]) -> bool:
@@ -202,14 +203,14 @@ class SweepLoop:
         deadline = time.monotonic() + seconds_left
         is_asking = False
         while not should_stop():
-            # The first trials are asked for even if Ray took all the time to start the first trainer.
+            # The first trials are asked for even if starting the first trainer took all the time.
             self._may_ask = time.monotonic() < deadline or self._study.n_asked == 0
             if self._study.learns:
                 self._commit_due(is_asking)
             is_asking = self._hand_out()
-            # Trainers have their next packs while the rows of the last ones are written.
+            # Committed after handing out, so that trainers work on their next packs while rows are written.
             if self._commit_due(is_asking) and not is_asking:
-                # That may have taken seconds, or made further replicates wanted.
+                # The commit may have taken seconds, or made further replicates necessary.
                 continue
             if not self._pool.running and not self._has_work:
                 return True
@@ -221,7 +222,7 @@ class SweepLoop:
 
     @property
     def _n_to_ask(self) -> int:
-        """Trials that may still be asked for."""
+        """Number of trials that may still be asked for."""
         return self._study.n_left if self._may_ask else 0
 
     @property
@@ -230,12 +231,12 @@ class SweepLoop:
 
     @property
     def _fair_share(self) -> int:
-        """Trainings queued, under way or still to be asked for, per trainer; of new trials, their first replicates."""
+        """Trainings per trainer that are queued, under way or to come; a new trial counts with its first replicates."""
         n_to_come = self._n_to_ask * n_wanted(self._directory.spec.replicates, {})
         return self._plan.fair_share(n_to_come, self._pool.n_trainers)
 
     def _hand_out(self) -> bool:
-        """Gives packs to idle trainers; returns whether time ran out while trials were asked for."""
+        """Gives packs to idle trainers. Returns whether time ran out while it asked for trials."""
         until = time.monotonic() + _ASK_SECONDS
         while self._pool.has_idle:
             accelerator = self._pool.accelerator
@@ -257,12 +258,12 @@ class SweepLoop:
         return False
 
     def _machine_for(self, pack: str) -> str:
-        """The type of machine that trains a pack: where one that has begun it is idle, such a one."""
+        """Returns the type of machine to train a pack: if possible, one on which the pack has begun."""
         begun = self._directory.machine_of(self._checkpoints.environment_of(pack))
         return begun if begun is not None and begun in self._pool.idle_machines else self._pool.machine
 
     def _environment_on(self, machine: str) -> str | None:
-        """The id of the environment of what such a machine trains. The record names it before any row does."""
+        """Returns the id of the environment on a type of machine. It is recorded before any row names it."""
         if machine not in self._environments:
             latest = self._directory.environments.get(self._directory.environment or "")
             on_machine = latest and latest.on(machine)
@@ -275,7 +276,8 @@ class SweepLoop:
         return self._environments[machine]
 
     def _fill_pack(self, sizer: SizerOf, until: float) -> bool:
-        """Asks for trials until the backlog holds a full pack or none is left to ask; `False` if it is late by then."""
+        """Asks for trials until the backlog holds a full pack or none is left. Returns `False` if time ran out
+        first."""
         while self._n_to_ask and not self._plan.backlog.has_full_pack(sizer, self._fair_share):
             self._trials.ask(self._trials_per_pack)
             if time.monotonic() >= until:
@@ -283,10 +285,10 @@ class SweepLoop:
         return True
 
     def _ask_ahead(self) -> bool:
-        """Asks for as many trainings as are under way: trainers whose packs end together find their next ones waiting.
+        """Asks for as many trainings as are under way, so that trainers whose packs end together need not wait.
 
-        While trainers start, for a first pack. Not where trials depend on how earlier ones ended, or on the time that
-        is left.
+        While trainers start, it asks for a first pack. It asks for none if trials depend on earlier results, or if the
+        budget is a time.
 
         Returns:
             Whether time ran out.
@@ -301,7 +303,6 @@ class SweepLoop:
         return False
 
     def _sizer(self, order: PackOrder) -> PackSizer:
-        """The sizer of packs as this one, on what trains it."""
         return self._sizes.sizer(self._under_way[order.pack].accelerator, order.shape)
 
     def _receive_all(self, reports: Reports) -> None:
@@ -357,13 +358,13 @@ class SweepLoop:
         if state is None:
             return
         self._writer.confirm()
-        # A checkpoint of trials that the study lacks would be dropped at `resume`.
+        # The study is saved first, because `resume` drops a checkpoint of trials that the study does not know.
         self._study.save()
         self._checkpoints.put(order, state)
         self._plan.got_further(order.pack)
 
     def _commit_due(self, is_asking: bool) -> bool:
-        """Commits the packs that have ended at once, unless they may wait for further ones; returns whether it did.
+        """Commits the packs that have ended, unless they may wait for further ones. Returns whether it did.
 
         Args:
             is_asking: Whether trainers wait for trials.
@@ -387,9 +388,9 @@ class SweepLoop:
             self._committed = time.monotonic()
 
     def _commit(self, packs: Sequence[str], rows: Rows) -> None:
-        """Makes the rows of packs one fragment of the ledger, then tells the trials that they complete."""
+        """Writes the rows of packs as one fragment of the ledger, then reports the trials that they complete."""
         self._writer.confirm()
-        # The study is durable before the rows of its trials: a trial in the ledger must not be asked for again.
+        # The study is saved first, because a trial whose rows are in the ledger must not be asked for again.
         self._study.save()
         every = self._directory.spec.one_probe_in()
         self._writer.commit(packs[0], rows.trainings, rows.curves, rows.heads, curves_every=every)
@@ -398,9 +399,9 @@ class SweepLoop:
             self._plan.got_further(pack)
         self._inform(self._trials.count(rows.trainings), rows.trainings)
 
-    def _inform(self, told: list[int], trainings: pa.Table | None = None) -> None:
+    def _inform(self, trials: list[int], trainings: pa.Table | None = None) -> None:
         for follower in self._followers:
-            for trial in told:
+            for trial in trials:
                 follower.trial_told(trial)
             if trainings is not None:
                 follower.rows_committed(trainings)

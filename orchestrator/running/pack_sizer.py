@@ -1,4 +1,4 @@
-"""How many trainings of one shape make a pack: found by measurement. Needs no library that stores."""
+"""Finds by measurement how many trainings of one shape make a pack. Imports no library of storage."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -7,31 +7,31 @@ from attnsweep.workloads.engine.device_memory import MemoryOfPacks, PackMemory
 
 
 class Measured(Protocol):
-    """What an earlier run has measured."""
+    """Speeds that an earlier run has measured."""
 
     @property
     def rates(self) -> Mapping[int, float]:
-        """By pack size, training steps per second."""
+        """Training steps per second, summed over lanes, by pack size."""
 
     @property
     def limit(self) -> int:
-        """No pack is larger."""
+        """The largest size that a pack may have."""
 
 
 class PackSizer:
-    """Finds the pack size that trains one shape fastest: doubles it while that trains more steps per second.
+    """Finds the pack size that trains one shape fastest: doubles the size while that trains more steps per second.
 
-    On a GPU, where a pack of 512 takes hardly longer than one of 64, it grows eightfold. The peaks of packs predict the
-    largest one that fits; one that did not fit is halved.
+    On a GPU, where a pack of 512 takes hardly longer than one of 64, the size grows eightfold. The peak memory of packs
+    predicts the largest pack that fits; a size that did not fit is halved.
 
     Args:
-        fixed: The size to use throughout; `None` finds one.
-        measured: What an earlier run found.
-        slack: By how much a pack may be smaller than wanted and still be measured: packs of whole trials are.
+        fixed: The size of all packs; `None` searches for one.
+        measured: The measurements of an earlier run.
+        slack: By how many trainings a measured pack may be smaller than wanted, because packs end with whole trials.
 
     Attributes:
-        rates: By pack size, training steps per second, as `Measured` has them.
-        limit: No pack is larger.
+        rates: Training steps per second by pack size, as in `Measured`.
+        limit: The largest size that a pack may have.
     """
 
     smallest, largest = 64, 4096
@@ -48,29 +48,29 @@ class PackSizer:
 
     @property
     def has_found(self) -> bool:
-        """Whether anything was measured."""
+        """Whether any speed or limit was measured."""
         return bool(self.rates) or self.limit != self.largest
 
     def size(self, fair_share: int) -> int:
-        """The size of the next pack.
+        """Returns the size of the next pack.
 
         Args:
-            fair_share: Trainings left for each trainer: with a larger pack another trainer would have no work.
+            fair_share: Trainings left per trainer: with a larger pack, another trainer would have no work.
         """
         if self._fixed is not None:
             return self.limit
         wanted = self._wanted()
-        # A few trainings left over join the last pack: a small pack costs nearly as much as a full one.
+        # A few left-over trainings join the last pack, because a small pack costs nearly as much as a full one.
         is_last = fair_share <= min(self._last_may_be * wanted, self._most)
         return max(fair_share if is_last else wanted, 1)
 
     def measured(self, n_lanes: int, lane_steps_per_second: float, memory: PackMemory | None = None) -> None:
-        """Learns from the speed of a trained pack, if the pack had the wanted size.
+        """Records the speed of a trained pack, if the pack had the wanted size.
 
         Args:
-            n_lanes: Of the pack.
-            lane_steps_per_second: At which it trained.
-            memory: What it took of a GPU's memory.
+            n_lanes: The pack's number of lanes.
+            lane_steps_per_second: The pack's training steps per second, summed over lanes.
+            memory: The pack's use of GPU memory.
         """
         if memory is not None:
             self._limit_to(memory)
@@ -78,22 +78,22 @@ class PackSizer:
             return
         n_lanes = self._wanted()
         smaller = max((rate for size, rate in self.rates.items() if size < n_lanes), default=0.0)
-        # A size that gains too little counts as no better, so that the search ends there.
+        # A size that gains too little is recorded as no faster, so that the search ends there.
         gains = lane_steps_per_second > self._worth_it * smaller
         self.rates[n_lanes] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
 
     def out_of_memory(self, n_lanes: int) -> None:
-        """Never makes a pack of this size again."""
+        """Records that a pack of this size did not fit into memory; no later pack is as large."""
         self.limit = min(self.limit, max(n_lanes // 2, 1))
 
     def _limit_to(self, memory: PackMemory) -> None:
-        """Makes no pack that would not fit."""
+        """Limits the size of packs to the memory that is available."""
         self._peaks[memory.width] = memory.peak
         narrow, wide = min(self._peaks), max(self._peaks)
-        # Of a single width all could grow with the lanes.
+        # If only one width was measured, all of its memory is assumed to grow with the number of lanes.
         least = (narrow, self._peaks[narrow]) if narrow < wide else (0, 0)
         most = MemoryOfPacks.of(least, (wide, self._peaks[wide])).most_lanes(memory.free)
-        # A pack is as wide as a power of two. What has fitted fits.
+        # Memory depends on the next power of two of the size. A width that has fitted once fits again.
         self._fitting = max(1 << (most.bit_length() - 1), wide)
 
     @property

@@ -1,7 +1,8 @@
-"""How many trainings make a pack: found by measurement, for each shape and type of accelerator, and kept in the sweep.
+"""Finds by measurement how many trainings make a pack, for each shape and type of accelerator, and stores it in the
+sweep.
 
-A sweep begins with the sizes that this user's last sweep of the workload found on such a machine. No row depends on
-them but by the columns that name its pack.
+A sweep begins with the sizes that this user's last sweep of the workload found on such a machine. In rows, only the
+columns about the pack depend on the sizes.
 """
 
 import hashlib
@@ -26,29 +27,30 @@ from attnsweep.orchestrator.training.tasks import Shape
 from attnsweep.search_spaces.replication import n_wanted
 
 _FEWEST_LANE_STEPS = 1_000_000
-"""That a run trains before later sweeps begin with its sizes. In a shorter one starting a pack is most of its time."""
+"""Training steps, summed over lanes, after which a run's sizes are used by later sweeps. A shorter run spends most of
+its time on starting packs."""
 _Size = Annotated[int, Field(ge=1)]
 _Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Measured(Record):
-    """What is known of one shape on one type of accelerator.
+    """Measurements of one shape on one type of accelerator.
 
     Attributes:
-        rates: By pack size, training steps per second; of a size that gained too little, the rate of a smaller one.
-        limit: No pack is larger.
+        rates: Training steps per second by pack size; a size that gained too little has the rate of a smaller one.
+        limit: The largest size that a pack may have.
     """
 
     rates: Mapping[_Size, _Rate]
     limit: _Size
 
     def without_limit(self) -> "Measured":
-        """The same for a machine whose memory is not known to be short."""
+        """Returns a copy for a machine whose memory is not known to be short."""
         return self.model_copy(update={"limit": max(PackSizer.largest, *self.rates)})
 
 
 class _Kept(Record):
-    """The file: by the type of accelerator, by the shape as JSON."""
+    """The content of `pack_sizes.json`: measurements by the type of accelerator, then by the shape as JSON."""
 
     sizes: Mapping[str, Mapping[str, Measured]]
 
@@ -60,9 +62,9 @@ _Sizes: TypeAlias = Mapping[str, Mapping[str, Measured]]
 
 
 def sizes_of_user(workload: str, engine: Engine) -> Path | None:
-    """The folder with the sizes that this user's sweeps of a workload found on machines like this one.
+    """Returns the folder with the sizes that this user's sweeps of a workload found on machines like this one.
 
-    `None` where the user has no home.
+    Returns `None` if the user has no home.
     """
     kind = [workload, engine, platform.machine(), _processor()]
     with suppress(RuntimeError):
@@ -71,7 +73,6 @@ def sizes_of_user(workload: str, engine: Engine) -> Path | None:
 
 
 def _processor() -> str:
-    """The processor's model, where Linux names it."""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
@@ -79,13 +80,13 @@ def _processor() -> str:
 
 
 class PackSizes:
-    """The sizers of a sweep. They begin with what its earlier runs have measured, or else other sweeps of the user.
+    """The pack sizers of a sweep. They begin with measurements of its earlier runs, or else of the user's other sweeps.
 
     Args:
-        fixed: The size to use throughout; `None` finds one, and keeps what it finds.
+        fixed: The size of all packs; `None` searches for one and stores it.
         place: The sweep.
-        of_user: From `sizes_of_user`; `None` if it must not depend on other sweeps.
-        slack: As `PackSizer` takes it.
+        of_user: The folder from `sizes_of_user`; `None` if the sizes must not depend on other sweeps.
+        slack: As in `PackSizer`.
     """
 
     def __init__(self, fixed: int | None, place: Place, of_user: Path | None = None, slack: int = 0) -> None:
@@ -97,68 +98,71 @@ class PackSizes:
 
     @classmethod
     def of_sweep(cls, fixed: int | None, directory: SweepDirectory, *, learns: bool) -> Self:
-        """Those of a sweep whose sampler learns from results, or does not."""
+        """Returns the sizers of a sweep. `learns` says whether its sampler learns from results."""
         spec = directory.spec
-        # What is drawn next must not depend on other sweeps; and pruning wants other sizes.
+        # What a learning sampler draws must not depend on other sweeps, and pruning needs other sizes.
         is_apart = learns or spec.pruner is not None
         of_user = None if is_apart else sizes_of_user(spec.workload, directory.engine)
         slack = 0 if spec.pruner is None else n_wanted(spec.replicates, {}) - 1
         return cls(fixed, directory.place, of_user, slack)
 
     def sizer(self, accelerator: str, shape: Shape) -> PackSizer:
-        """The sizer of packs of a shape on a type of accelerator."""
-        found = self._sizers.get((accelerator, shape))
-        if found is None:
-            known = (sizes.get(accelerator, {}).get(json.dumps(shape)) for sizes in (self._kept, self._of_others))
-            found = PackSizer(self._fixed, next((each for each in known if each is not None), None), self._slack)
-            self._sizers[accelerator, shape] = found
-        return found
+        """Returns the sizer of packs of a shape on a type of accelerator."""
+        sizer = self._sizers.get((accelerator, shape))
+        if sizer is None:
+            earlier = (sizes.get(accelerator, {}).get(json.dumps(shape)) for sizes in (self._kept, self._of_others))
+            known = next((measured for measured in earlier if measured is not None), None)
+            sizer = PackSizer(self._fixed, known, self._slack)
+            self._sizers[accelerator, shape] = sizer
+        return sizer
 
     def trained(self, lane_steps: int) -> None:
-        """Counts what was trained."""
+        """Counts training steps, summed over lanes."""
         self._n_lane_steps += lane_steps
 
     def save(self) -> None:
-        """Writes what was found since, if any size is new. A failure to write it never stops a sweep."""
+        """Writes the measurements of this run, if any size is new. A failure to write is ignored."""
         if self._fixed:
             return
-        found = self._with_found(self._kept)
-        if _sizes_in(found) != _sizes_in(self._kept):
-            self._kept = found
-            _KEPT.write_passing(self._place, _Kept(sizes=found))
+        sizes = self._with_measured(self._kept)
+        if _sizes_in(sizes) != _sizes_in(self._kept):
+            self._kept = sizes
+            _KEPT.write_passing(self._place, _Kept(sizes=sizes))
 
     def save_for_user(self) -> None:
-        """Writes what was found for this user's later sweeps, if this run has trained for long enough to know.
+        """Writes this run's measurements for the user's later sweeps, if the run has trained for long enough.
 
-        Limits are left out: memory may be free by then.
+        Limits are left out, because a later sweep may find more free memory.
         """
         if self._fixed or self._of_user is None or self._n_lane_steps < _FEWEST_LANE_STEPS:
             return
         with suppress(OSError, StoreError):
             self._of_user.mkdir(mode=0o700, parents=True, exist_ok=True)
             place = LocalFolder(self._of_user)
-            found = self._with_found(_read(place))
-            for by_shape in found.values():
-                by_shape.update({shape: each.without_limit() for shape, each in by_shape.items() if each.rates})
-            _KEPT.write_passing(place, _Kept(sizes=found))
+            sizes = self._with_measured(_read(place))
+            for by_shape in sizes.values():
+                by_shape.update(
+                    {shape: measured.without_limit() for shape, measured in by_shape.items() if measured.rates}
+                )
+            _KEPT.write_passing(place, _Kept(sizes=sizes))
 
-    def _with_found(self, kept: _Sizes) -> dict[str, dict[str, Measured]]:
-        found = {accelerator: dict(by_shape) for accelerator, by_shape in kept.items()}
+    def _with_measured(self, kept: _Sizes) -> dict[str, dict[str, Measured]]:
+        sizes = {accelerator: dict(by_shape) for accelerator, by_shape in kept.items()}
         for (accelerator, shape), sizer in self._sizers.items():
             if sizer.has_found:
                 measured = Measured(rates=dict(sizer.rates), limit=sizer.limit)
-                found.setdefault(accelerator, {})[json.dumps(shape)] = measured
-        return found
+                sizes.setdefault(accelerator, {})[json.dumps(shape)] = measured
+        return sizes
 
 
 def _read(place: Place) -> _Sizes:
-    """What earlier runs have found; nothing where that cannot be read."""
+    """Returns the measurements of earlier runs; none if they cannot be read."""
     kept = _KEPT.read_if_sound(place)
     return kept.sizes if kept else {}
 
 
 def _sizes_in(kept: _Sizes) -> object:
-    """All but the rates, which change with every pack."""
+    """Returns everything but the rates, which change with every pack."""
     return {
         (accelerator, shape): (sorted(measured.rates), measured.limit)
         for accelerator, by_shape in kept.items()

@@ -1,4 +1,4 @@
-"""Which pack is trained next, and what becomes of one that comes back.
+"""Decides which pack is trained next, and how the run goes on with a pack that comes back.
 
 Plain state in, actions out: no disk, no clock.
 """
@@ -16,36 +16,37 @@ if TYPE_CHECKING:
     from attnsweep.orchestrator.running.checkpoints import Saved
 
 MAX_LOSSES = 2
-"""How often a pack may lose its trainer without progress. Then the pack is split: one lane may be the cause."""
+"""How often a pack may lose its trainer without progress. Then the pack is split, because one lane may be the cause."""
 MAX_LOSSES_ALONE = 5
-"""The same for a pack of one training, which is then recorded as failed."""
+"""Like `MAX_LOSSES`, for a pack of one training, which is then recorded as failed."""
 MAX_LOSSES_IN_A_ROW = 16
-"""Trainers that may be lost without progress of any pack, plus four for each trainer, before the sweep stops."""
+"""Trainers that may be lost without progress of any pack, plus four per trainer, before the sweep stops."""
 MAX_FAILURES_AT_FIRST = 16
-"""Trainings that may raise before any training succeeds. If all raise, the sweep stops: more would only cost time."""
+"""Number of trainings that may raise before any training succeeds. If all raise, the sweep stops, because more trials
+would only cost time."""
 _COMMIT_SECONDS = 1.0
 """How long packs that have ended wait for further ones before they are committed. A killed driver loses as much."""
 _COMMIT_SHARE = 4
-"""The packs of a quarter of the trainers do not wait, unless trainers wait for trials. One commit of many packs costs
-hardly more than one of a single pack."""
+"""If a quarter of the trainers have ended packs, these do not wait, unless trainers wait for trials. A commit of many
+packs costs hardly more than a commit of one."""
 _COMMIT_TRAININGS = 2048
-"""So many trainings that have ended do not wait either: their rows are in memory."""
+"""With this number of ended trainings, packs do not wait either, because their rows are in memory."""
 
 SizerOf: TypeAlias = Callable[[Shape], PackSizer]
-"""The sizer of packs of a shape, on the trainer that takes the next pack."""
+"""Returns the sizer of packs of a shape, for the trainer that takes the next pack."""
 
 
 def is_commit_due(
     ended: Sequence[PackOrder], seconds: float, n_trainers: int, *, is_asking: bool, is_training: bool
 ) -> bool:
-    """Whether packs that have ended are committed now.
+    """Returns whether packs that have ended are to be committed now.
 
     Args:
         ended: The packs, at least one.
-        seconds: Since the last commit.
-        n_trainers: How many packs can train at once.
+        seconds: Seconds since the last commit.
+        n_trainers: Number of packs that can train at the same time.
         is_asking: Whether trainers wait for trials.
-        is_training: Whether any pack trains.
+        is_training: Whether any pack is in training.
     """
     are_many = not is_asking and len(ended) * _COMMIT_SHARE >= n_trainers
     are_large = sum(len(order.tasks) for order in ended) >= _COMMIT_TRAININGS
@@ -53,10 +54,10 @@ def is_commit_due(
 
 
 class Backlog:
-    """Trainings that wait for a trainer, by shape: only trainings of one shape may share a pack.
+    """Trainings that wait for a trainer, by shape, because only trainings of one shape may share a pack.
 
     Args:
-        keeps_trials: Whether no pack ends within a trial, unless the trial is larger than the pack.
+        keeps_trials: Whether a pack must end with a whole trial, unless the trial is larger than the pack.
     """
 
     def __init__(self, *, keeps_trials: bool = False) -> None:
@@ -67,26 +68,25 @@ class Backlog:
         return sum(len(tasks) for tasks in self._by_shape.values())
 
     def add(self, tasks: Sequence[Task]) -> None:
-        """Queues trainings."""
         for task in tasks:
             self._by_shape[task.shape].append(task)
 
     def has_full_pack(self, sizer: SizerOf, fair_share: int) -> bool:
-        """Whether enough trainings of one shape wait to fill a pack.
+        """Returns whether enough trainings of one shape wait to fill a pack.
 
         Args:
-            sizer: How large packs are.
-            fair_share: Trainings left for each trainer.
+            sizer: Returns the sizer of packs of a shape.
+            fair_share: Trainings left per trainer.
         """
         shape = self._fullest
         return shape is not None and len(self._by_shape[shape]) >= sizer(shape).size(fair_share)
 
     def take_pack(self, sizer: SizerOf, fair_share: int) -> list[Task]:
-        """The trainings of the next pack, oldest first, of the shape with the most waiting trainings.
+        """Removes and returns the trainings of the next pack, oldest first, of the shape with the most waiting.
 
         Args:
-            sizer: How large packs are.
-            fair_share: Trainings left for each trainer.
+            sizer: Returns the sizer of packs of a shape.
+            fair_share: Trainings left per trainer.
         """
         shape = self._fullest
         if shape is None:
@@ -99,20 +99,20 @@ class Backlog:
         return waiting[:n_lanes]
 
     def take_lanes(self, lanes: Sequence[tuple[int, int]]) -> list[Task] | None:
-        """The trainings with these (trial, replicate), in this order. Unless all are waiting, takes none: `None`."""
+        """Removes and returns the trainings with these (trial, replicate), in order; `None` if any is not waiting."""
         waiting = {(task.trial, task.replicate): task for tasks in self._by_shape.values() for task in tasks}
         if not lanes or any(lane not in waiting for lane in lanes):
             return None
         taken = [waiting[lane] for lane in lanes]
         chosen = set(lanes)
         for shape in {task.shape for task in taken}:
-            left = [task for task in self._by_shape.pop(shape) if (task.trial, task.replicate) not in chosen]
-            if left:
-                self._by_shape[shape] = left
+            remaining = [task for task in self._by_shape.pop(shape) if (task.trial, task.replicate) not in chosen]
+            if remaining:
+                self._by_shape[shape] = remaining
         return taken
 
     def _whole_trials(self, waiting: Sequence[Task], n_lanes: int) -> int:
-        """The most trainings, up to so many, that end with a trial."""
+        """Returns the largest number of trainings, at most `n_lanes`, that ends with a whole trial."""
         ends = (n for n in range(n_lanes, 0, -1) if waiting[n - 1].trial != waiting[n].trial)
         return next(ends, n_lanes) if self._keeps_trials else n_lanes
 
@@ -123,7 +123,7 @@ class Backlog:
 
 @dataclass(frozen=True)
 class Fail:
-    """Record the only training of a pack as failed."""
+    """Action: record the only training of a pack as failed."""
 
     order: PackOrder
     error: str
@@ -133,21 +133,21 @@ class Fail:
 
 @dataclass(frozen=True)
 class Forget:
-    """Remove the checkpoint of a pack that does not go on as it was."""
+    """Action: remove the checkpoint of a pack that does not go on as it was."""
 
     pack: str
 
 
 @dataclass(frozen=True)
 class Shrink:
-    """Make no pack of the shape as large as this one again: its memory ran out."""
+    """Action: make no pack of this shape as large as this one again, because its memory ran out."""
 
     order: PackOrder
 
 
 @dataclass(frozen=True)
 class Stop:
-    """End the sweep with this error."""
+    """Action: end the sweep with this error."""
 
     reason: str
 
@@ -156,15 +156,15 @@ Action: TypeAlias = Fail | Forget | Shrink | Stop
 
 
 class SweepPlan:
-    """Decides which pack goes out next, and whether one that comes back is continued, split, or recorded as failed.
+    """Decides which pack is trained next, and whether a returning pack is continued, split, or recorded as failed.
 
     Args:
         backlog: The trainings that wait.
-        max_failures: Trainings that may fail in this run; `None` for any number.
+        max_failures: Number of trainings that may fail in this run; `None` for any number.
 
     Attributes:
-        backlog: The same.
-        n_under_way: Trainings in packs that are out.
+        backlog: The trainings that wait.
+        n_under_way: Number of trainings in packs that trainers have.
     """
 
     def __init__(self, backlog: Backlog, max_failures: int | None = None) -> None:
@@ -177,21 +177,21 @@ class SweepPlan:
 
     @property
     def has_work(self) -> bool:
-        """Whether any training waits, in a pack or without one."""
+        """Whether any training waits, in a pack or in the backlog."""
         return bool(self._again or self.backlog)
 
     def restore(self, checkpoints: "Iterable[Saved]", environments: Collection[str | None]) -> tuple[int, list[Forget]]:
-        """Queues the checkpointed packs of an earlier run, whose trainings leave the backlog.
+        """Queues the checkpointed packs of an earlier run, and removes their trainings from the backlog.
 
         A checkpoint is dropped if it is of another environment, since a row has one environment, or if its trainings
         are not in the backlog.
 
         Args:
-            checkpoints: These packs.
+            checkpoints: The checkpoints of these packs.
             environments: The ids of the environments that train now, on machines of any type.
 
         Returns:
-            How many trainings continue from a checkpoint, and the checkpoints to remove.
+            The number of trainings that continue from a checkpoint, and the checkpoints to remove.
         """
         dropped = []
         for saved in checkpoints:
@@ -203,35 +203,35 @@ class SweepPlan:
         return sum(len(order.tasks) for order in self._again), dropped
 
     def fair_share(self, n_to_come: int, n_trainers: int) -> int:
-        """Trainings queued, under way or still to come, for each trainer."""
+        """Returns the number of trainings per trainer that are queued, under way or still to come."""
         return -(-(len(self.backlog) + n_to_come + self.n_under_way) // n_trainers)
 
     def pack_to_continue(self) -> PackOrder | None:
-        """The pack that has waited longest to be trained again; `None` if none waits."""
+        """Removes and returns the pack that has waited longest to be trained again; `None` if none waits."""
         return self._again.pop(0) if self._again else None
 
     def new_pack(self, sizer: SizerOf, fair_share: int) -> PackOrder | None:
-        """A pack from the backlog; `None` where no training waits."""
+        """Takes a pack from the backlog; `None` if no training waits."""
         tasks = self.backlog.take_pack(sizer, fair_share)
         if not tasks:
             return None
         return PackOrder(f"{tasks[0].trial:06d}-{tasks[0].replicate:04d}-{len(tasks)}", tasks)
 
     def got_further(self, pack: str) -> None:
-        """A pack has made progress that is kept: the trainers that it has lost are forgotten, and those in a row."""
+        """Records durable progress of a pack, which resets the counts of lost trainers of the pack and the run."""
         self._losses.pop(pack, None)
         self._n_losses_in_a_row = 0
 
     def handed_back(self, order: PackOrder) -> None:
-        """A pack goes on from its last checkpoint."""
+        """Queues a pack to continue from its last checkpoint."""
         self._again.append(replace(order, checkpoint=None))
 
     def trained(self, order: PackOrder) -> None:
-        """A pack has ended."""
+        """Records that a pack has ended."""
         self._n_trained += len(order.tasks)
 
     def raised(self, order: PackOrder, report: Raised) -> list[Action]:
-        """A pack has raised: it is split until the lane at fault is alone, whose row then says `failed`."""
+        """Handles an exception of a pack: it is split until the faulty lane is alone, whose training then fails."""
         shrink: list[Action] = [Shrink(order)] if report.out_of_memory else []
         if len(order.tasks) > 1:
             return [*shrink, self._split(order)]
@@ -241,11 +241,11 @@ class SweepPlan:
         return [*shrink, *failed]
 
     def lost(self, order: PackOrder, lost: TrainerLost, n_trainers: int) -> list[Action]:
-        """A pack has lost its trainer. The cause may be the machine or the pack itself."""
+        """Handles a pack that has lost its trainer. The cause may be the machine or the pack itself."""
         self._n_losses_in_a_row += 1
         n_losses = self._losses[order.pack] = self._losses.get(order.pack, 0) + 1
         if (n := self._n_losses_in_a_row) > MAX_LOSSES_IN_A_ROW + 4 * n_trainers:
-            return [Stop(f"{n} trainers were lost and no pack got further; the last: {lost.reason}")]
+            return [Stop(f"{n} trainers were lost without progress of any pack; the last: {lost.reason}")]
         if len(order.tasks) > 1 and (lost.out_of_memory or n_losses > MAX_LOSSES):
             return [*([Shrink(order)] if lost.out_of_memory else []), self._split(order)]
         if n_losses > MAX_LOSSES_ALONE:

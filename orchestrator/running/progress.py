@@ -1,4 +1,4 @@
-"""Progress of a sweep: a live bar on a terminal and in a notebook's cell, plain lines elsewhere."""
+"""Shows the progress of a sweep: a live bar on a terminal and in a notebook's cell, plain lines elsewhere."""
 
 import math
 import time
@@ -24,30 +24,31 @@ from attnsweep.workloads.vocabulary import UNJUDGED_OUTCOMES
 _PLAIN_SECONDS = 5.0
 _RATE_SECONDS = 2.0
 _CELL_SECONDS = 0.25
-"""Between two pictures of the bar in a notebook, each of which is a message to the browser."""
+"""Seconds between two drawings of the bar in a notebook, because each is a message to the browser."""
 
 
 class _TwoLines(Progress):
-    """The bar with a line of text below it: on one line they would not fit into 80 columns."""
+    """The bar with a line of text below it, because one line of 80 columns is too short for both."""
 
     words = ""
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield from super().get_renderables()
-        # A notebook renders it with Rich's own console, which shows control characters as they are.
+        # Control characters are removed, because a notebook renders the text with Rich's own console, which would show
+        # them.
         yield Text(plain(self.words), no_wrap=True, overflow="ellipsis")
 
 
 class _Cell:
-    """One output of a notebook's cell, drawn again in its place. Rich itself needs ipywidgets for that, whose output is
+    """An output of a notebook's cell that is redrawn in place. Rich would need ipywidgets for that, whose output is
     lost when the notebook is saved."""
 
-    def __init__(self, shown: Progress) -> None:
-        from IPython.display import display  # Only here: a notebook has it, attnsweep does not ask for it.
+    def __init__(self, bar: Progress) -> None:
+        from IPython.display import display  # Imported only here: attnsweep does not depend on IPython.
 
-        self._shown = shown
+        self._shown = bar
         self._last = time.monotonic()
-        self._handle: Any = display(shown, display_id=True)
+        self._handle: Any = display(bar, display_id=True)
 
     def draw(self, *, at_once: bool = False) -> None:
         if at_once or time.monotonic() - self._last >= _CELL_SECONDS:
@@ -59,10 +60,9 @@ class ProgressDisplay:
     """Shows trials, trainings, outcomes, trainings per second and the time left.
 
     Args:
-        console: The console to write to; whether it is a terminal or a notebook's cell decides between a live bar and
-            plain lines.
-        spec: The sweep, for its budget.
-        done: The ledger's rows from earlier runs.
+        console: The console to write to. A terminal or a notebook's cell gets a live bar, any other gets plain lines.
+        spec: The sweep, which determines the budget.
+        done: The ledger's rows of earlier runs.
     """
 
     def __init__(self, console: Console, spec: Sweep, done: pa.Table) -> None:
@@ -75,7 +75,7 @@ class ProgressDisplay:
         self._n_told = len(self._complete_before)
         self._outcomes: Counter[str] = Counter()
         self._pooled, self._stuck, self._rated = pooling(spec), "", -math.inf
-        # Of millions of ended trials only the numbers of those that ended alike are kept.
+        # Ended trials are stored as counts of equal (n_judged, n_stuck), because there may be millions.
         self._open: dict[int, tuple[int, int]] = {}
         self._ended: Counter[tuple[int, int]] = Counter()
         self._to_close = [*self._complete_before]
@@ -111,7 +111,7 @@ class ProgressDisplay:
         """Counts rows that have reached the ledger."""
         self._n_done += trainings.num_rows
         if self._n_told == self._n_trials:
-            # No trial wants further replicates: the total is known now.
+            # No trial needs further replicates, so the total is known now.
             self._n_trainings, self._at_most, self._packs = self._n_done, "", ""
         self._count(trainings)
         self._bar.update(
@@ -126,7 +126,7 @@ class ProgressDisplay:
             self._print_line(self._line())
 
     def _count(self, trainings: pa.Table) -> None:
-        """Counts outcomes, and now and then, and at the end, the stuck rate: its interval takes all trials so far."""
+        """Counts outcomes and, every few seconds and at the end, computes the stuck rate with its interval."""
         outcomes = trainings["outcome"].to_pylist()
         self._outcomes.update(outcomes)
         for trial, outcome, stuck in zip(
@@ -146,7 +146,7 @@ class ProgressDisplay:
             self._stuck = f"stuck {share:.2f} [{low:.2f}, {high:.2f}]"
 
     def trial_told(self, trial: int) -> None:
-        """Counts a completed trial, unless it was complete before this run. Its rows are committed next, or were."""
+        """Counts a completed trial, unless it was complete before this run."""
         if trial not in self._complete_before:
             self._n_told += 1
             self._to_close.append(trial)
@@ -155,8 +155,8 @@ class ProgressDisplay:
         """Shows that the sweep is alive; without a live bar, prints a line at intervals.
 
         Args:
-            waiting_for: What the sweep waits for before any pack can train; empty if nothing.
-            packs: The packs being trained.
+            waiting_for: What the sweep waits for before any pack can train; empty if it waits for nothing.
+            packs: The packs in training.
         """
         self._packs = packs_in_words(packs)
         self._bar.words = f"waiting for {waiting_for}" if waiting_for else self._in_words()
@@ -184,7 +184,7 @@ class ProgressDisplay:
         return f"trials {self._n_told}/{self._n_trials}  {self._details()}"
 
     def _details(self) -> str:
-        """The details after the counts. Until a pack has ended there are none but of packs."""
+        """Returns the text after the counts. Until a pack has ended, it describes only packs."""
         outcomes = ", ".join(f"{outcome} {count}" for outcome, count in self._outcomes.most_common())
         return "  ".join(part for part in (self._stuck, self._packs, outcomes) if part)
 
@@ -194,7 +194,7 @@ class ProgressDisplay:
 
 
 def logging_progress(console: Console, store: str = "MLflow") -> Callable[[int, int], None]:
-    """A callback that takes the trials logged in a store and their total, and prints a line at intervals."""
+    """Returns a callback that takes the numbers of trials logged and to log, and prints a line at intervals."""
     last_line = time.monotonic()
 
     def tell(n_logged: int, n_missing: int) -> None:

@@ -1,4 +1,4 @@
-"""Pruning: which trainings of a pack that waits at a probe end there, because their trial has fallen behind."""
+"""Pruning: ends the trainings of a pack that waits at a probe, if their trial has fallen behind."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -14,19 +14,19 @@ from attnsweep.search_spaces.sweep import Sweep
 
 
 class Pruning:
-    """Reports the values of trials to the study's pruner, and says which trainings its decisions end.
+    """Reports the values of trials to the study's pruner, and returns the trainings that its decisions end.
 
-    The value of a trial at a step is the objective over its trainings once all of them have reached it: measured there,
-    or ended before, which counts for all later steps. A trial is decided only while all its trainings are under way, so
-    that all of them are pruned or none. Those in the pack that reported last end at this very step, those in other
-    packs at their next probe.
+    The value of a trial at a step is the objective over all of its trainings at this step; a training that has ended
+    keeps its last value for later steps. A trial is decided only while all its trainings are under way, so that all of
+    them are pruned or none. The trainings in the pack that reported last end at this very step, those in other packs at
+    their next probe.
 
-    A decision is in the study, and durable, before anything that depends on it. So it stays where a pack is trained
-    again. A step that the study knows a value of is not decided again.
+    A decision is stored durably in the study before anything that depends on it, so it holds when a pack is trained
+    again. A step for which the study has a value is not decided again.
 
     Args:
-        spec: The sweep; without a pruner nothing is done.
-        study: Its study.
+        spec: The sweep. Without a pruner nothing is done.
+        study: The sweep's study.
     """
 
     def __init__(self, spec: Sweep, study: Study) -> None:
@@ -37,17 +37,17 @@ class Pruning:
         self._closed: set[int] = set()
 
     def begin(self, rows: pa.Table) -> None:
-        """Continues from an earlier run: trials that are told, or have rows, are not decided.
+        """Continues from an earlier run: trials that have ended in the study, or have rows, are not decided.
 
         Args:
-            rows: All of the ledger's `trainings`.
+            rows: All rows of the ledger's `trainings`.
         """
         if self._is_on:
             self.close(asked.trial for asked in self._study.asked() if asked.is_told)
             self.close(rows["trial"].unique().to_pylist())
 
     def prepared(self, order: PackOrder) -> PackOrder:
-        """The order as a trainer gets it: it waits at probes, and trains nothing beyond what is decided."""
+        """Returns the order for a trainer: it waits at probes, and does not train pruned trials beyond their step."""
         if not self._is_on:
             return order
         decided = self._study.pruned
@@ -55,39 +55,39 @@ class Pruning:
         return replace(order, tasks=tasks, waits=True)
 
     def answer(self, order: PackOrder, probed: Probed) -> list[int]:
-        """The positions in the pack of the trainings that are to have ended by this probe."""
+        """Returns the positions in the pack of the trainings that must end at this probe, or should have before."""
         lanes: dict[int, list[int]] = defaultdict(list)
         for lane, task in enumerate(order.tasks):
             lanes[task.trial].append(lane)
         running, pruned = set(probed.running), []
-        for trial, its in lanes.items():
-            reached = {order.tasks[lane].replicate: Ending(*probed.reached[lane]) for lane in its}
-            self._report(trial, probed.step, reached, is_running=not running.isdisjoint(its))
+        for trial, positions in lanes.items():
+            reached = {order.tasks[lane].replicate: Ending(*probed.reached[lane]) for lane in positions}
+            self._report(trial, probed.step, reached, is_running=not running.isdisjoint(positions))
             if self._study.pruned.get(trial, probed.step + 1) <= probed.step:
-                pruned += its
+                pruned += positions
                 self._reached.pop(trial, None)
         if not running:
             self.close(lanes)
         return pruned
 
     def lane_steps(self, order: PackOrder, trained: Trained) -> int:
-        """The work of a pack, for the choice of pack sizes: what was pruned counts as if trained to its end."""
+        """Returns the work of a pack in training steps, for choosing pack sizes; pruned trainings count in full."""
         if not self._is_on:
             return trained.lane_steps
         return sum(task.training.parameters.n_steps for task in order.tasks)
 
     def close(self, trials: Iterable[int]) -> None:
-        """From here on these trials are not decided: some of their trainings have ended for good."""
+        """Excludes trials from further decisions, because some of their trainings have ended for good."""
         for trial in trials:
             self._closed.add(trial)
             self._reached.pop(trial, None)
 
     def _report(self, trial: int, step: int, reached: Mapping[int, Ending], *, is_running: bool) -> None:
-        """Tells the study the value at a step, if all trainings have reached it."""
+        """Reports the value of a trial at a step to the study, if all trainings have reached the step."""
         if trial in self._closed or trial in self._study.pruned:
             return
         if len(reached) < self._n_wanted:
-            # The others are in other packs.
+            # The remaining trainings of the trial are in other packs.
             together = self._reached[trial][step]
             together.update(reached)
             reached = together

@@ -1,13 +1,13 @@
-"""The self-check at the end of a sweep: a random hundredth of its trainings, at most 1,000, is trained again, in other
+"""The self-check at the end of a sweep: it trains a random hundredth of the trainings, at most 1,000, again in other
 packs.
 
 A training must not depend on the pack that it was trained in. Tests show this for the shipped workloads. The self-check
 shows it for this sweep, with the user's own workload and the kernels of the machines that trained it. Two trainings are
-alone this time, which differs most from a pack. Alone, a training takes as long as dozens that share a pack, so the
-others share packs: of other sizes than before, with other neighbours.
+replayed alone, which differs most from a pack. Alone, a training takes as long as dozens that share a pack, so all
+others share packs of other sizes than before, with other neighbours.
 
-The last bits depend on the type of machine, so each is trained again on the type that trained it. Where no trainer is
-on one, it is left out, which the record says.
+The last bits depend on the type of machine, so each training is replayed on the type that trained it. If no trainer is
+on that type, the training is left out, and the record says so.
 """
 
 from collections import Counter, defaultdict
@@ -40,8 +40,8 @@ def replay_some(
 
     Args:
         directory: The sweep.
-        workload: Its workload.
-        pool: Its trainers, all idle.
+        workload: The sweep's workload.
+        pool: Trainers of the sweep, all idle.
         should_stop: Called about twice a second. A self-check that is stopped records nothing.
 
     Returns:
@@ -54,11 +54,11 @@ def replay_some(
     rows = recorded_rows(ledger, chosen)
     recorded, ids = by_training(rows), rows.trainings["training_id"].to_pylist()
     by_id = dict(zip(ids, recorded_tasks(workload, rows.trainings), strict=True))
-    tasks = {each: by_id[each] for each in chosen}
-    id_at = {(task.trial, task.replicate): each for each, task in tasks.items()}
+    tasks = {training: by_id[training] for training in chosen}
+    id_at = {(task.trial, task.replicate): training for training, task in tasks.items()}
     waiting = _packs(tasks, rows.trainings, directory.machine_of)
     left_out: Counter[str] = Counter()
-    found: dict[str, Deviation] = {}
+    deviations: dict[str, Deviation] = {}
     in_packs: list[str] = []
     n_losses = 0
     while waiting or pool.running:
@@ -75,73 +75,75 @@ def replay_some(
                 case Trained():
                     n_losses = 0
                     replayed = by_training(report.rows)
-                    found |= {id_at[place]: deviation(recorded[place], again) for place, again in replayed.items()}
+                    deviations |= {
+                        id_at[place]: deviation(recorded[place], replay) for place, replay in replayed.items()
+                    }
                     in_packs += [id_at[place] for place in replayed] if len(replayed) > 1 else []
                 case Raised() if len(order.tasks) == 1:
-                    # In its pack this training did not raise.
-                    return _record(directory, found, in_packs, {order.pack: ["error"]}, left_out)
+                    # This training did not raise in its original pack, so its error is a disagreement.
+                    return _record(directory, deviations, in_packs, {order.pack: ["error"]}, left_out)
                 case _ if order not in pool.running:
                     n_losses += not isinstance(report, Raised)
-                    # Each alone: one of them may be the cause, or memory.
-                    alone = {each: task for each, task in tasks.items() if task in order.tasks}
+                    # The trainings are replayed alone next, because one of them, or a lack of memory, may be the cause.
+                    alone = {training: task for training, task in tasks.items() if task in order.tasks}
                     waiting += [
-                        PackOrder(each, [task], as_in=order.as_in, machine=order.machine)
-                        for each, task in alone.items()
+                        PackOrder(training, [task], as_in=order.as_in, machine=order.machine)
+                        for training, task in alone.items()
                     ]
-    return _record(directory, found, in_packs, {}, left_out)
+    return _record(directory, deviations, in_packs, {}, left_out)
 
 
 def _without_machine(waiting: Sequence[PackOrder], pool: Pool) -> list[PackOrder]:
-    """The packs of machines of a type that is not there. Before any trainer is up nobody knows."""
-    there = pool.machines
-    return [each for each in waiting if there and each.machine not in (None, *there)]
+    """Returns the packs whose type of machine the pool lacks; none before any trainer has started."""
+    machines = pool.machines
+    return [order for order in waiting if machines and order.machine not in (None, *machines)]
 
 
 def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
-    """The first pack that an idle trainer can train on the type of machine that trained it before."""
+    """Returns the first pack that an idle trainer can train on the same type of machine as before."""
     idle = pool.idle_machines
-    return next((each for each in waiting if each.machine in (None, *idle)), None)
+    return next((order for order in waiting if order.machine in (None, *idle)), None)
 
 
 def _packs(
     tasks: Mapping[str, Task], recorded: pa.Table, machine_of: Callable[[str | None], str | None]
 ) -> list[PackOrder]:
-    """The packs, those that take longest first. Each has the id of its first training as name.
+    """Returns the packs, those that take longest first. A pack has the id of its first training as its name.
 
     Args:
-        tasks: By training id.
-        recorded: Their rows of `trainings`.
-        machine_of: From an environment's id to its type of machine.
+        tasks: The trainings by id.
+        recorded: The rows of these trainings.
+        machine_of: Returns the type of machine of an environment, by the environment's id.
     """
     columns = recorded.select(["training_id", "device", "pack_size", "environment"]).to_pylist()
     machines = {row["training_id"]: machine_of(row["environment"]) for row in columns}
     sizes = {row["training_id"]: row["pack_size"] or 1 for row in columns}
     widths = {row["training_id"]: width_on(row["device"] or "cpu", sizes[row["training_id"]]) for row in columns}
-    # Larger packs than before might not fit into memory.
+    # Packs are no larger than before, because larger ones might not fit into memory.
     most_lanes = min(_MOST_LANES, max(sizes.values()))
     chosen = list(tasks)
     alike: dict[tuple[Shape, int | None, str | None], list[str]] = defaultdict(list)
-    for each in chosen[_N_ALONE:]:
-        alike[tasks[each].shape, widths[each], machines[each]].append(each)
+    for training in chosen[_N_ALONE:]:
+        alike[tasks[training].shape, widths[training], machines[training]].append(training)
     packs = [
         lanes[start : start + most_lanes] for lanes in alike.values() for start in range(0, len(lanes), most_lanes)
     ]
-    packs += [[each] for each in chosen[:_N_ALONE]]
+    packs += [[training] for training in chosen[:_N_ALONE]]
     return [
-        PackOrder(lanes[0], [tasks[each] for each in lanes], as_in=sizes[lanes[0]], machine=machines[lanes[0]])
+        PackOrder(lanes[0], [tasks[training] for training in lanes], as_in=sizes[lanes[0]], machine=machines[lanes[0]])
         for lanes in packs
     ]
 
 
 def _record(
     directory: SweepDirectory,
-    found: Mapping[str, Deviation],
+    results: Mapping[str, Deviation],
     in_packs: Sequence[str],
     raised: Mapping[str, list[str]],
     left_out: Mapping[str, int] = MappingProxyType({}),
 ) -> Replays:
-    finite = {name: each.of_losses if each.of_losses < float("inf") else None for name, each in found.items()}
-    disagreeing = {name: each.disagreements for name, each in found.items() if not each.agrees}
+    finite = {name: result.of_losses if result.of_losses < float("inf") else None for name, result in results.items()}
+    disagreeing = {name: result.disagreements for name, result in results.items() if not result.agrees}
     replays = Replays(
         deviations=finite | dict.fromkeys(raised),
         disagreeing=disagreeing | dict(raised),

@@ -1,4 +1,4 @@
-"""One run of a sweep from start to summary: a new sweep, or one that is resumed."""
+"""Runs a sweep from start to summary: a new sweep, or one that is resumed."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -80,10 +80,11 @@ from attnsweep.workloads.user_code import UserCode, user_code_of
 _NOTHING_TO_REMEMBER = Annotation()
 _THIS_MACHINE = Resources()
 _PREDECESSOR_SECONDS = 1.1 * LEASE_SECONDS
-"""How long a sweep in an object store looks taken after its driver was killed, and some."""
+"""How long a sweep in an object store can look taken after its driver was killed, with a margin."""
 _LOOK_SECONDS = 5.0
 _SHOW_SECONDS_PER_TRAINER = 2.5e-4
-"""Between two looks at the packs under way, for the display: thousands of them take milliseconds to count."""
+"""Seconds per trainer between two looks at the packs under way for the display, because counting thousands of packs
+takes milliseconds."""
 
 
 def run_sweep(
@@ -99,18 +100,18 @@ def run_sweep(
     """Runs a new sweep in a new directory, or a new shard of one.
 
     Args:
-        spec: What is swept.
+        spec: The sweep to run.
         where: The sweep directory to make.
         resources: What to run on; default Ray, on this machine or at `RAY_ADDRESS`. `Resources(local=True)` trains in
             this process.
         console: Where progress is shown; default stderr, or the output of a notebook's cell.
         code: The user's code in place of the file that the spec names.
-        annotation: A note and tags, to be stored with it.
-        warm_starts: Finished sweeps whose trials the sampler is told before its first draw.
-        shard: The trials that this driver owns; `None` for all. Its directory is below the sweep's.
+        annotation: A note and tags to store with the sweep.
+        warm_starts: Finished sweeps whose trials the sampler gets before its first draw.
+        shard: The trials that this driver owns; `None` for all. The shard's directory is below the sweep's.
 
     Returns:
-        How the sweep ended; `finished` is false where a signal ended it early.
+        The summary of the sweep; its `finished` is false if a signal ended the run early.
 
     Raises:
         UserError: If the spec, directory, address or `MLFLOW_TRACKING_URI` is not usable. Nothing has been written.
@@ -147,7 +148,11 @@ def run_sweep(
         choice = ahead.choice.result()
         if choice.notice is not None:
             console.print(choice.notice, soft_wrap=True, markup=False, highlight=False)
-        defaults = {name: each.default for name, each in parameters.declared().items() if name not in spec.parameters()}
+        defaults = {
+            name: parameter.default
+            for name, parameter in parameters.declared().items()
+            if name not in spec.parameters()
+        }
         environment, files = Environment.current(workload, choice.engine), sha256_of_files(pinned(workload, spec))
 
         def create(place: PlaceName, shards: int = 0, shard: Shard | None = None) -> SweepDirectory:
@@ -177,7 +182,7 @@ def run_sweep(
 def _engine(
     whole: SweepDirectory | None, spec: Sweep, workload: Workload[Any], resources: Resources, console: Console
 ) -> EngineChoice:
-    """The engine of a new sweep, or of all shards of one that has begun."""
+    """Returns the engine of a new sweep, or of all shards of one that has begun."""
     if whole is not None:
         return EngineChoice(whole.engine, whole.engine_reason)
     return engine_for(spec, workload, resources.engine, console)
@@ -193,38 +198,38 @@ def run_or_resume(
     warm_starts: Sequence[PlaceName] = (),
     shard: Shard | None = None,
 ) -> Summary:
-    """Runs a sweep, or continues it where its directory holds it already: what a scheduler repeats until it succeeds.
+    """Runs a sweep, or continues it if its directory already holds it, so that a scheduler can repeat the command.
 
-    A finished sweep is summarized again, whatever code is installed by now, and without Ray. A predecessor that was
-    killed on another machine may hold the sweep for some minutes, which are waited for.
+    A finished sweep is summarized again without Ray, whatever code is installed by now. A driver that was killed on
+    another machine may still hold the sweep's lock; this waits some minutes for it to expire.
 
     Args:
-        spec, where, resources, console, code, annotation, warm_starts, shard: As `run_sweep` takes them.
+        spec, where, resources, console, code, annotation, warm_starts, shard: As for `run_sweep`.
 
     Raises:
-        UserError: As `run_sweep` and `resume_sweep` do; also if the directory holds a sweep of another spec.
-        PoolError, SweepError: As they do.
+        UserError: As for `run_sweep` and `resume_sweep`; also if the directory holds a sweep with another spec.
+        PoolError, SweepError: As for `run_sweep` and `resume_sweep`.
     """
     home = home_of(where, shard)
     if not SweepDirectory.is_there(home):
         return run_sweep(spec, where, resources, console, code, annotation, warm_starts, shard)
-    found = SweepDirectory.open(home)
-    refuse_whole(found)
+    directory = SweepDirectory.open(home)
+    refuse_whole(directory)
     workload = load_workload(spec.workload, code)
-    offer_bases(found)
-    (spec, _), code = resolved(spec, workload, found.bases), user_code_of(workload)
+    offer_bases(directory)
+    (spec, _), code = resolved(spec, workload, directory.bases), user_code_of(workload)
     if shard is not None:
         found_whole(where, shard, spec, code)
-    check_same(spec, code, found)
-    check_same_start(found, warm_starts)
+    check_same(spec, code, directory)
+    check_same_start(directory, warm_starts)
     if code is not None:
-        # The user has given these very files again.
+        # The code is trusted, because the user has given the same files again.
         trust(code.sha256, console.print)
-    if not found.finished:
-        return resume_sweep(found.place, resources, console, patience=_PREDECESSOR_SECONDS)
+    if not directory.finished:
+        return resume_sweep(directory.place, resources, console, patience=_PREDECESSOR_SECONDS)
     tracking_uri()
     with open_resources(Resources(local=True)) as start_pool:
-        return _Session(resources, console, _PREDECESSOR_SECONDS).run(found, workload, start_pool, as_it_ended)
+        return _Session(resources, console, _PREDECESSOR_SECONDS).run(directory, workload, start_pool, as_it_ended)
 
 
 def resume_sweep(
@@ -238,7 +243,7 @@ def resume_sweep(
     more_replicates: int = 0,
     retry_failed: bool = False,
 ) -> Summary:
-    """Continues an interrupted sweep; a finished one is summarized again.
+    """Continues an interrupted sweep, or summarizes a finished one again.
 
     Args:
         where: The sweep directory.
@@ -246,8 +251,10 @@ def resume_sweep(
         accept_drift: Continue even if versions or code differ from those that have trained so far.
         patience: Seconds to wait for another process that holds the sweep.
         more_trials: Trials to add to the sweep, finished or not.
-        more_replicates: Replicates to add to each trial. Trials that have ended keep the value that the study was told.
-        retry_failed: Train again what has failed. Trials that have ended keep the value that the study was told.
+        more_replicates: Replicates to add to every trial. Trials that have ended keep the value that the study has
+            recorded.
+        retry_failed: Whether to train failed trainings again. Trials that have ended keep the value that the study has
+            recorded.
 
     Raises:
         UserError: If there is no sweep, its workload or a file that it names is missing or changed, the user's code in
@@ -262,9 +269,9 @@ def resume_sweep(
     if retry_failed:
         check_retry(directory.spec)
     if directory.shards:
-        each = partial(resume_sweep, resources=resources, console=console, accept_drift=accept_drift)
+        resume_shard = partial(resume_sweep, resources=resources, console=console, accept_drift=accept_drift)
         return resume_shards(
-            directory, partial(each, retry_failed=retry_failed), session.console, everything=retry_failed
+            directory, partial(resume_shard, retry_failed=retry_failed), session.console, everything=retry_failed
         )
     workload = load_workload_of(directory)
     more, environment = Extension(more_trials, more_replicates), Environment.current(workload, directory.engine)
@@ -286,15 +293,15 @@ def resume_sweep(
 
 @dataclass(frozen=True)
 class _OpenSweep:
-    """A sweep whose ledger and study this process alone writes.
+    """A sweep whose ledger and study only this process writes.
 
     Attributes:
-        found: As its record says.
-        directory: As this run goes on with it; `record` makes its record say so.
-        rows: The `trainings` of earlier runs: the columns that the loop and the display need.
+        recorded: The sweep as recorded.
+        directory: The sweep as this run continues it; `record` makes the record agree with it.
+        rows: The rows of earlier runs in `trainings`, with the columns that the loop and the display need.
     """
 
-    found: SweepDirectory
+    recorded: SweepDirectory
     directory: SweepDirectory
     workload: Workload[Any]
     study: Study
@@ -302,32 +309,31 @@ class _OpenSweep:
     rows: pa.Table
 
     def record(self) -> None:
-        """Records what this run changes, once nothing can refuse the run any more: a refusal changes nothing."""
+        """Records this run's changes, once nothing can refuse the run any more, so a refusal changes nothing."""
         self.writer.confirm()
-        self.found.record_as(self.directory)
+        self.recorded.record_as(self.directory)
         if self.retries_failed:
             self.writer.take_out_failed()
 
     @property
     def is_more(self) -> bool:
-        """Whether this run adds trials, replicates or second tries to the sweep."""
-        return self.directory.spec != self.found.spec or self.retries_failed
+        """Whether this run adds trials or replicates to the sweep, or retries failed trainings."""
+        return self.directory.spec != self.recorded.spec or self.retries_failed
 
     @property
     def retries_failed(self) -> bool:
-        """Whether this run trains failed trainings again."""
-        return self.directory.retried != self.found.retried
+        return self.directory.retried != self.recorded.retried
 
 
 @dataclass
 class _Session:
-    """One run of a sweep, and how far it has come.
+    """One run of a sweep and its progress.
 
     Attributes:
-        resources: What it runs on.
-        console: Where its progress is shown.
+        resources: What the run uses: trainers, engine, pack size.
+        console: Where progress is shown.
         patience: Seconds to wait for another process that holds the sweep.
-        began: When, on the monotonic clock.
+        began: When the run began, on the monotonic clock.
         finished: Whether the budget of the sweep is spent.
         replays: The results of the self-check; `None` before there was one.
         retry_failed: Whether to train failed trainings again.
@@ -345,12 +351,11 @@ class _Session:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the run began."""
         return time.monotonic() - self.began
 
     @property
     def seconds_to_end(self) -> float | None:
-        """Seconds that the end may take; `None` for as many as it takes, where the sweep has ended by itself."""
+        """Seconds that ending may take; `None` for no limit, if the sweep has ended by itself."""
         return None if self.finished and not self.stop.requested else self.stop.seconds_left
 
     def run(
@@ -364,45 +369,46 @@ class _Session:
 
         Args:
             directory: The sweep.
-            workload: Its workload.
-            start_pool: Starts its trainers.
-            enter: What the run makes of its record.
+            workload: The sweep's workload.
+            start_pool: Starts the trainers.
+            enter: The entry that checks the sweep's record and derives from it the sweep to train.
         """
         try:
             with self._opened(directory, workload, enter) as sweep:
                 return self._train(sweep, start_pool)
         except (StoreError, DamagedFileError, PoolError) as error:
-            # The storage and the pool worked when the sweep began, so this is no mistake in the spec.
+            # The storage and the pool worked when the sweep began, so the spec is not at fault.
             raise SweepError(str(error), directory.place) from error
         except KeyboardInterrupt:
-            # The second one, or one before the sweep or at its end: no summary follows.
+            # Raised by a second Ctrl-C, or by one before the sweep runs or at its end: no summary is printed.
             self.console.print(how_to_continue(as_argument(directory.place)), soft_wrap=True, markup=False)
             raise
 
     @contextmanager
     def _opened(self, directory: SweepDirectory, workload: Workload[Any], enter: Entry) -> Iterator[_OpenSweep]:
         with self._writer(lambda: LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256)) as writer:
-            # Again, under the writer's lock: while this run waited for it, another one may have changed the record.
-            found = SweepDirectory.open(directory.place)
-            directory = enter(found)
-            for words in writer.set_aside.values():
-                self.console.print(words)
+            # The record is read again under the writer's lock, because another run may have changed it meanwhile.
+            recorded = SweepDirectory.open(directory.place)
+            directory = enter(recorded)
+            for message in writer.set_aside.values():
+                self.console.print(message)
             study = Study(directory)
             rows = Ledger(directory.place).trainings(columns=["sweep", *JUDGING_COLUMNS])
             check_rows(directory, study, rows)
             if self.retry_failed:
                 directory, rows = self._retrying(directory, rows)
-            yield _OpenSweep(found, directory, workload, study, writer, rows)
+            yield _OpenSweep(recorded, directory, workload, study, writer, rows)
 
     def _retrying(self, directory: SweepDirectory, rows: pa.Table) -> tuple[SweepDirectory, pa.Table]:
-        """The sweep with its failed trainings to be trained again, and the rows of the others."""
+        """Returns the sweep with its failed trainings queued again, and the rows of all other trainings."""
         failed = rows.filter(IS_FAILED)
         self.console.print(f"{failed.num_rows:,} failed trainings to train again", markup=False)
         names = zip(failed["trial"].to_pylist(), failed["replicate"].to_pylist(), strict=True)
         return directory.retrying(names), rows.filter(~IS_FAILED)
 
     def _writer(self, open_writer: Callable[[], LedgerWriter]) -> LedgerWriter:
-        """Opens the ledger, as soon as another process that holds it lets go of it or is seen to be dead."""
+        """Opens the ledger. If another process holds it, waits until it is released or its holder is found to be
+        dead."""
         until = self.began + self.patience
         is_said = False
         while True:
@@ -417,9 +423,9 @@ class _Session:
             time.sleep(_LOOK_SECONDS)
 
     def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
-        self.replays = None if sweep.is_more else earlier_replays(sweep.found)
+        self.replays = None if sweep.is_more else earlier_replays(sweep.recorded)
         with ExitStack() as at_last:
-            # MLflow's process finishes while Ray ends and the ledger is read.
+            # MLflow's process finishes while Ray shuts down and the ledger is read.
             projection = self._train_to_end(sweep, start_pool, at_last)
             summary = summarize(
                 sweep.directory,
@@ -432,12 +438,12 @@ class _Session:
         return replace(summary, mlflow=projection.to_open(), in_mlflow=projection.problem is None)
 
     def _train_to_end(self, sweep: _OpenSweep, start_pool: StartPool, at_last: ExitStack) -> Projection:
-        """Trains until the budget is spent or the user stops it. What this opens it closes, in reverse order.
+        """Trains until the budget is spent or the user stops it, then closes everything in reverse order of opening.
 
         Args:
             sweep: The sweep.
             start_pool: Starts its trainers.
-            at_last: Is to close the projection, which is returned.
+            at_last: Closes the returned projection later.
         """
         directory = sweep.directory
         files = (*named_files(pinned(sweep.workload, directory.spec)), *directory.bases)
@@ -445,7 +451,7 @@ class _Session:
         context = RunContext(directory.sweep, directory.environment, files, directory.engine, every)
         with ExitStack() as opened:
             pool = opened.enter_context(closing(start_pool(sweep.workload, context)))
-            # Before MLflow's process reads the record.
+            # Recorded before MLflow's process reads the record.
             sweep.record()
             projection = Projection(directory)
             at_last.callback(lambda: projection.close(self.seconds_to_end, logging_progress(self.console)))
@@ -469,8 +475,8 @@ class _Session:
 
             def should_stop() -> bool:
                 nonlocal looked
-                for words in pool.notices():
-                    self.console.print(words, soft_wrap=True, markup=False)
+                for notice in pool.notices():
+                    self.console.print(notice, soft_wrap=True, markup=False)
                 if time.monotonic() - looked > _SHOW_SECONDS_PER_TRAINER * pool.n_trainers:
                     _show_progress(display, beacon, pool, loop, projection.lag)
                     looked = time.monotonic()
@@ -487,20 +493,21 @@ class _Session:
         sweep.writer.confirm()
         sweep.study.save()
         sweep.directory.record_run(finished=self.finished, seconds=self.seconds)
-        # Only now: if another driver has taken over the sweep, `progress.json` belongs to it.
+        # Written last, because `progress.json` belongs to another driver if it has taken over the sweep.
         beacon.end()
 
 
-def _print_found(console: Console, found: Found) -> None:
-    if found.n_kept or found.n_told or found.n_queued:
-        again = f"{found.n_queued} trainings to train"
-        if found.n_from_checkpoint:
-            again += f", {found.n_from_checkpoint} of them from a checkpoint"
-        console.print(f"found {found.n_kept} trainings, told Optuna {found.n_told} trials, {again}", markup=False)
+def _print_found(console: Console, state: Found) -> None:
+    if state.n_kept or state.n_told or state.n_queued:
+        queued = f"{state.n_queued} trainings to train"
+        if state.n_from_checkpoint:
+            queued += f", {state.n_from_checkpoint} of them from a checkpoint"
+        words = f"found {state.n_kept} trainings, reported {state.n_told} trials to Optuna, {queued}"
+        console.print(words, markup=False)
 
 
 def _show_progress(display: ProgressDisplay, beacon: Beacon, pool: Pool, loop: SweepLoop, lag: str) -> None:
-    """Shows the state of the sweep, on the console and to `attnsweep status`."""
+    """Shows the state of the sweep on the console, and writes it for `attnsweep status`."""
     waiting_for = pool.waiting_for
     packs = loop.under_way()
     display.heartbeat(waiting_for, packs)

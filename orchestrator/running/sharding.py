@@ -1,4 +1,4 @@
-"""A sweep of several drivers: what can be divided among them, and how each begins its shard."""
+"""Sweeps of several drivers: checks which sweeps can be divided among drivers, and begins their shards."""
 
 import time
 from collections.abc import Callable
@@ -20,38 +20,43 @@ from attnsweep.workloads.user_code import UserCode
 
 _FLAG = "--shard"
 _PATIENCE_SECONDS, _LOOK_SECONDS = 30.0, 0.1
-"""How long a driver waits for the record of the sweep that another one is writing at the same time."""
+"""How long a driver waits for the record of the sweep while another driver writes it."""
 
 
 def check_divisible(spec: Sweep, shard: Shard) -> None:
     """Refuses to divide a sweep whose trials depend on each other, or on something that drivers would have to share.
 
     Raises:
-        UserError: With the reason.
+        UserError: If the sweep cannot be divided, with the reason.
     """
     refusals = {
         f"sampler={spec.sampler}": (
             spec.sampler not in LEARN_NOTHING,
-            "random, qmc or grid: another one learns from all trials, and a driver knows its own alone",
+            "random, qmc or grid: other samplers learn from all trials, but a driver knows only its own",
         ),
-        "a pruner": (spec.pruner is not None, "none: it compares each trial with all others"),
+        "a pruner": (spec.pruner is not None, "no pruner: it would compare each trial with all others"),
         f"seconds={spec.seconds}": (
             spec.seconds is not None,
-            "a number of trials as the only limit: each driver has a clock of its own",
+            "a number of trials as the only limit, because each driver has its own clock",
         ),
-        "a storage": (spec.storage is not None, "none: each driver keeps its study in its own directory"),
+        "a storage": (spec.storage is not None, "no storage: each driver keeps its study in its own directory"),
         f"{shard} of {spec.trials} trials": (shard.count > spec.trials, "at most as many drivers as trials"),
     }
     for given, (is_refused, expected) in refusals.items():
         if is_refused:
-            raise UserError(_FLAG, given=given, expected=expected, fix="change the sweep, or run it by one driver")
+            raise UserError(
+                _FLAG,
+                given=given,
+                expected=expected,
+                fix="change the sweep, or run it with one driver, without --shard",
+            )
 
 
 def found_whole(where: PlaceName, shard: Shard, spec: Sweep, code: UserCode | None) -> SweepDirectory | None:
-    """The sweep of shards in a directory, as its first driver has recorded it; `None` if there is none yet.
+    """Returns the divided sweep in a directory, as its first driver has recorded it; `None` if there is none yet.
 
     Raises:
-        UserError: If the directory holds another sweep, or this one divided otherwise.
+        UserError: If the directory holds another sweep, or the same sweep with another number of shards.
     """
     if not SweepDirectory.is_there(where):
         return None
@@ -63,7 +68,7 @@ def found_whole(where: PlaceName, shard: Shard, spec: Sweep, code: UserCode | No
         raise UserError(
             _FLAG,
             given=f"{shard} for {whole.place}, a sweep of {divided}",
-            expected="the number of shards that its first driver was given",
+            expected="the number of shards that the sweep's first driver was given",
             fix=f"{fix}, or choose another --dir",
         )
     return whole
@@ -77,20 +82,20 @@ def begin_shard(
     environment: Environment,
     create: Callable[[PlaceName, int, Shard | None], SweepDirectory],
 ) -> SweepDirectory:
-    """Makes the directory of a shard; that of the sweep too, where no other driver has made it.
+    """Makes the directory of a shard, and the directory of the sweep if no other driver has made it.
 
     Args:
         where: The sweep's directory.
-        shard: The shard.
+        shard: The shard to begin.
         spec, code, environment: What this driver would run.
-        create: Makes a directory, from its place, the number of shards of a whole sweep and the shard.
+        create: Makes a directory, from its place, the number of shards of a divided sweep, and the shard.
     """
     until = time.monotonic() + _PATIENCE_SECONDS
     while (whole := found_whole(where, shard, spec, code)) is None:
         try:
             create(where, shard.count, None)
         except UserError:
-            # Another driver may be writing it. What else is wrong with the directory stays so.
+            # Another driver may be writing the record right now. Any other fault of the directory persists.
             if not SweepDirectory.is_there(where) and time.monotonic() > until:
                 raise
             time.sleep(_LOOK_SECONDS)
@@ -98,7 +103,7 @@ def begin_shard(
         raise UserError(
             "--engine",
             given=f"{environment.engine}, while another driver has begun the sweep with {whole.engine}",
-            expected=f"{whole.engine}, in all shards",
+            expected=f"the same engine in all shards: {whole.engine}",
             fix="repeat the command",
         )
     if changes := whole.changes(environment):
@@ -111,39 +116,39 @@ def begin_shard(
     return create(whole.place.inside(shard.folder), 0, shard)
 
 
-def refuse_whole(found: SweepDirectory) -> None:
-    """Refuses to run a sweep of shards as one driver's.
-
-    Raises:
-        UserError: If it is one.
-    """
-    if found.shards:
-        raise UserError(
-            "--dir",
-            given=f"{found.place}, a sweep of {found.shards} shards",
-            expected=f"which of them to run, with {_FLAG}",
-            fix=f"add {_FLAG} I/{found.shards}; or continue all that have begun: attnsweep resume"
-            f" {as_argument(found.place)}",
-        )
-
-
-def refuse_extension(found: SweepDirectory) -> None:
-    """Refuses to add trials or replicates to one shard of a sweep, or to its shards one after the other.
+def refuse_whole(directory: SweepDirectory) -> None:
+    """Refuses to run a divided sweep as if it had one driver.
 
     Raises:
         UserError: If the sweep has shards.
     """
-    if found.shards or found.shard:
+    if directory.shards:
+        raise UserError(
+            "--dir",
+            given=f"{directory.place}, a sweep of {directory.shards} shards",
+            expected=f"the shard to run, with {_FLAG}",
+            fix=f"add {_FLAG} I/{directory.shards}; or continue all that have begun: attnsweep resume"
+            f" {as_argument(directory.place)}",
+        )
+
+
+def refuse_extension(directory: SweepDirectory) -> None:
+    """Refuses to add trials or replicates to a divided sweep or to one of its shards.
+
+    Raises:
+        UserError: If the sweep has shards.
+    """
+    if directory.shards or directory.shard:
         raise UserError(
             "--trials, --replicates",
-            given=f"{found.place}, a sweep of several drivers",
-            expected="a sweep of one driver: the record of such a sweep is shared, and stays as it began",
+            given=f"{directory.place}, a sweep of several drivers",
+            expected="a sweep of one driver, because drivers share the sweep's record, which must stay as it began",
             fix="run a new sweep with another --seed, and read the two together: open_sweep(A, B)",
         )
 
 
 def home_of(where: PlaceName, shard: Shard | None) -> PlaceName:
-    """The directory that a driver writes to."""
+    """Returns the directory that a driver writes to."""
     return where if shard is None else place_of(where, "--dir").inside(shard.folder)
 
 
@@ -152,13 +157,13 @@ def resume_shards(
 ) -> Summary:
     """Continues the shards of a sweep that have begun, one after the other, and summarizes the whole sweep.
 
-    A shard that another process works on is left to it.
+    A shard that another process works on is skipped.
 
     Args:
-        whole: The sweep.
-        resume: Continues one.
-        console: Told which.
-        everything: Whether those that are finished are resumed too.
+        whole: The divided sweep.
+        resume: Continues a shard.
+        console: Where the shard that is being continued is printed.
+        everything: Whether finished shards are resumed too.
     """
     began = time.monotonic()
     refused: dict[int, str] = {}
@@ -175,14 +180,14 @@ def resume_shards(
         refused |= summary.refused
         if not summary.finished:
             break
-    found = SweepDirectory.open(whole.place)
-    if words := found.shortfall:
+    directory = SweepDirectory.open(whole.place)
+    if words := directory.shortfall:
         console.print(words, markup=False, soft_wrap=True)
     return summarize(
-        found,
+        directory,
         refused=refused,
-        finished=found.finished,
+        finished=directory.finished,
         seconds=time.monotonic() - began,
         n_before=n_before,
-        replays=earlier_replays(found),
+        replays=earlier_replays(directory),
     )

@@ -1,4 +1,4 @@
-"""Stopping on request: the first Ctrl-C or SIGTERM ends the sweep in order, a second one at once."""
+"""Stops a sweep on request: the first Ctrl-C or SIGTERM ends it in order, a second one at once."""
 
 import signal
 import threading
@@ -9,20 +9,20 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 STOP_SECONDS = 5.0
-"""Seconds after the signal in which packs are handed back and MLflow may answer. Users are promised 10 s in all; the
-rest is for Ray to shut down."""
+"""Seconds after the signal in which packs are handed back and MLflow may answer. The documented limit is 10 s; the rest
+is for Ray to shut down."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """Turns SIGTERM into KeyboardInterrupt, also while Ray starts: `training.cluster` restores the handler it found.
+    """Turns SIGTERM into KeyboardInterrupt, also while Ray starts: `training.cluster` restores this handler.
 
-    Whatever error a block ends with after a Ctrl-C or SIGTERM, it ends with KeyboardInterrupt: DuckDB and Arrow, or an
-    import that was cut off, raise errors of their own in its place.
+    After a Ctrl-C or SIGTERM, any exception that leaves the context becomes a KeyboardInterrupt, because DuckDB, Arrow
+    and interrupted imports raise errors of their own instead.
     """
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, _interrupt)}
-    # One that is ignored, as below `nohup`, stays so.
+    # An ignored SIGINT, as under `nohup`, stays ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         before[signal.SIGINT] = signal.signal(signal.SIGINT, _interrupt)
     try:
@@ -37,10 +37,10 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 def refuse_if_interrupted() -> None:
-    """For what catches any error: an error after a Ctrl-C says nothing about what was read.
+    """Raises KeyboardInterrupt after a Ctrl-C, for code that catches any error: such errors mean nothing then.
 
     Raises:
-        KeyboardInterrupt: If Ctrl-C or SIGTERM has come.
+        KeyboardInterrupt: If Ctrl-C or SIGTERM has arrived.
     """
     if _interrupted.is_set():
         raise KeyboardInterrupt
@@ -58,7 +58,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 class StopOnSignal:
     """A context in which SIGINT and SIGTERM set `requested` instead of raising; a second signal raises.
 
-    Python delivers signals to the main thread. In any other, as in a web server, `requested` stays false.
+    Python delivers signals to the main thread. In any other thread, as in a web server, `requested` stays false.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class StopOnSignal:
 
     @property
     def seconds_left(self) -> float:
-        """The part of `STOP_SECONDS` that is left after the signal; before a signal, all of it."""
+        """The part of `STOP_SECONDS` that is left after the signal; all of it before a signal."""
         return STOP_SECONDS if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""The configurations of a sweep: Optuna's study, which only the driver asks and tells."""
+"""The configurations of a sweep: an Optuna study, which only the driver asks for trials and reports values to."""
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
@@ -40,12 +40,12 @@ _WHAT_MATTERS = (
     "the importances shown here and the best value measure other things than the report of attnsweep does: the page"
     " importance (docs/importance.md) in its documentation compares them",
 )
-"""For the readers of `optuna-dashboard`, which shows the attributes of a study."""
+"""A note for users of `optuna-dashboard`, which shows the attributes of a study."""
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """One trial: its number and the parameters it sets."""
+    """A trial: its number and the values of its parameters."""
 
     trial: int
     values: Mapping[str, Scalar]
@@ -53,28 +53,28 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Asked:
-    """A trial of an earlier run: its number, and whether the study knows its value."""
+    """A trial of an earlier run: its number, and whether the study has its value."""
 
     trial: int
     is_told: bool
 
 
 class Study:
-    """Draws configurations and learns how their trials ended.
+    """Draws configurations and records the values of their trials.
 
-    A shard's study numbers its trials 0, 1, 2, ...: Optuna has no other numbers. All that is said here of a trial's
-    number is the sweep's; `Shard.trial` and `Shard.number` lead from one to the other.
+    A shard's study numbers its trials 0, 1, 2, ..., as Optuna requires. Trial numbers in this class are the sweep's;
+    `Shard.trial` and `Shard.number` convert between the two.
 
     Each trial is drawn by a sampler that is seeded by the sweep's seed and the trial's number. A sampler that does not
-    learn (`random`, `qmc`, `grid`) therefore draws the same trials in a resumed sweep as in an undisturbed one. What
-    `cmaes`, `boundary` and `nsga2` draw depends on the trials that had ended by then; what `tpe` draws, on those that
-    had ended when its batch began; a resumed sweep begins a new batch. Trials of earlier sweeps that it was told before
-    its first draw come before all others, and are no trials of the study.
+    learn (`random`, `qmc`, `grid`) therefore draws the same trials in a resumed sweep as in an undisturbed one. The
+    draws of `cmaes`, `boundary` and `nsga2` depend on the trials that had ended by then; the draws of `tpe` depend on
+    the trials that had ended when its batch began; a resumed sweep begins a new batch. Trials of earlier sweeps
+    (`--warm-start`) count as ended before the first draw, and are no trials of the study.
 
-    Asked, told and refused trials are durable once `save` returns. A killed driver loses later entries, but no result:
-    a trial that was only asked for has no rows and no checkpoint, and a told trial is told again from its rows. With a
-    storage URL each entry is durable at once; there a kill during `ask` leaves a half-drawn trial, which
-    `configuration` completes.
+    All entries are durable once `save` returns. A killed driver loses later entries, but no result: a trial that was
+    only asked for has no rows and no checkpoint, and a trial's value is computed again from its rows. With a storage
+    URL each entry is durable at once; a kill during `ask` then leaves a half-drawn trial, which `configuration`
+    completes.
 
     Attributes:
         refused: Why the workload refused the values of a trial, by the trial's number.
@@ -90,19 +90,20 @@ class Study:
             self._study = optuna.create_study(
                 storage=self._backend,
                 study_name=directory.sweep,
-                directions=[each.direction for each in directory.spec.objectives],
+                directions=[objective.direction for objective in directory.spec.objectives],
                 sampler=make_sampler(directory.spec, 0),
                 load_if_exists=True,
             )
             self._id = self._backend.get_study_id_from_name(directory.sweep)
         self._name_values()
         self._n_left_in_batch = 0
-        # Optuna need not know trials that follow from their numbers and that no pruner compares: what is asked and told
-        # from here on is not kept in memory.
+        # If a trial's draws follow from its number and no pruner compares trials, Optuna need not keep new trials in
+        # memory.
         is_numbered = not self.learns and directory.spec.pruner is None
         self._entries = TrialEntries(self._log) if is_numbered and self._log is not None else None
         self._draws = draws_of(directory.spec) if self._entries else None
-        # Not the study's own: of Hyperband's, a sampler would see the trials of one bracket alone.
+        # A pruner outside the study, because a sampler would see only the trials of one bracket of the study's own
+        # Hyperband.
         self._pruner = None if directory.spec.pruner is None else make_pruner(directory.spec.pruner)
         trials = _by_the_sweeps_numbers(self._shard, self._study.get_trials(deepcopy=False))
         self._n_asked = len(trials)
@@ -111,7 +112,7 @@ class Study:
         }
         self.pruned = {trial.number: step for trial in trials if (step := pruned_at(trial)) is not None}
         for trial in trials:
-            # A kill between the two steps of `refuse` left the trial unfinished.
+            # A kill between the two steps of `refuse` leaves the trial unfinished.
             if trial.number in self.refused and not trial.state.is_finished():
                 self.tell(trial.number, None)
         accepted = (trial for trial in trials if trial.number not in self.refused)
@@ -120,24 +121,24 @@ class Study:
 
     @property
     def n_asked(self) -> int:
-        """Trials asked for so far, told or not."""
+        """Number of trials asked for so far, ended or not."""
         return self._n_asked
 
     @property
     def learns(self) -> bool:
-        """Whether what is drawn depends on how earlier trials ended."""
+        """Whether draws depend on how earlier trials ended."""
         return self._spec.sampler not in LEARN_NOTHING
 
     @property
     def n_left(self) -> int:
-        """Trials left in the budget."""
+        """Number of trials left in the budget."""
         return max(self._shard.n_of(self._spec.trials) - self._n_asked, 0)
 
     def ask(self, batch: int = 1) -> Configuration:
-        """The next configuration.
+        """Draws the next configuration.
 
         Args:
-            batch: So many trials asked for in a row are drawn by one model of `tpe`; the other samplers have none.
+            batch: Number of consecutive trials that `tpe` draws from one model; other samplers ignore it.
         """
         number = self._shard.trial(self._n_asked)
         if self._entries and self._draws:
@@ -161,14 +162,14 @@ class Study:
         return sampler
 
     def asked(self) -> list[Asked]:
-        """The trials that earlier runs asked for, without the refused ones."""
+        """Returns the trials that earlier runs asked for, except refused ones."""
         return self._earlier
 
     def check_known(self, trials: Collection[int]) -> None:
-        """Checks that these trials were asked for.
+        """Checks that the study knows these trials.
 
         Raises:
-            UserError: If some were not, because the study was lost or replaced.
+            UserError: If the study lacks some of them, because it was lost or replaced.
         """
         asked = self._shard.first(self._n_asked)
         unknown = [trial for trial in sorted(trials) if trial not in asked]
@@ -177,34 +178,35 @@ class Study:
                 name_of(self._directory),
                 given=f"a study that lacks {len(unknown)} trials of the ledger, the first of them trial {unknown[0]}",
                 expected="every trial that has been trained",
-                fix="restore it from a copy; to see what is wrong:"
+                fix="restore the study from a copy; to see what is wrong:"
                 f" attnsweep audit {as_argument(self._directory.place)}",
             )
 
     def configuration(self, trial: int) -> Configuration:
-        """A trial's configuration as it was drawn; values that a kill left undrawn are drawn now."""
+        """Returns a trial's configuration as it was drawn; values that a kill left undrawn are drawn now."""
         frozen = self._backend.get_trial(self._id_in_storage(trial))
         drawn = self._completed(frozen) if undrawn(self._spec, frozen.params) else frozen.params
         return Configuration(trial, values_of(self._spec, drawn))
 
     def refuse(self, trial: int, reason: str) -> None:
-        """Ends a trial whose values the workload refuses; the sampler does not learn from it."""
+        """Ends a trial whose values the workload refuses. The sampler does not learn from it."""
         self._note(trial, _REFUSED, reason)
         self.refused[trial] = reason
         self.tell(trial, None)
 
     def tell(self, trial: int, told: Told | float | None, n_judged: int | None = None) -> None:
-        """Ends a trial.
+        """Ends a trial and records its values.
 
         Args:
-            trial: Its number.
-            told: Its objectives and constraints, or its one objective; `None` says that all its trainings failed.
-            n_judged: Number of trainings behind the value; `None` if it is the spec's `replicates`.
+            trial: The trial's number.
+            told: The values of its objectives and constraints, or of its only objective; `None` if all its trainings
+                failed.
+            n_judged: Number of trainings that the value is computed from; `None` if it is the spec's `replicates`.
         """
         values, excess = told if isinstance(told, Told) else (None if told is None else (told,), {})
         state = TrialState.FAIL if values is None else TrialState.COMPLETE
-        for name, each in excess.items():
-            self._constrain(trial, name, each)
+        for name, violation in excess.items():
+            self._constrain(trial, name, violation)
         if self._entries:
             self._entries.end(self._shard.number(trial), state, values)
             return
@@ -213,7 +215,7 @@ class Study:
         self._backend.set_trial_state_values(self._id_in_storage(trial), state, values)
 
     def report(self, trial: int, step: int, value: float) -> bool:
-        """Notes the value of an unfinished trial at a step; returns whether that is new to the study."""
+        """Records the value of an unfinished trial at a step. Returns whether the study had no value for this step."""
         trial_id = self._id_in_storage(trial)
         if step in self._backend.get_trial(trial_id).intermediate_values:
             return False
@@ -221,16 +223,16 @@ class Study:
         return True
 
     def decide(self, trial: int, step: int) -> None:
-        """Asks the pruner about a trial whose value at this step is the last one reported; `pruned` has its answer."""
+        """Asks the pruner about a trial after its last report, at this step, and stores the answer in `pruned`."""
         assert self._pruner is not None
         if self._pruner.prune(self._study, self._backend.get_trial(self._id_in_storage(trial))):
             self._note(trial, _PRUNED, step)
             self.pruned[trial] = step
 
     def tell_pruned(self, trial: int) -> None:
-        """Ends a trial as pruned; its value is the last one reported, as Optuna has it."""
+        """Ends a trial as pruned. Its value is the last one that was reported, as in Optuna."""
         trial_id = self._id_in_storage(trial)
-        values = [each for _, each in sorted(self._backend.get_trial(trial_id).intermediate_values.items())]
+        values = [value for _, value in sorted(self._backend.get_trial(trial_id).intermediate_values.items())]
         self._backend.set_trial_state_values(trial_id, TrialState.PRUNED, values[-1:])
 
     def save(self) -> None:
@@ -239,50 +241,51 @@ class Study:
             self._log.save()
 
     def _name_values(self) -> None:
-        """Names the objectives for `optuna-dashboard`, which would show `Objective 0`, and says what they measure."""
+        """Names the objectives for `optuna-dashboard`, and adds a note on what they measure."""
         if self._study.metric_names is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)
-                self._study.set_metric_names([each.label for each in self._spec.objectives])
+                self._study.set_metric_names([objective.label for objective in self._spec.objectives])
             self._study.set_user_attr(*_WHAT_MATTERS)
 
     def _completed(self, trial: FrozenTrial) -> dict[str, Scalar]:
-        """All parameters of a half-drawn trial; its own sampler draws the missing ones.
+        """Returns all drawn values of a half-drawn trial; the trial's own sampler draws the missing ones.
 
-        They are written to the study, unless the trial has ended there: Optuna does not change ended trials.
+        New values are written to the study, unless the trial has ended, because Optuna does not change ended trials.
         """
-        again = self._drawn_again(trial.number)
+        redrawn = self._drawn_again(trial.number)
         drawn: dict[str, Scalar] = trial.params
         while missing := undrawn(self._spec, drawn):
-            drawn = drawn | {name: draw(again, name, dimension) for name, dimension in missing.items()}
+            drawn = drawn | {name: draw(redrawn, name, dimension) for name, dimension in missing.items()}
         added = [] if trial.state.is_finished() else [name for name in drawn if name not in trial.params]
         for name in added:
-            distribution = again.distributions[name]
+            distribution = redrawn.distributions[name]
             value = distribution.to_internal_repr(drawn[name])
             self._backend.set_trial_param(self._id_in_storage(trial.number), name, value, distribution)
         return drawn
 
     def _drawn_again(self, number: int) -> optuna.Trial:
-        """The trial drawn again from its first parameter, since each draw of a sampler depends on the earlier ones.
+        """Returns the trial drawn again from its first parameter, because each draw depends on the earlier ones.
 
-        It belongs to a copy of the study that has only the trials before this one.
+        The returned trial belongs to a copy of the study that has only the trials before it.
         """
-        # `qmc` keeps its position in the sequence there; `nsga2` keeps ids of trials, which are others in the copy.
+        # `qmc` stores its position in the sequence in these attributes, which are copied; `nsga2` stores ids of trials,
+        # which differ in the copy.
         keeps_position = self._spec.sampler == "qmc"
         before = self._backend.get_study_system_attrs(self._id) if keeps_position else {}
-        of_copy = InMemoryStorage()
+        storage_of_copy = InMemoryStorage()
         copy = optuna.create_study(
-            storage=of_copy,
+            storage=storage_of_copy,
             directions=self._study.directions,
             sampler=make_sampler(self._spec, number, self._told_before),
         )
         copy.add_trials(self._study.get_trials(deepcopy=False)[:number])
-        copy_id = of_copy.get_study_id_from_name(copy.study_name)
+        copy_id = storage_of_copy.get_study_id_from_name(copy.study_name)
         for name, value in before.items():
-            of_copy.set_study_system_attr(copy_id, name, value)
-        trial = new_trial(copy, of_copy, self._told_before)
+            storage_of_copy.set_study_system_attr(copy_id, name, value)
+        trial = new_trial(copy, storage_of_copy, self._told_before)
         suggest(self._spec, trial)
-        for name, value in of_copy.get_study_system_attrs(copy_id).items():
+        for name, value in storage_of_copy.get_study_system_attrs(copy_id).items():
             if keeps_position and value != before.get(name):
                 self._backend.set_study_system_attr(self._id, name, value)
         return trial
@@ -304,17 +307,17 @@ class Study:
 
 
 def new_trial(study: optuna.Study, storage: BaseStorage, told_before: Sequence[FrozenTrial] = ()) -> optuna.Trial:
-    """A new trial, as `study.ask` makes it, drawn by a sampler that was told trials of earlier sweeps before.
+    """Returns a new trial, as `study.ask` makes it, for a sampler that also knows trials of earlier sweeps.
 
     `study.ask` first looks through all trials for one that somebody has enqueued. Nobody enqueues trials of a sweep.
     """
-    # A study of its own: one remembers the trials that it looked at for the trial before.
+    # A new study object is used, because a study caches the trials that it looked at for the previous trial.
     fresh = InformedStudy(study.study_name, storage, study.sampler, told_before)
     return optuna.Trial(fresh, storage.create_new_trial(storage.get_study_id_from_name(study.study_name)))
 
 
 def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
-    """The trials of a sweep's study, by number. Writes nothing, and does not block a running sweep.
+    """Returns the trials of a sweep's study by number. Writes nothing, and does not block a running sweep.
 
     Raises:
         UserError: If the study is missing or cannot be read.
@@ -326,7 +329,7 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
         elif isinstance(folder := directory.place, ObjectPrefix):
             storage = JournalStorage(StudyLog(read_pieces(folder, STUDY_FILE).lines))
         elif isinstance(folder, LocalFolder) and folder.has_text(STUDY_FILE):
-            # Unlike `JournalFile`, this only reads.
+            # `JournalFile` is not used, because it would also write.
             storage = JournalStorage(JournalFileBackend(str(regular_file(folder.path / STUDY_FILE))))
         else:
             raise FileNotFoundError(f"there is no {STUDY_FILE}")
@@ -335,22 +338,22 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
 
 
 def _by_the_sweeps_numbers(shard: Shard, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """The trials of a study with the numbers that they have in the sweep. Those that Optuna holds stay as they are."""
+    """Returns the trials of a study with their numbers in the sweep. Optuna's own objects are copied, not changed."""
     if shard == WHOLE:
         return trials
-    found = [copied(trial) for trial in trials]
-    for trial in found:
+    copies = [copied(trial) for trial in trials]
+    for trial in copies:
         trial.number = shard.trial(trial.number)
-    return found
+    return copies
 
 
 def refusal(trial: FrozenTrial) -> str | None:
-    """Why a trial was refused; `None` if it was not."""
+    """Returns why a trial was refused; `None` if it was not."""
     reason: str | None = trial.user_attrs.get(_REFUSED)
     return reason
 
 
 def pruned_at(trial: FrozenTrial) -> int | None:
-    """The step at which a trial was pruned; `None` if it was not."""
+    """Returns the step at which a trial was pruned; `None` if it was not."""
     step: int | None = trial.user_attrs.get(_PRUNED)
     return step

@@ -1,4 +1,4 @@
-"""Where the study of a sweep is stored: in its directory's journal, or in a database that the sweep names."""
+"""Opens the storage of a sweep's study: the journal in its directory, or a database that the sweep names."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,10 +18,10 @@ from attnsweep.workloads.errors import SpecError, UserError
 
 
 def check_storage(spec: Sweep) -> None:
-    """Opens the sweep's own storage, if it names one, before anything is written.
+    """Opens the storage that a sweep names, if any, before anything is written.
 
     Raises:
-        SpecError: If Optuna cannot open it, or if it means another file in another folder.
+        SpecError: If Optuna cannot open it, or if its path is relative and so depends on the current folder.
     """
     if spec.storage is None:
         return
@@ -30,45 +30,45 @@ def check_storage(spec: Sweep) -> None:
         if database is None or database.is_absolute():
             get_storage(spec.storage)
             return
-    except Exception as error:  # Each storage raises errors of its own library.
+    except Exception as error:  # Each storage library raises its own errors.
         reason = without_credentials(str(error)).partition("\n")[0]
         raise SpecError(
             "storage",
             given=without_credentials(spec.storage),
             expected="an Optuna storage URL that can be opened",
-            fix=f"check it, or leave it out ({type(error).__name__}: {reason})",
+            fix=f"check the URL, or leave out storage ({type(error).__name__}: {reason})",
         ) from error
     raise SpecError(
         "storage",
         given=spec.storage,
-        expected="an absolute path, since the sweep may be continued in another folder",
+        expected="an absolute path, because the sweep may be continued from another folder",
         fix=f"set storage=sqlite:///{database.absolute()}",
     )
 
 
 def check_database(storage: str) -> None:
-    """Checks that an SQLite database is there, because to open it would make it.
+    """Checks that an SQLite database exists, because opening it would create it.
 
     Raises:
-        FileNotFoundError: If it is not.
+        FileNotFoundError: If it does not exist.
     """
     if (database := _file_of(storage)) is not None and not database.exists():
         raise FileNotFoundError(f"there is no database {database.absolute()}")
 
 
 def _file_of(storage: str) -> Path | None:
-    """The file of an SQLite database; `None` for another storage."""
+    """Returns the file of an SQLite database; `None` for another storage."""
     url = make_url(storage)
     return Path(url.database or "") if url.get_backend_name() == "sqlite" else None
 
 
 def name_of(directory: SweepDirectory) -> str:
-    """The name of the study in messages."""
+    """Returns the name of the study for messages."""
     return "the study" if directory.spec.storage else f"{directory.place}/{STUDY_FILE}"
 
 
 def open_storage(directory: SweepDirectory) -> tuple[BaseStorage, StudyLog | None]:
-    """The storage of a study that is to be written, and its journal; `None` if it has none."""
+    """Opens the storage of a study for writing. Returns it with its journal, which is `None` for a database."""
     if directory.spec.storage:
         check_database(directory.spec.storage)
         return get_storage(directory.spec.storage), None
@@ -87,12 +87,12 @@ def _journal(directory: SweepDirectory) -> JournalFile | JournalPieces:
 
 @contextmanager
 def readable(directory: SweepDirectory) -> Iterator[None]:
-    """A context for opening the study: any error of its library becomes a `UserError`."""
+    """A context for opening the study: any error of its library becomes a UserError."""
     try:
         yield
     except UserError:
         raise
-    except Exception as error:  # Each storage raises errors of its own library.
+    except Exception as error:  # Each storage library raises its own errors.
         reason = without_credentials(str(error)).partition("\n")[0]
         raise UserError(
             name_of(directory),

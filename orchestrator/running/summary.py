@@ -1,4 +1,4 @@
-"""The summary at the end of a run: in a screenful and as JSON, read from the ledger."""
+"""The summary at the end of a run, read from the ledger: a screen of text, or JSON."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -30,18 +30,18 @@ _TABLES = ("trainings", "curves", "heads")
 
 
 def how_to_continue(place: str) -> str:
-    """What is said of an interrupted sweep; the place is as in a command."""
+    """Returns the line that is printed for an interrupted sweep; `place` is as in a command."""
     return f"interrupted; continue with: attnsweep resume {place}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Promised:
-    """A promise, and what the sweep took.
+    """The predicted cost of a sweep, and the actual one.
 
     Attributes:
-        promise: The promise.
-        seconds: The sum of `train_seconds`.
-        n_rows, n_bytes: In all tables.
+        promise: The prediction.
+        seconds: The actual sum of `train_seconds`.
+        n_rows, n_bytes: The actual rows and bytes of all tables.
     """
 
     promise: Promise
@@ -50,7 +50,6 @@ class Promised:
     n_bytes: int
 
     def sentence(self) -> str:
-        """For people."""
         promise = self.promise
         most = "at most " if promise.is_bound else ""
         return (
@@ -60,7 +59,6 @@ class Promised:
         )
 
     def as_json(self) -> dict[str, object]:
-        """Plain values."""
         return {
             "promised": self.promise.model_dump(),
             "took": {"seconds": self.seconds, "n_rows": self.n_rows, "n_bytes": self.n_bytes},
@@ -69,19 +67,19 @@ class Promised:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Summary:
-    """The end of a run.
+    """The results of a sweep at the end of a run.
 
     Attributes:
         directory: The sweep.
         results: The results in its ledger.
-        refused: Why the workload refused the values of a trial, by the trial's number.
+        refused: Why the workload refused a trial's values, by the trial's number.
         finished: Whether the sweep's budget is spent.
-        n_trials: Trials with at least one training.
+        n_trials: Number of trials with at least one training.
         seconds: Wall time of this run.
-        trainings_per_second: The rate of this run.
+        trainings_per_second: Trainings of this run per second of wall time.
         replays: The results of the self-check; `None` if there was none yet.
-        asked: The rates that the objective is about, where these are not stuck rates.
-        promised: What a forecast promised, beside what the sweep took; `None` without a promise or before its end.
+        asked: The rates that the objective is about, if these are not stuck rates.
+        promised: The predicted cost beside the actual one; `None` without a prediction, or before the sweep's end.
         mlflow: How to open the sweep in MLflow, or why MLflow does not have all of it.
         in_mlflow: Whether MLflow has all of it.
     """
@@ -106,12 +104,12 @@ class Summary:
 
     @property
     def fault(self) -> str | None:
-        """What the self-check found to be wrong; `None` if nothing was."""
+        """What is wrong according to the self-check; `None` if nothing is."""
         return None if self.replays is None else self.replays.fault
 
     @property
     def n_trainings(self) -> int:
-        """The number of trainings in the ledger."""
+        """Number of trainings in the ledger."""
         return self.results.n_trainings
 
     @property
@@ -126,11 +124,11 @@ class Summary:
 
     @property
     def n_failed(self) -> int:
-        """The number of trainings that raised an error."""
+        """Number of trainings that raised an error."""
         return self.results.outcomes.get("failed", 0)
 
     def to_json(self) -> str:
-        """The summary as one line of JSON, for scripts."""
+        """Returns the summary as one line of JSON, for scripts."""
         stuck, preferred, roles = self.results.stuck, self.results.preferred, self.results.roles
         best, front = preferred.best, preferred.front
         slow = self.results.stuck_or_slow
@@ -150,7 +148,7 @@ class Summary:
             "stuck_rate_high": stuck.high,
             "stuck_or_slow": slow.as_json() if slow else None,
             "best_trial": best.trial if best else None,
-            "pareto_front": None if front is None else [each.as_json() for each in front],
+            "pareto_front": None if front is None else [trial.as_json() for trial in front],
             "feasible_trials": preferred.n_feasible,
             "replays": self.replays.as_json() if self.replays else None,
             "roles": roles.as_json() if roles else None,
@@ -164,8 +162,8 @@ class Summary:
         """Prints the summary with the next commands to type.
 
         Args:
-            console: Where.
-            report: Whether the report is drawn after it.
+            console: Where to print.
+            report: Whether a report is written after the summary.
         """
         place = as_argument(self.directory.place)
         console.print(
@@ -211,7 +209,6 @@ class Summary:
                 console.print(line, soft_wrap=True, highlight=False, markup=False)
 
     def _print_preferred(self, console: Console) -> None:
-        """The best trial, or the Pareto front."""
         preferred, objectives = self.results.preferred, self.directory.spec.objectives
         for sentence in preferred.sentences():
             console.print(sentence, soft_wrap=True, markup=False)
@@ -223,12 +220,12 @@ class Summary:
             console.print(_front_table(preferred.front, objectives))
 
     def next_steps(self, place: str) -> list[str]:
-        """The places of the sweep's files, and the next commands to type."""
+        """Returns lines with the places of the sweep's files and the next commands to type."""
         folder = f"{place}/shard-*" if self.directory.shards else place
         lines = [f"ledger   {folder}/trainings/*.parquet"] + [f"MLflow   {self.mlflow}"] * bool(self.mlflow)
         if not self.finished:
             sweep = self.directory
-            if sweep.shards and all(each.finished for each in sweep.parts):
+            if sweep.shards and all(part.finished for part in sweep.parts):
                 return [
                     *lines,
                     f"begin the other shards with: attnsweep run SPEC --shard I/{sweep.shards} --dir {place}",
@@ -251,7 +248,7 @@ def summarize(
     n_before: int,
     replays: Replays | None,
 ) -> Summary:
-    """Reads a sweep's summary from its ledger, but for what it says of MLflow.
+    """Reads a sweep's summary from its ledger, without the fields about MLflow.
 
     Args:
         directory: The sweep.
@@ -283,10 +280,10 @@ def summarize(
 
 
 def _read_promised(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> Promised | None:
-    """The promise for a sweep and what it took; `None` if nothing was promised.
+    """Reads the predicted and the actual cost of a sweep; returns `None` without a prediction.
 
     Args:
-        connection: Its ledger, as `Ledger.ask` opens it.
+        connection: The sweep's ledger, as `Ledger.ask` opens it.
         directory: The sweep.
     """
     promise = promise_of(directory)
@@ -322,8 +319,8 @@ def _asked(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> StuckRates | N
 def _front_table(front: Sequence[FrontTrial], objectives: Sequence[Measured]) -> Table:
     names = (*map(goal_of, objectives), *front[0].parameters)
     table = Table("trial", *(Column(Text(name)) for name in names), box=None, header_style="bold")
-    for each in front[:MOST_SHOWN]:
-        table.add_row(f"#{each.trial}", *map(Text, each.labels()))
+    for trial in front[:MOST_SHOWN]:
+        table.add_row(f"#{trial.trial}", *map(Text, trial.labels()))
     if len(front) > MOST_SHOWN:
         table.caption = f"the first {MOST_SHOWN} of {len(front):,}; --json has all"
     return table
@@ -332,8 +329,10 @@ def _front_table(front: Sequence[FrontTrial], objectives: Sequence[Measured]) ->
 def _rate_table(rates: ParameterRates, ending: Ending) -> Table:
     names = ("trials", ending.label, f"{ending.share_label} (95% interval)")
     table = Table(Column(Text(rates.title)), *names, box=None, header_style="bold")
-    for each in rates.bins:
-        table.add_row(Text(each.label), str(each.n_trials), str(each.rate.k), Text(rate_label(each.rate)))
+    for rate_bin in rates.bins:
+        table.add_row(
+            Text(rate_bin.label), str(rate_bin.n_trials), str(rate_bin.rate.k), Text(rate_label(rate_bin.rate))
+        )
     return table
 
 

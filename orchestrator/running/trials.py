@@ -1,4 +1,5 @@
-"""The open trials of a sweep: asked for, queued as trainings, and told once all their rows are in the ledger."""
+"""The open trials of a sweep: drawn, queued as trainings, and reported to the study when their rows are in the
+ledger."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from attnsweep.workloads.errors import SpecError
 
 @dataclass
 class _Tally:
-    """The trainings of one trial: those that have ended, and how many were queued so far."""
+    """The trainings of one trial: those that have ended, and the number that was queued so far."""
 
     configuration: Configuration
     ended: EndedTrainings = field(default_factory=EndedTrainings)
@@ -27,16 +28,16 @@ class _Tally:
 
 
 class OpenTrials:
-    """Decides which trainings a trial still needs, and tells the study how the trial ended.
+    """Decides which trainings a trial still needs, and reports to the study how the trial ended.
 
     Args:
         directory: The sweep.
-        workload: Its problem.
-        study: Gives trials and is told their values.
-        backlog: Queues their trainings.
+        workload: The problem that the sweep trains.
+        study: Draws trials and records their values.
+        backlog: Queues the trials' trainings.
 
     Attributes:
-        n_told: Trials told by this run.
+        n_told: Number of trials whose values this run has reported to the study.
     """
 
     def __init__(self, directory: SweepDirectory, workload: Workload[Any], study: Study, backlog: Backlog) -> None:
@@ -48,15 +49,15 @@ class OpenTrials:
         self._tallies: dict[int, _Tally] = {}
 
     def restore(self, rows: pa.Table) -> list[int]:
-        """Continues the trials of earlier runs: tells those whose rows are complete, queues the rest.
+        """Continues the trials of earlier runs: reports those whose rows are complete, queues trainings of all others.
 
-        A told trial that has lost rows, because a damaged file was set aside, is trained again but not told again.
+        A trial that lost rows, because a damaged file was set aside, is trained again; its value in the study stays.
 
         Args:
-            rows: All of the ledger's `trainings`.
+            rows: All rows of the ledger's `trainings`.
 
         Returns:
-            The trials that ended here.
+            The trials that have ended.
         """
         told = {asked.trial for asked in self._study.asked() if asked.is_told}
         settled = told.intersection(complete_among(rows, self._directory.spec.replicates))
@@ -72,14 +73,14 @@ class OpenTrials:
         return ended
 
     def ask(self, batch: int) -> None:
-        """Asks the study for one trial, of a batch of so many, and queues its trainings."""
+        """Draws one trial from the study, as part of a batch of this size, and queues its trainings."""
         self._open(_Tally(self._study.ask(batch)))
 
     def count(self, rows: pa.Table) -> list[int]:
-        """Counts committed rows of `trainings`; queues further replicates if a trial needs them.
+        """Counts committed rows of `trainings`, and queues further replicates if a trial needs them.
 
         Returns:
-            The trials that ended with these rows.
+            The trials that have ended with these rows.
         """
         now_ended = ended_trainings(rows)
         for trial, ended in now_ended.items():
@@ -87,19 +88,19 @@ class OpenTrials:
         return [trial for trial in sorted(now_ended) if self._queue_or_tell(self._tallies[trial])]
 
     def _open(self, tally: _Tally) -> bool:
-        """Queues a trial's trainings except those that have ended; returns whether the trial has ended."""
+        """Queues a trial's trainings except those that have ended. Returns whether the trial has ended."""
         trial = tally.configuration.trial
         self._tallies[trial] = tally
         try:
             return self._queue_or_tell(tally)
         except SpecError as error:
-            # The workload refuses this combination of values: the trial is refused, and the sweep continues.
+            # The workload refuses this combination of values, so the trial is refused and the sweep continues.
             del self._tallies[trial]
             self._study.refuse(trial, str(error))
             return False
 
     def _queue_or_tell(self, tally: _Tally) -> bool:
-        """Queues the trainings that a trial needs, given its rows; tells the trial when it needs no more."""
+        """Queues the trainings that a trial still needs; reports its value and returns `True` if it needs none."""
         wanted = n_wanted(self._directory.spec.replicates, tally.ended.stuck)
         missing = [
             replicate for replicate in range(tally.n_queued, wanted) if replicate not in tally.ended.by_replicate

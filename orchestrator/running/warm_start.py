@@ -1,4 +1,4 @@
-"""Trials of earlier, finished sweeps for the sampler of a new one: found in their ledgers, and given to Optuna."""
+"""Reads trials of earlier, finished sweeps from their ledgers, and gives them to the Optuna sampler of a new sweep."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ from attnsweep.workloads.parameters import TrainingParameters
 _FLAG = "--warm-start"
 _LEARN_FROM_OTHERS = ("tpe", "cmaes", "boundary")
 _FEWEST_FOR_CMAES = 10
-"""Optuna's `cmaes` starts from the best tenth of them."""
+"""The fewest trials for `cmaes`, because Optuna starts it from their best tenth."""
 
 
 def warm_start(
@@ -30,17 +30,17 @@ def warm_start(
     places: Sequence[PlaceName],
     say: Callable[[str], object],
 ) -> WarmStart | None:
-    """The trials of finished sweeps that the sampler of a new sweep is told; `None` for no sweeps.
+    """Returns the trials of finished sweeps that the sampler of a new sweep gets; `None` without earlier sweeps.
 
     Args:
         spec: The new sweep.
-        parameters: Those of its workload.
+        parameters: The parameters of the new sweep's workload.
         places: The directories of the earlier sweeps.
-        say: Is told how many trials each has.
+        say: Called with a line on how many trials each earlier sweep has.
 
     Raises:
-        UserError: If the sampler learns nothing, or an earlier sweep is not finished, is of another workload, or has no
-            trial that the new one could draw.
+        UserError: If the sampler does not learn, or an earlier sweep is not finished, has another workload, or has no
+            trial that the new sweep could draw.
     """
     if not places:
         return None
@@ -48,49 +48,49 @@ def warm_start(
         raise UserError(
             _FLAG,
             given=f"sampler={spec.sampler}, which learns nothing from the trials of other sweeps",
-            expected="one that does: tpe, cmaes or boundary",
-            fix="change the sampler, or leave it out",
+            expected="a sampler that learns from them: tpe, cmaes or boundary",
+            fix="change the sampler, or leave out --warm-start",
         )
     told = WarmStart(sweeps=tuple(_told(spec, parameters, place, say) for place in places))
     if spec.sampler == "cmaes" and len(told.told) < _FEWEST_FOR_CMAES:
         raise UserError(
             _FLAG,
             given=f"{len(told.told)} trials",
-            expected=f"{_FEWEST_FOR_CMAES} or more for sampler=cmaes, which starts from their best tenth",
+            expected=f"at least {_FEWEST_FOR_CMAES} trials for sampler=cmaes, which starts from their best tenth",
             fix="name further sweeps, or use sampler=tpe",
         )
     return told
 
 
 def told_trials(directory: SweepDirectory) -> list[FrozenTrial]:
-    """The trials of earlier sweeps that the sampler of a sweep was told, as Optuna has them.
+    """Returns the trials of earlier sweeps that a sweep's sampler gets, as Optuna trials.
 
     Raises:
-        UserError: If the file that holds them is gone, damaged, or another than the sweep recorded.
+        UserError: If the file that holds them is missing, damaged, or differs from the one that the sweep recorded.
     """
     if not directory.warm_start:
         return []
     try:
-        found = WARM_START.read(directory.place)
+        stored = WARM_START.read(directory.place)
     except FileNotFoundError:
-        found = None
-    if found is None or found.sha256 != directory.warm_start:
+        stored = None
+    if stored is None or stored.sha256 != directory.warm_start:
         raise UserError(
             f"{directory.place}/{WARM_START.name}",
-            given="no such file" if found is None else "other trials than the sweep recorded",
-            expected="the trials that its sampler was told before its first draw",
+            given="no such file" if stored is None else "other trials than the sweep recorded",
+            expected="the trials that were given to the sweep's sampler before its first draw",
             fix="restore the file from a copy",
         )
     return [
         create_trial(
             state=TrialState.COMPLETE,
-            values=[each.value, *each.more],
-            constraints=dict(each.excess),
-            params=dict(each.drawn),
-            distributions=distributions_of(directory.spec, each.drawn),
-            user_attrs={N_JUDGED: each.n_judged},
+            values=[trial.value, *trial.more],
+            constraints=dict(trial.excess),
+            params=dict(trial.drawn),
+            distributions=distributions_of(directory.spec, trial.drawn),
+            user_attrs={N_JUDGED: trial.n_judged},
         )
-        for each in found.told
+        for trial in stored.told
     ]
 
 
@@ -100,29 +100,29 @@ def _told(
     earlier = SweepDirectory.open(where)
     _check(earlier, spec)
     rows = _rows(earlier)
-    of_trial = {row["trial"]: row for row in rows.to_pylist()}
+    row_of = {row["trial"]: row for row in rows.to_pylist()}
     ended = ended_trainings(rows)
     told, misfits = [], []
     for trial in complete_among(rows, earlier.spec.replicates):
-        found = ended[trial].told(spec)
-        if found is None:
+        values = ended[trial].told(spec)
+        if values is None:
             continue
         try:
-            drawn = _drawn(spec, parameters, of_trial[trial])
+            drawn = _drawn(spec, parameters, row_of[trial])
         except _MisfitError as misfit:
             misfits.append((trial, misfit))
         else:
-            value, *more = found.values
+            value, *more = values.values
             n_judged = len(ended[trial].judged)
             told.append(
                 ToldTrial(
-                    trial=trial, drawn=drawn, value=value, more=tuple(more), excess=found.excess, n_judged=n_judged
+                    trial=trial, drawn=drawn, value=value, more=tuple(more), excess=values.excess, n_judged=n_judged
                 )
             )
     if not told:
         raise _refusal(earlier, misfits)
     left_out = f"; {len(misfits)} others do not fit: trial {misfits[0][0]} has {misfits[0][1]}" if misfits else ""
-    say(f"told the sampler {len(told)} trials of {earlier.place}{left_out}")
+    say(f"gave the sampler {len(told)} trials of {earlier.place}{left_out}")
     return EarlierSweep(
         place=earlier.place.full_name, sweep=earlier.sweep, spec_sha256=earlier.spec_sha256, told=tuple(told)
     )
@@ -136,13 +136,13 @@ def _check(earlier: SweepDirectory, spec: Sweep) -> None:
             expected="a finished sweep",
             fix=f"finish it with: attnsweep resume {as_argument(earlier.place)}",
         )
-    # The folder of a user's workload is no part of it.
-    theirs, ours = (each.workload.rpartition(":")[2] for each in (earlier.spec, spec))
+    # Workloads in files are compared without their folder.
+    theirs, ours = (sweep.workload.rpartition(":")[2] for sweep in (earlier.spec, spec))
     if theirs != ours:
         raise UserError(
             _FLAG,
             given=f"{earlier.place}, a sweep of {theirs}",
-            expected=f"a sweep of {ours}, the workload of this one",
+            expected=f"a sweep of {ours}, the workload of the new sweep",
             fix="name another directory",
         )
 
@@ -157,7 +157,7 @@ def _refusal(earlier: SweepDirectory, misfits: Sequence[tuple[int, "_MisfitError
         _FLAG,
         given=f"{earlier.place}, {given}",
         expected=expected,
-        fix="fit the space or the fixed parameters to it, or name another directory",
+        fix="adapt the space or the fixed parameters to that sweep, or name another directory",
     )
 
 
@@ -168,14 +168,14 @@ def _rows(earlier: SweepDirectory) -> pa.Table:
 
 
 class _MisfitError(Exception):
-    """Why a sweep could not have drawn a trial: what the trial has, and what the sweep has instead."""
+    """A sweep could not have drawn a trial. The message says what the trial has, and what the sweep has instead."""
 
 
 def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, Any]) -> dict[str, Scalar]:
-    """What a trial with these columns would have drawn in this sweep; raises `_MisfitError` if it could not."""
+    """Returns what a trial with these columns would have drawn in this sweep. Raises `_MisfitError` if it could not."""
     declared = parameters.declared()
     stored = {name: row.get(f"param_{name}") for name in declared}
-    # Null in rows of versions before the parameter was added.
+    # A parameter is null in rows of versions that did not have it yet.
     has = {
         name: declared[name].default if value is None and declared[name].since is not None else value
         for name, value in stored.items()
@@ -196,7 +196,7 @@ def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, 
 def _value(spec: Sweep, name: str, dimension: Varied, has: Mapping[str, Scalar]) -> Scalar:
     zipped = spec.space.get(name)
     if isinstance(zipped, Zip):
-        row = tuple(has[each] for each in zipped_names(name))
+        row = tuple(has[column] for column in zipped_names(name))
         value: Scalar = next((text for text in zipped.drawn().choices if tuple(Zip.row(str(text))) == row), None)
         if value is None:
             raise _MisfitError(f"{name}={row}, where this sweep has no such row")

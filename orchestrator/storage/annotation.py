@@ -1,4 +1,4 @@
-"""What a user wants to remember or keep of a sweep: a note, tags, weights, a claim. No row depends on them."""
+"""The user's annotations of a sweep: a note, tags, trials whose weights are kept, a claim. No row depends on them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -18,13 +18,13 @@ _MOST_CHARACTERS = 5000
 
 @dataclass(frozen=True)
 class Annotation:
-    """What a user wants to remember or keep of a sweep.
+    """A note, tags, kept weights and a claim that a user attaches to a sweep. They do not change its results.
 
     Attributes:
         note: Free text.
-        tags: Values by name: letters, digits, `_`, `.` and `-`.
+        tags: Values by tag name: letters, digits, `_`, `.` and `-`.
         keep_weights: The numbers of the trials whose final weights `attnsweep run` or `resume` keeps at the end.
-        claim: What `attnsweep verify` asks of the sweep.
+        claim: The claim that `attnsweep verify` tests on the sweep.
 
     Raises:
         UserError: If a tag's name has other characters or belongs to MLflow or attnsweep, or a text is too long.
@@ -49,10 +49,10 @@ class Annotation:
 
 
 def parse_tags(texts: Iterable[str]) -> dict[str, str]:
-    """Tags from the command line, each as NAME=VALUE.
+    """Parses tags from the command line, each given as NAME=VALUE.
 
     Raises:
-        UserError: If one is no NAME=VALUE, or a name is given twice.
+        UserError: If a text is no NAME=VALUE, or a name is given twice.
     """
     tags: dict[str, str] = {}
     for text in texts:
@@ -68,5 +68,8 @@ def parse_tags(texts: Iterable[str]) -> dict[str, str]:
 def _check_length(subject: str, text: str) -> None:
     if len(text) > _MOST_CHARACTERS:
         raise UserError(
-            subject, given=text, expected=f"at most {_MOST_CHARACTERS} characters", fix="shorten it, or name a file"
+            subject,
+            given=text,
+            expected=f"at most {_MOST_CHARACTERS} characters",
+            fix="shorten the text, or put it in a file and give the file's path",
         )

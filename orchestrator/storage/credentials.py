@@ -1,4 +1,5 @@
-"""Removes passwords and tokens from texts that are shown or stored, and refuses them in specs, stored unchanged."""
+"""Removes passwords and tokens from texts that are shown or stored. Specs are stored unchanged, so must not hold
+any."""
 
 import re
 from collections.abc import Iterator
@@ -17,15 +18,15 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _PORT = r"\d{1,5}(?:[/?#\s,;.)'\"]|$)"
-# A password may contain any character, also blanks, slashes and @. In a message it is taken to end at the last @ before
-# a slash or quote, or at the last @ of its word.
+# A password may contain any character, also blanks, slashes and @. In a message, a password is assumed to end at the
+# last @ before a slash or quote, or at the last @ of its word.
 _PASSWORD = rf"(?<=://)(?!\[)[^\s/:]*:(?:(?!{_PORT})[^\n]*?@(?:[^\n/'\"]*@)?(?:\S*@)?|\S*@)"
 _USER = r"(?<=://)[^\s/]*@"
 _OPTION = r"(?<=[?&;])([\w.%+-]+)=([^\s&;#]+)"
 
 
 def without_credentials(text: str) -> str:
-    """The text with `...` for user and password in its URIs, and for the values of secret options."""
+    """Returns the text with `...` for user and password in its URIs, and for the values of secret options."""
     return re.sub(_USER, "...@", _without_secrets(text))
 
 
@@ -52,35 +53,34 @@ def _shown_option(option: re.Match[str]) -> str:
 
 
 def _opens_with_secret(storage: str) -> bool:
-    """Whether a storage's URL holds a secret, also as SQLAlchemy parses it, which allows blanks in the user's name."""
+    """Returns whether a storage URL holds a secret, also as SQLAlchemy reads it, which allows blanks in names."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
     try:
         password = make_url(storage).password
     except (ArgumentError, ValueError):
-        # Not a database URL: Optuna will report it.
+        # Optuna reports a storage that is not a database URL.
         password = None
     return password is not None or _without_secrets(storage) != storage
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Every text in a JSON value."""
     match value:
         case str():
             yield value
         case list():
-            for each in value:
-                yield from _texts(each)
+            for item in value:
+                yield from _texts(item)
         case dict():
-            for each in (*value, *value.values()):
-                yield from _texts(each)
+            for item in (*value, *value.values()):
+                yield from _texts(item)
 
 
 def _refused(field: str, given: str) -> SpecError:
     return SpecError(
         field,
         given=given,
-        expected="no password in it: a spec is stored and shown",
+        expected="a text without a password, because a spec is stored and shown",
         fix="set it in the environment (for a storage: PGPASSWORD, ~/.pgpass, or ?read_default_file=~/.my.cnf)",
     )

@@ -1,4 +1,4 @@
-"""The environment of a training: the versions and the code that train it."""
+"""The environment of a training: the versions of its libraries and the code that trains it."""
 
 import hashlib
 import importlib.metadata
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from attnsweep.workloads.engine.contract import Workload
 
 Engine: TypeAlias = Literal["vmapped", "blocks", "merged"]
-"""What takes the steps of trainings: docs/engines.md."""
+"""The program that takes the steps of trainings: see docs/engines.md."""
 _ENGINE, _MACHINE = "engine", "machine"
 _LIBRARIES = ("attnsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "numpy")
 _MOST_NAMED = 5
@@ -26,8 +26,8 @@ class Environment(Record):
     """Versions of libraries, and digests of the modules that train.
 
     Attributes:
-        versions: Version by library, of `python`, and of the compiler unless the engine is `vmapped`; as `machine` the
-            type of what trains.
+        versions: Version of each library, of `python`, and of the compiler unless the engine is `vmapped`; under
+            `machine`, the type of CPU or GPU that trains.
         code: Digest by module, from `digests_of`.
     """
 
@@ -36,7 +36,7 @@ class Environment(Record):
 
     @classmethod
     def current(cls, workload: "Workload[Any]", engine: Engine = "vmapped") -> Self:
-        """The environment of this process for one workload.
+        """Returns the environment of this process for one workload and engine.
 
         Raises:
             UserError: If the engine does not run on this machine.
@@ -46,27 +46,27 @@ class Environment(Record):
         return cls(versions=versions(engine), code=digests_of(workload)).on(processor())
 
     def on(self, machine: str) -> Self:
-        """The same on a machine of this type: `x86_64, AVX2`, or the model of a GPU."""
+        """Returns a copy for a machine of this type: `x86_64, AVX2`, or the model of a GPU."""
         return self.model_copy(update={"versions": {**self.versions, _MACHINE: machine}})
 
     @property
     def machine(self) -> str | None:
-        """The type of machine that its trainings ran on; `None` where that was not recorded."""
+        """The type of machine that trained; `None` if it was not recorded."""
         return self.versions.get(_MACHINE)
 
     @property
     def torch(self) -> str:
-        """The version of PyTorch, whatever it was built for."""
+        """The version of PyTorch, without its build suffix such as `+cu124`."""
         return self.versions.get("torch", "of an unknown version").partition("+")[0]
 
     @property
     def type_in_words(self) -> str:
-        """What the last bits of its trainings depend on besides their code and their engine."""
+        """The type of machine and version of PyTorch. Besides code and engine, last bits depend on these."""
         return f"{self.machine or 'a machine whose type was not recorded'}, PyTorch {self.torch}"
 
     @property
     def engine(self) -> Engine:
-        """What takes the steps of its trainings."""
+        """The engine that takes the steps of trainings."""
         match self.versions.get(_ENGINE, "").partition(",")[0]:
             case "":
                 return "vmapped"
@@ -77,53 +77,53 @@ class Environment(Record):
 
     @property
     def id(self) -> str:
-        """A hash of the environment."""
+        """A hash of the versions and the code, 12 hexadecimal digits."""
         content = json.dumps([dict(self.versions), dict(self.code)], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def changes(self, later: "Environment") -> list[str]:
-        """The differences from a later environment, in words; empty if and only if the two are equal.
+        """Lists the differences from a later environment, in words; the list is empty if and only if the two are equal.
 
-        The machine is left out: a sweep may train on machines of several types.
+        The machine is not compared: a sweep may train on machines of several types.
         """
-        found = [
+        differences = [
             f"{name} {self.versions.get(name, 'not recorded')} -> {later.versions.get(name, 'not recorded')}"
             for name in _differing(self.versions, later.versions)
             if name != _MACHINE
         ]
         modules = _differing(self.code, later.code)
         if modules and not self.code.keys() & later.code.keys():
-            return [*found, "code, which was recorded in another form and cannot be compared"]
+            return [*differences, "code, which was recorded in another form and cannot be compared"]
         if len(modules) > _MOST_NAMED:
             modules[_MOST_NAMED:] = [f"{len(modules) - _MOST_NAMED} more"]
-        return [*found, f"code of {', '.join(modules)}"] if modules else found
+        return [*differences, f"code of {', '.join(modules)}"] if modules else differences
 
 
 def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     return [name for name in {**one, **other} if one.get(name) != other.get(name)]
 
 
-# Read from the disk, and asked for several times a sweep.
+# Cached, because `importlib.metadata` reads the disk and a sweep needs the versions several times.
 _version_of = cache(importlib.metadata.version)
 
 
 def versions(engine: Engine = "vmapped") -> dict[str, str]:
-    """The versions of Python, of the libraries that a sweep uses, and of what compiles its steps.
+    """Returns the versions of Python, of the libraries that a sweep uses, and of the compiler that the engine uses.
 
     Raises:
         UserError: If the engine does not run on this machine.
     """
-    found = {"python": platform.python_version()} | {name: _version_of(name) for name in _LIBRARIES}
+    installed = {"python": platform.python_version()} | {name: _version_of(name) for name in _LIBRARIES}
     if engine == "vmapped":
-        return found
+        return installed
     from attnsweep.workloads.engine.compiling.libraries import NoCompilerError, block_engine, merged_engine
 
     try:
-        return {**found, _ENGINE: merged_engine() if engine == "merged" else block_engine()}
+        return {**installed, _ENGINE: merged_engine() if engine == "merged" else block_engine()}
     except NoCompilerError as error:
         raise UserError(
             "engine",
             given=f"{engine}, but {error}",
-            expected="a machine that can compile its programs",
+            expected="a machine that can compile the engine's programs",
             fix="use another machine, or start a new sweep with --engine vmapped",
         ) from error

@@ -1,4 +1,4 @@
-"""Errors that stop a running sweep. Light to import."""
+"""Errors that stop a running sweep. The module imports nothing heavy."""
 
 import errno
 
@@ -6,22 +6,22 @@ from attnsweep.workloads.errors import UserError
 
 
 class StoreError(UserError):
-    """A disk or an object store refuses a request: a fault of the machine."""
+    """A disk or an object store failed or refused a request: a fault of the machine."""
 
 
 class StoreMistakeError(StoreError):
-    """An object store refuses a request because of what a user has configured: a bucket, an address, credentials."""
+    """An object store refused a request because of the user's configuration: a bucket, an address, credentials."""
 
 
 MACHINE_ERRORS = frozenset(
     {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOLCK}
 )
-"""Errors of the machine, whichever path a user gives."""
+"""Error numbers of faults of the machine, which another path would not avoid."""
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 def is_machines_fault(error: UserError) -> bool:
-    """Whether an error that a user is told of is a fault of the machine: a disk or a store that fails, or is full."""
+    """Returns whether an error was caused by the machine: a disk or an object store that failed or is full."""
     if isinstance(error, StoreError):
         return not isinstance(error, StoreMistakeError)
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in MACHINE_ERRORS | _NO_ROOM

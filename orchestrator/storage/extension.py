@@ -1,4 +1,4 @@
-"""What is added to a sweep after its start: trials, and replicates of every trial."""
+"""Trials and replicates that are added to a sweep after its start."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True)
 class Extension:
-    """Trials and replicates to add; nothing by default."""
+    """The numbers of trials and of replicates per trial to add; 0 by default."""
 
     trials: int = 0
     replicates: int = 0
@@ -17,7 +17,7 @@ class Extension:
         return bool(self.trials or self.replicates)
 
     def of(self, spec: Sweep) -> Sweep:
-        """The spec with what is added, which may be negative to take it away again.
+        """Returns the spec with the added trials and replicates; negative numbers take them away again.
 
         Raises:
             UserError: If a rule decides how many replicates a trial gets, or a pruner which trials go on.
@@ -35,7 +35,7 @@ class Extension:
             raise UserError(
                 "--replicates",
                 given=f"+{self.replicates}",
-                expected="a sweep without a pruner: it has decided by the replicates of the start",
+                expected="a sweep without a pruner, because a pruner has judged trials by their first replicates",
                 fix="add trials, or run a new sweep with more replicates",
             )
         return spec.but(trials=spec.trials + self.trials, replicates=spec.replicates + self.replicates)

@@ -21,12 +21,12 @@ from attnsweep.orchestrator.storage.owner import Owner, TakenError, taken
 from attnsweep.workloads.errors import UserError
 
 LEASE_FILE = ".ledger.lock"
-"""The lease is free if the object is empty, as the lock file of a sweep in a folder."""
+"""Name of the lease in an object store, and of the lock file in a folder. An empty lease is free."""
 LEASE_SECONDS = 300.0
 _RENEWALS_PER_LEASE = 10
 _UNDER_WAY_SECONDS = 5.0
-"""Time after which the uploads that a killed writer had begun have ended."""
-_LOST_FIX = "what this one has committed is kept, and that process continues from it: let it end, or stop it"
+"""Seconds after which the uploads that a killed writer had begun have ended."""
+_LOST_FIX = "the rows that this run has committed are kept, and the other process continues: let it end, or stop it"
 _FIX = f"wait until it ends, or for {LEASE_SECONDS / 60:g} minutes after it was killed"
 
 
@@ -35,7 +35,7 @@ class LostLeaseError(StoreError):
 
 
 class Versioned(NamedTuple):
-    """A text in an object store: its version there, and when the store says that it was written."""
+    """A text in an object store, with its version and the time of its writing by the store's clock."""
 
     text: str
     version: str
@@ -43,27 +43,27 @@ class Versioned(NamedTuple):
 
 
 class LeaseStore(Protocol):
-    """The store that holds a lease; its text names the sweep."""
+    """The object store that holds a lease. `str(store)` names the sweep."""
 
     def swap_text(self, name: str, text: str, version: str | None) -> str | None:
-        """Writes a text if the object still has this version; with `None`, if there is no object. Atomic.
+        """Writes a text if the object still has this version or, for `None`, if there is no object. Atomic.
 
         Returns:
-            The version written; `None` if nothing was written.
+            The new version; `None` if nothing was written.
         """
 
     def versioned(self, name: str) -> Versioned | None:
-        """The text; `None` if there is no object."""
+        """Reads a text and its version; returns `None` if there is no object."""
 
     def now(self) -> datetime:
-        """The time by the store's clock."""
+        """Returns the time by the store's clock."""
 
 
 class ObjectLock:
-    """A held lease on a sweep; a thread renews it until `close`.
+    """A lease on a sweep that this process holds; a thread renews it until `close`.
 
     Args:
-        store: Where the sweep is.
+        store: The store that holds the sweep.
         work: The holder's command.
         file: The object that is the lease.
 
@@ -85,7 +85,8 @@ class ObjectLock:
         self._thread.start()
 
     def confirm(self) -> None:
-        """Returns if the lease is held, for half its time at least. An expired one is renewed if nobody has taken it.
+        """Checks that the lease is held for at least half its duration from now, and renews it if need be. An expired
+        lease is renewed too, unless another process has taken it.
 
         Raises:
             LostLeaseError: If another process has taken it.
@@ -95,18 +96,17 @@ class ObjectLock:
                 self._renew()
 
     def close(self) -> None:
-        """Gives the lease back. Idempotent."""
         if self._closed.is_set():
             return
         self._closed.set()
         self._thread.join()
-        # A lease that cannot be given back expires. One that another process has taken is left to it.
+        # A lease that cannot be given back expires. If another process has taken it, it stays with that process.
         with contextlib.suppress(UserError):
             self._replace("", self._version)
 
     def _keep(self) -> None:
         while not self._closed.wait(LEASE_SECONDS / _RENEWALS_PER_LEASE):
-            # What failed fails again in `confirm`, which reports it.
+            # Errors are suppressed, because they occur again in `confirm`, which reports them.
             with self._using, contextlib.suppress(UserError):
                 self._renew()
 
@@ -115,19 +115,19 @@ class ObjectLock:
             raise StoreError(
                 str(self._store),
                 given="a store that overwrites an object in spite of If-None-Match",
-                expected="one with conditional writes, as S3 has them",
+                expected="a store with conditional writes, as S3 has them",
                 fix="keep the sweep in a directory, or in another store",
             )
-        found = self._store.versioned(self._file)
-        if found is None:
+        lease = self._store.versioned(self._file)
+        if lease is None:
             raise taken(str(self._store), None, _FIX)
-        if found.text and (self._store.now() - found.written).total_seconds() < LEASE_SECONDS:
-            owner = _owner(found)
-            # Nobody waits for the lease of a process of this machine that has ended.
+        if lease.text and (self._store.now() - lease.written).total_seconds() < LEASE_SECONDS:
+            owner = _owner(lease)
+            # The lease of a process of this machine that has ended need not expire first.
             if owner is None or not owner.is_dead:
                 raise taken(str(self._store), owner, _FIX)
             time.sleep(_UNDER_WAY_SECONDS)
-        self._write(found.version)
+        self._write(lease.version)
 
     def _renew(self) -> None:
         try:
@@ -139,15 +139,15 @@ class ObjectLock:
 
     def _write(self, version: str) -> None:
         begun = time.time()
-        # Numbered: a store's version may be a hash of the content.
+        # The number makes each text different, because a store's version may be a hash of the content.
         text = f"{self._owner.to_json()}\n{self._holder} {next(self._renewals)}\n"
         self._version, self._written = self._replace(text, version), begun
 
     def _replace(self, text: str, version: str) -> str:
-        """Replaces the version of the lease that was seen last.
+        """Replaces the lease if it still has the version that was seen last.
 
         Returns:
-            The version written.
+            The new version.
 
         Raises:
             TakenError: If another process has replaced it.
@@ -156,14 +156,14 @@ class ObjectLock:
             written = self._store.swap_text(self._file, text, version)
             if written is not None:
                 return written
-            # The store refuses its own write, if an answer was lost: this one's, which the client has asked for again,
-            # or that of an earlier one, which was given up.
-            found = self._store.versioned(self._file)
-            if found is not None and found.text == text:
-                return found.version
-            if found is None or not found.text.partition("\n")[2].startswith(f"{self._holder} "):
-                raise taken(str(self._store), _owner(found), _FIX)
-            version = found.version
+            # If an answer was lost, the object may have changed by a write of our own: by this one, which the client
+            # has repeated, or by an earlier one, which was given up.
+            current = self._store.versioned(self._file)
+            if current is not None and current.text == text:
+                return current.version
+            if current is None or not current.text.partition("\n")[2].startswith(f"{self._holder} "):
+                raise taken(str(self._store), _owner(current), _FIX)
+            version = current.version
 
 
 def _owner(lease: Versioned | None) -> Owner | None:

@@ -26,12 +26,13 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class FileLock:
-    """A lock of the kernel. It ends with `close`, or with the process. The file names the owner."""
+    """A lock of the kernel (flock) on a file that names its owner. It ends with `close`, or with the process."""
 
     file: FileIO
 
     def sign(self, owner: Owner) -> None:
-        """Writes the owner into the file, over one that was killed. On a full disk, which `gc` can free, nobody."""
+        """Writes the owner into the file, replacing the name of a killed process. If the disk is full, the file names
+        nobody, so that `gc` can run and free the disk."""
         with naming(Path(self.file.name)):
             self.file.truncate(0)
             try:
@@ -44,9 +45,9 @@ class FileLock:
         """Does nothing: no other process can take a held lock of the kernel."""
 
     def close(self) -> None:
-        """Releases the lock. Idempotent."""
         if not self.file.closed:
-            # The name of an owner that has ended is as good as none. The lock must go whatever the disk says.
+            # A file that still names the ended owner does no harm, so an error of the disk must not keep the lock from
+            # being freed.
             with suppress(OSError):
                 self.file.truncate(0)
             with suppress(OSError):
@@ -55,7 +56,7 @@ class FileLock:
 
 @dataclass(frozen=True, slots=True)
 class LocalFolder:
-    """A folder. By POSIX an opened file can be read after its removal."""
+    """A folder as the place of a sweep. By POSIX, an opened file can be read after its removal."""
 
     path: Path
 
@@ -83,8 +84,8 @@ class LocalFolder:
 
     def check_makeable(self) -> None:
         path = self.path.absolute()
-        nearest = next(each for each in (path, *path.parents) if each.is_dir())
-        # A file without a name: permissions alone do not tell where root may write.
+        nearest = next(folder for folder in (path, *path.parents) if folder.is_dir())
+        # An unnamed file is created, because permission bits alone do not tell where root may write.
         with TemporaryFile(dir=nearest):
             pass
 
@@ -95,7 +96,7 @@ class LocalFolder:
         return self._status(name) is not None
 
     def read_text(self, name: str) -> str:
-        # Not `Path.read_text`, which replaces a damaged end of a line.
+        # `Path.read_text` would translate the ends of lines, and so hide damage there.
         with reading(str(self.path / name)):
             return regular_file(self.path / name).read_bytes().decode()
 
@@ -126,7 +127,7 @@ class LocalFolder:
                 raise
 
     def put_new_text(self, name: str, text: str) -> None:
-        # Not a hard link, which some file systems lack. The kernel frees the lock of a process that was killed.
+        # A lock, not a hard link, which some file systems lack. The kernel frees the lock of a killed process.
         path = self.path / f".{name}.new"
         with open(path, "w", opener=_without_following) as claim:
             try:
@@ -143,12 +144,12 @@ class LocalFolder:
                     path.unlink()
 
     def has_folder(self, folder: str) -> bool:
-        found = self._status(folder)
-        return found is not None and stat.S_ISDIR(found.st_mode)
+        status = self._status(folder)
+        return status is not None and stat.S_ISDIR(status.st_mode)
 
     def folders(self) -> list[str]:
         with reading(str(self.path)):
-            return [each.name for each in self.path.iterdir() if each.is_dir() and not each.is_symlink()]
+            return [path.name for path in self.path.iterdir() if path.is_dir() and not path.is_symlink()]
 
     def make_folders(self, folders: Collection[str]) -> None:
         with self.writing():
@@ -157,10 +158,10 @@ class LocalFolder:
             sync(self.path)
 
     def sizes(self, pass_over: Callable[[OSError], object] | None = None) -> dict[str, int]:
-        found = {}
+        n_bytes = {}
 
         def failed(error: OSError) -> None:
-            # A running sweep removes files and folders, and what is named may be a file, below which there is none.
+            # A running sweep removes files and folders meanwhile, and the place may be a file, which contains none.
             if isinstance(error, FileNotFoundError | NotADirectoryError):
                 return
             if pass_over is None or error.filename == str(self.path):
@@ -171,10 +172,10 @@ class LocalFolder:
             for file in files:
                 path = Path(folder, file)
                 try:
-                    found[str(path.relative_to(self.path))] = path.lstat().st_size
+                    n_bytes[str(path.relative_to(self.path))] = path.lstat().st_size
                 except OSError as error:
                     failed(error)
-        return found
+        return n_bytes
 
     def names(self, folder: str) -> list[str]:
         return [name.removesuffix(".parquet") for name in self._listed(folder) if name.endswith(".parquet")]
@@ -195,11 +196,11 @@ class LocalFolder:
         except OSError as error:
             if error.errno is not None:
                 raise
-            # Arrow parses nothing yet: its errors without a number are those of fstat.
+            # Arrow has parsed nothing yet, so an error without a number comes from fstat: the file is not damaged.
             raise unreadable(str(path), error) from error
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
-        """Publishes files. All are on the disk before the first gets its name."""
+        """Writes all files to the disk under temporary names before the first is renamed."""
         temporaries = {folder: self._own(folder) / f".{stem}.{uuid.uuid4().hex}.tmp" for folder in files}
         with self.writing():
             try:
@@ -212,7 +213,8 @@ class LocalFolder:
                 for folder, temporary in temporaries.items():
                     _rename(temporary, self._file(folder, name))
             except (OSError, UserError):
-                # Frees a full disk at once. What a killed process leaves, the next writer removes.
+                # Removed at once, because the disk may be full. The next writer removes the files that a killed process
+                # leaves.
                 for temporary in temporaries.values():
                     _remove_unfinished(temporary)
                 raise
@@ -270,7 +272,7 @@ class LocalFolder:
         return self.path / folder / f"{name}.parquet"
 
     def _status(self, name: str) -> os.stat_result | None:
-        """What has this name; `None` if nothing has. Not `Path.exists`, which in new Pythons is False on any error."""
+        """Returns the status of a path; `None` if nothing is there. `Path.exists` would return False for any error."""
         with reading(str(self.path / name)):
             try:
                 return (self.path / name).stat()
@@ -280,19 +282,19 @@ class LocalFolder:
                 raise
 
     def _listed(self, folder: str) -> list[str]:
-        """The names in a folder; none if it does not exist. Not `Path.glob`, which omits what it may not read."""
+        """Returns the names in a folder; none if it does not exist. `Path.glob` would omit what cannot be read."""
         with reading(str(self.path / folder)), suppress(FileNotFoundError, NotADirectoryError):
             return [path.name for path in (self.path / folder).iterdir()]
         return []
 
     def _own(self, folder: str) -> Path:
-        """A folder to write in, which must belong to the sweep."""
+        """Returns the path of a folder to write in, which must belong to the sweep and be no link."""
         with reading(str(self.path)):
             return refuse_link(self.path / folder)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Around writing in the folder: turns an OSError into a StoreError."""
+        """A context for writing in the folder: turns an OSError into a StoreError."""
         try:
             yield
         except OSError as error:
@@ -301,13 +303,15 @@ class LocalFolder:
                 # Arrow's errors may have no number.
                 given=os.strerror(error.errno) if error.errno else str(error.args[0]),
                 expected="a sweep directory that can be written",
-                fix="make room for it" if error.errno in _NO_ROOM else "check its disk, and your write access to it",
+                fix="free some disk space"
+                if error.errno in _NO_ROOM
+                else "check its disk, and your write access to it",
             ) from error
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Around calls on an opened file: an OSError that names no file gets this name."""
+    """A context for calls on an opened file: adds the path to an OSError that names no file."""
     try:
         yield
     except OSError as error:
@@ -317,18 +321,18 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def _remove_unfinished(temporary: Path) -> None:
-    """Removes a file whose writing has failed. The disk may refuse that too; what has failed first is to be said."""
+    """Removes a file whose writing has failed. A failure here is ignored, so that the first error is reported."""
     with suppress(OSError):
         temporary.unlink()
 
 
 def _is_unfinished_text(path: Path) -> bool:
-    """Whether a process that was killed left it while it wrote a text."""
+    """Returns whether a killed process left this file while it wrote a text."""
     return path.name.startswith(".") and path.suffix in (".new", ".tmp") and path.is_file()
 
 
 def regular_file(path: Path) -> Path:
-    """The path of a file, or of a link to one. Opening a FIFO would block, and a device has no end.
+    """Returns the path if a file, or a link to one, is there. Opening a FIFO would block, and a device has no end.
 
     Raises:
         OSError: If anything else is there, or nothing.
@@ -339,7 +343,7 @@ def regular_file(path: Path) -> Path:
 
 
 def refuse_link(path: Path) -> Path:
-    """The path, unless it is a link. A stranger's sweep directory must not redirect our writes out of it.
+    """Returns the path, unless it is a link: a stranger's sweep directory must not redirect our writes out of it.
 
     Raises:
         UserError: If it is a link.
@@ -359,7 +363,6 @@ def _link(path: Path) -> UserError:
 
 
 def _without_following(path: str, flags: int) -> int:
-    """An opener for `open` that refuses links."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW, 0o666)
     except OSError as error:
@@ -381,7 +384,7 @@ def _rename(path: Path, target: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Waits until a file, or the list of a folder's files, is on the disk."""
+    """Waits until a file, or a folder's list of files, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with naming(path):

@@ -1,4 +1,4 @@
-"""Files that a user names, as by `--out`. They are written aside, then renamed: a failure leaves the earlier file."""
+"""Writes files that a user names, as with `--out`, under temporary names first: a failure leaves the old file."""
 
 import os
 import secrets
@@ -15,9 +15,9 @@ from attnsweep.workloads.errors import UserError
 
 @contextmanager
 def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
-    """A temporary path, which replaces `out` when the block ends. An exception leaves `out` unchanged.
+    """Yields a temporary path, which replaces `out` when the block ends. An exception leaves `out` unchanged.
 
-    A link is replaced, not its target, which may be a stranger's.
+    If `out` is a link, the link is replaced and not its target, which may be a stranger's.
 
     Args:
         out: A new file, or a regular file to replace.
@@ -42,7 +42,7 @@ def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
 
 @contextmanager
 def writing_folder(out: Path, flag: str = "--out") -> Iterator[Path]:
-    """A temporary folder, which becomes `out` when the block ends. An exception leaves nothing.
+    """Yields a temporary folder, which becomes `out` when the block ends. An exception leaves nothing behind.
 
     Args:
         out: A new or an empty folder.
@@ -55,7 +55,7 @@ def writing_folder(out: Path, flag: str = "--out") -> Iterator[Path]:
     temporary = out.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-            raise unwritable(out, flag, "something is there", kind="new folder")
+            raise unwritable(out, flag, "this one is not empty, or is a file", kind="new folder")
         make_folder(temporary, flag)
         try:
             yield temporary
@@ -69,10 +69,10 @@ def writing_folder(out: Path, flag: str = "--out") -> Iterator[Path]:
 
 
 def check_output(out: Path, flag: str = "--out") -> None:
-    """Checks that `writing_file` can write a file, before the work is done. Touches nothing.
+    """Checks that `writing_file` can write a file, before the work is done. Writes nothing.
 
     Raises:
-        UserError: If not.
+        UserError: If the file cannot be written.
     """
     refuse_special(out, flag)
     if not out.parent.is_dir():
@@ -100,10 +100,10 @@ def refuse_special(out: Path, flag: str = "--out") -> None:
 
 
 def make_folder(folder: Path, flag: str) -> None:
-    """Makes a folder for files that a user asked for, if it does not exist.
+    """Makes a folder for the user's output files, if it does not exist.
 
     Args:
-        flag: The option that asked for them.
+        flag: The option that named the folder.
 
     Raises:
         UserError: If it cannot be made.
@@ -115,12 +115,14 @@ def make_folder(folder: Path, flag: str) -> None:
 
 
 def refused(path: object, flag: str, error: OSError, kind: str = "file") -> UserError:
-    """As `unwritable`, after a call has failed: a StoreError if another path would be refused too, on this machine."""
+    """Returns the error for a failed call: like `unwritable`, but a StoreError if other paths would fail too."""
     if is_fault(error):
         return unreadable(str(path), error, expected=f"a {kind} that can be written")
     return unwritable(path, flag, error.strerror or str(error), kind)
 
 
 def unwritable(path: object, flag: str, reason: str | None, kind: str = "file") -> UserError:
-    """The refusal of a file, folder or directory that an option named and that cannot be written."""
-    return UserError(flag, given=str(path), expected=f"a {kind} that can be written", fix=f"choose another ({reason})")
+    """Returns the error for a file or folder that an option named and that cannot be written."""
+    return UserError(
+        flag, given=str(path), expected=f"a {kind} that can be written", fix=f"choose another path ({reason})"
+    )

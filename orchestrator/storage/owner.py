@@ -1,4 +1,4 @@
-"""The process that works on a sweep. It is written into the sweep's lock, for processes that find it taken."""
+"""The process that works on a sweep. The sweep's lock stores it, for other processes that find the lock taken."""
 
 import json
 import os
@@ -15,7 +15,7 @@ class Owner:
     """The process that holds a lock.
 
     Attributes:
-        work: Its command: run, resume, compact, merge, gc, mlflow-sync.
+        work: The process's command: run, resume, compact, merge, gc, mlflow-sync.
         processes: The table of processes to which the pid belongs: boot id and namespace of the machine.
     """
 
@@ -27,19 +27,18 @@ class Owner:
 
     @classmethod
     def this_process(cls, work: str) -> "Owner":
-        """This process, as of now."""
+        """Returns this process as the owner from now on."""
         return cls(work, platform.node(), os.getpid(), f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S UTC}", _processes())
 
     @classmethod
     def from_json(cls, text: str) -> "Owner | None":
-        """The inverse of `to_json`; `None` for any other or an incomplete text."""
+        """Parses a text of `to_json`; returns `None` for any other or an incomplete text."""
         try:
             return cls(**json.loads(text))
         except (ValueError, TypeError):
             return None
 
     def to_json(self) -> str:
-        """The owner as one line."""
         return json.dumps(asdict(self))
 
     @property
@@ -57,11 +56,11 @@ class Owner:
 
 
 class TakenError(UserError):
-    """The sweep is locked by another process."""
+    """Another process has locked the sweep."""
 
 
 def taken(place: str, owner: Owner | None, fix: str) -> TakenError:
-    """The error for a process that finds the sweep locked by another."""
+    """Returns the error for a process that finds the sweep locked by another."""
     who = f" ({owner.work}, pid {owner.pid} on {owner.host}, since {owner.since})" if owner else ""
     return TakenError(
         place, given=f"a sweep that another process works on{who}", expected="one process at a time", fix=fix

@@ -12,13 +12,13 @@ import pyarrow as pa
 from attnsweep.orchestrator.storage.lease import LEASE_FILE
 
 ASIDE = "set_aside"
-"""The folder of files that no longer count. The user may delete them."""
+"""Folder of files that are no longer read. The user may delete them."""
 CHECKPOINTS = "checkpoints"
-"""The folder of the states of unfinished packs."""
+"""Folder of the checkpoints of unfinished packs."""
 
 
 def digest(file: BufferedReader | pa.NativeFile) -> str:
-    """The first half of a file's sha256, in hexadecimal."""
+    """Returns the first half of a file's sha256, in hexadecimal."""
     return hashlib.file_digest(file, "sha256").hexdigest()[:32]
 
 
@@ -26,7 +26,7 @@ class Lock(Protocol):
     """The exclusive right to write a sweep."""
 
     def confirm(self) -> None:
-        """Returns if the lock is still held.
+        """Checks that the lock is still held.
 
         Raises:
             UserError: If another process has taken it.
@@ -57,81 +57,82 @@ class Place(Protocol):
     def full_name(self) -> str: ...
 
     def answering(self, file: str | None = None) -> AbstractContextManager[None]:
-        """A context for reading an opened file, by its `file_name`: errors of the disk or store become those above.
+        """A context for reading an opened file: errors of the disk or store become UserErrors that name the file.
 
-        An OSError that still leaves it means that the file is damaged: see `storage.reading`.
+        An OSError that still leaves the context means that the file is damaged: see `storage.reading`.
         """
 
     def inside(self, folder: str) -> Self:
-        """A place of its own in a folder of this one. Raises UserError if a link is there."""
+        """Returns a folder of this place as a place of its own. Raises UserError if a link is there."""
 
     def is_vacant(self) -> bool:
-        """Whether a new sweep can be created in it: it does not exist or is empty."""
+        """Returns whether a new sweep can be created here: the place does not exist or is empty."""
 
     def check_makeable(self) -> None:
-        """Checks that `make` can make it, as far as that shows without leaving anything there. Raises OSError."""
+        """Checks, without leaving anything behind, whether `make` can be expected to succeed. Raises OSError."""
 
     def make(self) -> None:
-        """Creates the place, if it must be created. Raises OSError."""
+        """Creates the place, if it does not exist. Raises OSError."""
 
     def has_text(self, name: str) -> bool: ...
 
     def read_text(self, name: str) -> str:
-        """The content of a text. Raises OSError if it does not exist or is no file."""
+        """Returns the content of a text. Raises OSError if it does not exist or is no file."""
 
     def put_text(self, name: str, text: str) -> None:
-        """Writes a text; an earlier one of that name is replaced. A name may be `folder/name`: the folder is made."""
+        """Writes a text, replacing an earlier one of that name. For a name `folder/name` the folder is made."""
 
     def put_passing_text(self, name: str, text: str) -> None:
-        """As `put_text`, atomic but not durable: for texts that are worthless after a crash."""
+        """Writes a text atomically but not durably: for texts that are worthless after a crash."""
 
     def put_new_text(self, name: str, text: str) -> None:
-        """Writes a text. Of several writers at once one succeeds. Raises FileExistsError if there is one already."""
+        """Writes a new text. Of several concurrent writers one succeeds. Raises FileExistsError if the text exists."""
 
     def has_folder(self, folder: str) -> bool: ...
 
     def folders(self) -> list[str]:
-        """The names of the folders in the place. Links are left out."""
+        """Returns the names of the folders in the place, except links."""
 
     def make_folders(self, folders: Collection[str]) -> None: ...
 
     def sizes(self, pass_over: Callable[[OSError], object] | None = None) -> dict[str, int]:
-        """The bytes of every file below the place, by its path there. Links are not followed.
+        """Returns the size in bytes of every file below the place, by its path there. Links are not followed.
 
         Args:
-            pass_over: Called for what lies below and cannot be read now; without it, that is an error.
+            pass_over: Called with the error for each file or folder below the place that cannot be read now. Without
+                it, the error is raised as a StoreError.
         """
 
     def names(self, folder: str) -> list[str]:
-        """The names of a folder's Parquet files, without the suffix."""
+        """Returns the names of a folder's Parquet files, without the suffix."""
 
     def unfinished(self, folder: str) -> list[str]:
-        """The names of files that an interrupted `publish` has left."""
+        """Returns the names of files that an interrupted `publish` has left."""
 
     def file_name(self, folder: str, name: str) -> str:
-        """The name of a Parquet file in messages."""
+        """Returns the name of a Parquet file for messages."""
 
     def open_file(self, folder: str, name: str) -> pa.NativeFile:
         """Opens a Parquet file. Raises FileNotFoundError, with `file_name` as its `filename`, if it does not exist."""
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
-        """Publishes a Parquet file of one name in each of these folders, in their order.
+        """Publishes one Parquet file in each of these folders, in their order. All get the same name.
 
         Args:
             stem: The beginning of the name. The `digest` of the last file is its end.
-            files: By folder, a function that writes the file's content to a local path. All are called, in their order,
-                before the first file is published.
+            files: For each folder, a function that writes the file's content to a local path. All are called, in their
+                order, before the first file is published.
 
         Returns:
-            The name.
+            The name of the files, without the suffix.
         """
 
     def remove(self, folder: str, files: Collection[str]) -> None:
-        """Removes files of a folder, "" for the place itself, named with their suffix. Durable once this returns."""
+        """Removes files, named with their suffix, from a folder ("" for the place). Durable once this returns."""
 
     def set_aside(self, folder: str, name: str) -> None:
         """Moves a Parquet file to `set_aside/<folder>`, where no reader looks."""
 
     def lock(self, work: str, file: str = LEASE_FILE) -> Lock:
-        """Takes the lock, or another one of this file. Raises UserError, which names the holder and its command, if
-        another process has it."""
+        """Takes the sweep's lock, or the lock with this file's name. If another process has it, raises a UserError that
+        names the holder and its command."""

@@ -1,4 +1,4 @@
-"""The names of places: from what the user typed to the place, and back. Only an `s3://` loads the store's client."""
+"""Converts what the user typed to a place, and back. Only an `s3://` name loads the client of object stores."""
 
 import os
 import re
@@ -13,16 +13,16 @@ from attnsweep.orchestrator.storage.reading import is_fault, unreadable
 from attnsweep.workloads.errors import UserError, did_you_mean
 
 PlaceName: TypeAlias = str | os.PathLike[str] | Place
-"""A sweep directory or a prefix of an object store: a path or URI, or the place that `place_of` has made of it."""
+"""A sweep's place: a path or URI, or the place that `place_of` has made of it."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _URI = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9._-]{2,62})/(?P<prefix>[^?#]+)")
 
 
 def place_of(where: PlaceName, subject: str = "DIR") -> Place:
-    """The place that a user named: a directory, which need not exist, or for `s3://BUCKET/PREFIX` the prefix.
+    """Returns the place that a user named: a directory, which need not exist, or the prefix of an `s3://BUCKET/PREFIX`.
 
-    Nothing is looked up in an object store yet. A place is returned as it is.
+    No request is sent to an object store yet. A place is returned unchanged.
 
     Args:
         where: What the user gave.
@@ -37,7 +37,10 @@ def place_of(where: PlaceName, subject: str = "DIR") -> Place:
     text = os.fspath(where)
     if not text:
         raise UserError(
-            subject, given=text, expected="a directory, or s3://BUCKET/PREFIX", fix="name one: . is the present folder"
+            subject,
+            given=text,
+            expected="a directory, or s3://BUCKET/PREFIX",
+            fix="give a directory: . is the current folder",
         )
     if not _SCHEME.match(text):
         return LocalFolder(_reachable(Path(text), subject))
@@ -48,8 +51,8 @@ def place_of(where: PlaceName, subject: str = "DIR") -> Place:
             expected="s3://BUCKET/PREFIX, without credentials or options",
             fix="set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, AWS_REGION in the environment",
         )
-    found = _URI.fullmatch(text.rstrip("/"))
-    if found is None or {"", ".", ".."} & set(found["prefix"].split("/")):
+    match = _URI.fullmatch(text.rstrip("/"))
+    if match is None or {"", ".", ".."} & set(match["prefix"].split("/")):
         raise UserError(
             subject,
             given=_bare(text),
@@ -58,11 +61,11 @@ def place_of(where: PlaceName, subject: str = "DIR") -> Place:
         )
     from attnsweep.orchestrator.storage.s3 import open_prefix
 
-    return open_prefix(found["bucket"], found["prefix"])
+    return open_prefix(match["bucket"], match["prefix"])
 
 
 def local_path(text: str, subject: str) -> Path:
-    """A directory of this machine.
+    """Returns the local directory that the user named.
 
     Raises:
         UserError: For an object store, or a file.
@@ -70,27 +73,30 @@ def local_path(text: str, subject: str) -> Path:
     place = place_of(text, subject)
     if not isinstance(place, LocalFolder) or (place.path.exists() and not place.path.is_dir()):
         raise UserError(
-            subject, given=text, expected="a directory of this machine", fix="choose one: figures are written there"
+            subject,
+            given=text,
+            expected="a directory of this machine",
+            fix="choose a local directory, because figures are written there",
         )
     return place.path
 
 
 def nearest(place: Place, file: str, otherwise: str) -> str:
-    """Which directory with this file may be meant, beside one without it."""
+    """Suggests a neighbouring directory with a similar name that holds this file; else returns `otherwise`."""
     if not isinstance(place, LocalFolder):
         return otherwise
-    beside = [each.parent.name for each in place.path.absolute().parent.glob(f"*/{file}")]
+    beside = [path.parent.name for path in place.path.absolute().parent.glob(f"*/{file}")]
     return did_you_mean(place.path.name, beside, otherwise)
 
 
 def as_argument(place: object) -> str:
-    """The place as an argument in a shell. It is never read as an option."""
+    """Returns the place as an argument for a shell; it is never read as an option."""
     text = str(place)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def _reachable(path: Path, subject: str) -> Path:
-    """The path, unless no directory can exist there: circular links, a file on the way, a name that is too long."""
+    """Returns the path, or raises UserError if no directory can exist there, as below a file or a circular link."""
     try:
         path.stat()
     except FileNotFoundError:
@@ -100,11 +106,11 @@ def _reachable(path: Path, subject: str) -> Path:
             raise unreadable(str(path), error, expected="a directory that can be read") from error
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UserError(
-            subject, given=str(path), expected="a path to a directory", fix=f"choose another ({reason})"
+            subject, given=str(path), expected="a path to a directory", fix=f"choose another path ({reason})"
         ) from error
     return path
 
 
 def _bare(text: str) -> str:
-    """The URI without the parts that may be secret: what precedes an `@`, and options."""
+    """Returns the URI without the parts that may be secret: the part before an `@`, and options."""
     return re.split(r"[?#]", without_credentials(text))[0]

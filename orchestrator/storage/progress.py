@@ -12,20 +12,20 @@ from attnsweep.orchestrator.storage.shards import at_once
 
 _WRITE_SECONDS = 3.0
 _UPLOAD_SECONDS = 15.0
-"""The same for an object store, whose answer the driver waits for."""
+"""Seconds between two writes to an object store: more, because the driver waits for the answer."""
 _ALIVE = timedelta(minutes=1)
-"""A driver that has written nothing for longer may be dead."""
+"""A driver that has written nothing for longer than this may be dead."""
 
 
 class PackUnderWay(Record):
-    """A pack that is being trained: how many trainings, and the last that its trainer reported.
+    """A pack in training: its size, and the progress that its trainer last reported.
 
     Attributes:
-        pack: Its name.
-        n_trainings: Its trainings.
-        step, n_steps: The step that they have reached, of how many.
-        n_running: Those that have not ended; `None` if nothing is known.
-        where: The host and the device that train it; empty if not known.
+        pack: The pack's name.
+        n_trainings: Number of trainings in the pack.
+        step, n_steps: The step that the trainings have reached, and the number of steps that they take.
+        n_running: Number of trainings that have not ended; `None` if unknown.
+        where: The host and the device that train the pack; empty if unknown.
     """
 
     pack: str
@@ -36,21 +36,21 @@ class PackUnderWay(Record):
     where: str = ""
 
     def in_words(self) -> str:
-        """`64 trainings, 40 still training, step 120 of 500, on node7 cuda`."""
+        """Describes the pack: `64 trainings, 40 still training, step 120 of 500, on node7 cuda`."""
         alive = "" if self.n_running in (None, self.n_trainings) else f", {self.n_running} still training"
         on = f", on {self.where}" if self.where else ""
         return f"{self.n_trainings} trainings{alive}, step {self.step} of {self.n_steps}{on}"
 
 
 class Progress(Record):
-    """What the driver last wrote.
+    """The progress of a sweep as its driver last wrote it.
 
     Attributes:
         at: The time, by the driver's clock.
         doing: The driver's activity in words; empty once its run has ended.
-        n_asked: Number of trials asked for so far.
+        n_asked: Number of trials requested from the sampler so far.
         packs: The packs in training.
-        mlflow: What MLflow does not have yet, in words; empty if it has all, or nothing is known.
+        mlflow: What is not in MLflow yet, in words; empty if nothing is missing or known to be.
     """
 
     at: AwareDatetime
@@ -60,7 +60,7 @@ class Progress(Record):
     mlflow: str = ""
 
     def in_words(self, now: datetime) -> str:
-        """Whether the sweep runs, in words. The clocks of two machines may differ."""
+        """Describes whether the sweep runs. Ages are at least 0, because the clocks of two machines may differ."""
         age = max(now - self.at, timedelta(0))
         if not self.doing:
             return f"not finished; its last run ended {span(age)} ago"
@@ -69,7 +69,7 @@ class Progress(Record):
         return f"running ({self.doing}); last sign of life {span(age)} ago"
 
     def is_running(self, now: datetime) -> bool:
-        """Whether the driver has recently written that it was at work."""
+        """Returns whether the driver has recently reported that it was at work."""
         return bool(self.doing) and now - self.at <= _ALIVE
 
 
@@ -77,22 +77,22 @@ PROGRESS = RecordFile("progress.json", Progress, "remove it: no result depends o
 
 
 def progress_of(places: Sequence[Place]) -> Progress | None:
-    """What the driver of a sweep last wrote, or those of its shards together; `None` if none has written anything.
+    """Returns the progress of a sweep's driver, or of its shards' drivers together; `None` if none has written any.
 
     Args:
-        places: The directories that they write to.
+        places: The directories that the drivers write to.
     """
     read = at_once(PROGRESS.read_if_sound, places, max((place.n_at_once for place in places), default=1))
-    said = [each for each in read if each is not None]
-    if len(said) < 2:
-        return said[0] if said else None
-    latest = max(said, key=lambda each: (bool(each.doing), each.at))
+    reports = [report for report in read if report is not None]
+    if len(reports) < 2:
+        return reports[0] if reports else None
+    latest = max(reports, key=lambda report: (bool(report.doing), report.at))
     return Progress(
         at=latest.at,
         doing=latest.doing,
-        n_asked=sum(each.n_asked for each in said),
-        packs=tuple(pack for each in said if each.doing for pack in each.packs),
-        mlflow=", ".join(dict.fromkeys(each.mlflow for each in said if each.mlflow)),
+        n_asked=sum(report.n_asked for report in reports),
+        packs=tuple(pack for report in reports if report.doing for pack in report.packs),
+        mlflow=", ".join(dict.fromkeys(report.mlflow for report in reports if report.mlflow)),
     )
 
 
@@ -110,11 +110,11 @@ class Beacon:
         self._n_asked = 0
 
     def show(self, doing: str, n_asked: int, packs: Sequence[PackUnderWay], mlflow: str = "") -> None:
-        """Writes the progress, unless it was written a moment ago. The arguments are as in `Progress`."""
+        """Writes the progress, unless it was written a moment ago. The arguments are those of `Progress`."""
         self._n_asked = n_asked
         if time.monotonic() >= self._next:
             self._write(doing, packs, mlflow)
-            # Counted from the end of the write: a slow store is asked rarely.
+            # The pause begins at the end of the write, so that a slow store is written to rarely.
             self._next = time.monotonic() + self._seconds
 
     def end(self) -> None:
@@ -128,7 +128,7 @@ class Beacon:
 
 
 def packs_in_words(packs: Sequence[PackUnderWay]) -> str:
-    """`2 packs under way, step 120 to 400 of 500`; empty where there are none."""
+    """Summarizes packs: `2 packs under way, step 120 to 400 of 500`; returns an empty text if there are none."""
     if not packs:
         return ""
     steps = sorted(pack.step for pack in packs)
@@ -138,7 +138,7 @@ def packs_in_words(packs: Sequence[PackUnderWay]) -> str:
 
 
 def span(length: timedelta) -> str:
-    """`5 s`, `5 min`, `5 h`, `5 days`."""
+    """Formats a duration: `5 s`, `5 min`, `5 h`, `5 days`."""
     seconds = length.total_seconds()
     for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:

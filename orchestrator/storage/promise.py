@@ -1,4 +1,4 @@
-"""What `attnsweep forecast` promises that a sweep costs: kept for this user on this machine, then with the sweep."""
+"""The predicted cost of a sweep from `attnsweep forecast`: kept for this user on this machine, then with the sweep."""
 
 import hashlib
 import json
@@ -18,14 +18,14 @@ from attnsweep.workloads.errors import UserError
 
 
 class Promise(Record):
-    """What a forecast says that a sweep costs.
+    """The cost of a sweep as a forecast predicts it.
 
     Attributes:
-        seconds: Of training, on one core or GPU of this machine: the sum of `train_seconds`.
-        seconds_low, seconds_high: Its range.
-        is_bound: Whether trainings may end sooner than this counts.
-        n_rows: Of all tables.
-        n_bytes: On disk, all tables.
+        seconds: Seconds of training on one core or GPU of this machine: the predicted sum of `train_seconds`.
+        seconds_low, seconds_high: The range of `seconds`.
+        is_bound: Whether `seconds` is an upper bound, because trainings may end sooner than it assumes.
+        n_rows: Rows of all tables.
+        n_bytes: Size of all tables on disk.
     """
 
     seconds: float = Field(ge=0, allow_inf_nan=False)
@@ -40,12 +40,12 @@ PROMISE = RecordFile("promise.json", Promise, "remove it: no result depends on a
 
 
 def remember_promise(spec: Sweep, environment: str, promise: Promise) -> None:
-    """Keeps a promise for this user. An earlier one for the same sweep is replaced. A failure is no error.
+    """Stores a promise for this user; an earlier one for the same sweep is replaced. A failure is ignored.
 
     Args:
         spec: The sweep, as a sweep directory would store it.
         environment: The id of the environment that would train it.
-        promise: The promise.
+        promise: The predicted cost.
     """
     with suppress(OSError, RuntimeError, StoreError, UserError):
         folder = _of_user(spec, environment)
@@ -54,7 +54,7 @@ def remember_promise(spec: Sweep, environment: str, promise: Promise) -> None:
 
 
 def take_promise(directory: SweepDirectory) -> None:
-    """Copies what was promised for a new sweep to its directory, if anything was. A failure is no error."""
+    """Copies the user's promise for a new sweep, if there is one, to the sweep's directory. A failure is ignored."""
     with suppress(OSError, RuntimeError, StoreError, UserError):
         promise = PROMISE.read_if_sound(LocalFolder(_of_user(directory.spec, directory.environment or "")))
         if promise is not None:
@@ -62,11 +62,11 @@ def take_promise(directory: SweepDirectory) -> None:
 
 
 def promise_of(directory: SweepDirectory) -> Promise | None:
-    """What was promised for a sweep; `None` if nothing was, if it cannot be read, or if trials were added since."""
+    """Returns the promise of a sweep; `None` if there is none, it cannot be read, or trials were added since."""
     return None if directory.is_extended else PROMISE.read_if_sound(directory.place)
 
 
 def _of_user(spec: Sweep, environment: str) -> Path:
-    """The folder of the promise. The price does not depend on the sweep's seed."""
+    """Returns the folder of a promise. The sweep's seed does not count, because the price does not depend on it."""
     key = [spec.but(seed=0).sha256(), environment, platform.node()]
     return state_folder() / "promises" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Where and how a sweep was started, and the name that tells it from others."""
+"""Where and how a sweep was started, and the name that distinguishes it from others."""
 
 import getpass
 import os
@@ -15,16 +15,16 @@ from attnsweep.orchestrator.storage.environment import versions
 
 
 def new_identity(name: str) -> str:
-    """A readable name. Its random end distinguishes sweeps that start in the same second."""
+    """Returns a readable name. Its random end distinguishes sweeps that start in the same second."""
     return f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def current_provenance() -> dict[str, Any]:
-    """This process's command, user, machine and versions."""
+    """Returns this process's command, user, machine and versions."""
     command = shlex.join(without_credentials(word) for word in sys.argv)
     return {
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        # A path need not be UTF-8; a record is.
+        # Paths in the command may not be UTF-8, but the record must be.
         "command": command.encode(errors="backslashreplace").decode(),
         "user": getpass.getuser(),
         "host": platform.node(),
@@ -36,9 +36,8 @@ def current_provenance() -> dict[str, Any]:
 
 
 def _git_commit() -> str | None:
-    """The commit of the working directory, if it is a git checkout."""
     try:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, timeout=5)
+        process = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, timeout=5)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return found.stdout.strip() or None
+    return process.stdout.strip() or None

@@ -1,4 +1,4 @@
-"""Refuses to keep results in a session of Ray's: a job's working directory is there, and Ray deletes it."""
+"""Refuses to keep results in a folder of a Ray session, such as a job's working directory, because Ray deletes it."""
 
 import re
 import time
@@ -10,14 +10,14 @@ _SESSION = re.compile(r"session_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d+_\d+")
 
 
 def new_directory(name: str, given: str | None = None) -> str:
-    """The directory of a new sweep or reproduction.
+    """Returns the directory of a new sweep or reproduction.
 
     Args:
-        name: Its name.
+        name: The sweep's name.
         given: The directory or URI that the user gave; `None` for `./sweeps/<name>-<time>`.
 
     Raises:
-        UserError: If it would be in a session of Ray's.
+        UserError: If the directory would be in the folder of a Ray session.
     """
     directory = f"sweeps/{name}-{time.strftime('%Y%m%d-%H%M%S')}" if given is None else given
     if "://" not in directory:
@@ -26,28 +26,28 @@ def new_directory(name: str, given: str | None = None) -> str:
 
 
 def refuse_ray_session(path: Path, subject: str, fix: str) -> None:
-    """Refuses a path in a session of Ray's.
+    """Refuses a path in the folder of a Ray session.
 
     Args:
         path: Where results would be kept.
-        subject: The option or variable that decides it.
-        fix: What to give.
+        subject: The option or variable that determines the path.
+        fix: What the user can give instead.
 
     Raises:
-        UserError: If a folder on the way is a session's.
+        UserError: If a folder on the path belongs to a Ray session.
     """
-    if any(_SESSION.fullmatch(part) for part in _really(path).parts):
+    if any(_SESSION.fullmatch(part) for part in _resolved(path).parts):
         raise UserError(
             subject,
             given=str(path.absolute()),
-            expected="a place that outlives the job: this one is in a folder of Ray's session, which Ray deletes",
+            expected="a place that outlives the job, unlike this folder of a Ray session, which Ray deletes",
             fix=fix,
         )
 
 
-def _really(path: Path) -> Path:
+def _resolved(path: Path) -> Path:
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError):
-        # A path that leads nowhere is refused where it is used.
+        # A path that leads nowhere is refused when it is used.
         return path

@@ -1,7 +1,7 @@
-"""Tells a damaged file from one that cannot be read now: the rule for all files of a sweep in a folder.
+"""Tells a damaged file from a file that cannot be read now: the rule for all files of a sweep in a folder.
 
-A damaged file is not there, is no file, or cannot be parsed. Any other error, such as EIO, EMFILE or EACCES, says
-nothing about its content, so nobody may conclude from it that the file is lost.
+A damaged file is missing, is no regular file, or cannot be parsed. Any other error, such as EIO, EMFILE or EACCES, says
+nothing about the file's content, so the file must not be treated as lost.
 """
 
 import errno
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from attnsweep.orchestrator.storage.errors import MACHINE_ERRORS, StoreError
 
-# `None`: pyarrow raises OSError without a number for a file that it cannot parse.
+# `None` is included, because pyarrow raises OSError without a number for a file that it cannot parse.
 _DAMAGE = (None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL)
 _FIXES: dict[int | None, str] = {
     errno.EACCES: "ask its owner for read access",
@@ -22,17 +22,17 @@ _FIXES: dict[int | None, str] = {
 
 
 def is_damage(error: OSError) -> bool:
-    """Whether an error of reading a file says that the file is lost."""
+    """Returns whether an error of reading a file means that the file is lost."""
     return error.errno in _DAMAGE
 
 
 def is_fault(error: OSError) -> bool:
-    """Whether an error is the machine's, whichever path a user gives."""
+    """Returns whether an error is a fault of the machine, which another path would not avoid."""
     return error.errno in MACHINE_ERRORS
 
 
 def unreadable(file: str, error: OSError, expected: str = "a file that can be read") -> StoreError:
-    """The error for a file that cannot be read now."""
+    """Returns the error for a file that cannot be read now."""
     given = os.strerror(error.errno) if error.errno else str(error)
     fix = _FIXES.get(error.errno, "check its disk, and repeat the command")
     return StoreError(file, given=given, expected=expected, fix=fix)
@@ -40,7 +40,7 @@ def unreadable(file: str, error: OSError, expected: str = "a file that can be re
 
 @contextmanager
 def reading(file: str) -> Iterator[None]:
-    """Around opening and reading a file. What leaves it as an OSError is damage.
+    """A context for opening and reading a file: an OSError that leaves it means that the file is damaged.
 
     Raises:
         StoreError: If the file cannot be read now.

@@ -1,8 +1,9 @@
-"""The JSON records of a sweep directory, such as `sweep.json`: one strict model each, read and written in one way.
+"""The JSON records of a sweep directory, such as `sweep.json`: all are written and read alike, by one strict model
+each.
 
-A file holds the `sha256` of its record, and there is one way to write a record, so any changed byte is detected. Files
-of earlier versions have no `sha256`: of them only the form is checked. A field that a later version has added has a
-default, and is left out of the file where it has that default; so earlier files are read, and read alike.
+A file holds the `sha256` of its record, and a record is written in exactly one way, so any changed byte is detected.
+Files of earlier versions have no `sha256`, so only their form is checked. A field that a later version has added has a
+default, and is left out of the file where it has that default; so files of earlier versions can still be read.
 """
 
 import json
@@ -24,7 +25,7 @@ _LONGEST_REASON = 200
 
 
 class Record(BaseModel):
-    """What a file holds: exactly these fields."""
+    """Base of the records that are stored as JSON files. Unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,17 +34,17 @@ R = TypeVar("R", bound=Record)
 
 
 class DamagedRecordError(UserError):
-    """A record is not what was written."""
+    """A record differs from what was written."""
 
 
 @dataclass(frozen=True)
 class RecordFile(Generic[R]):
-    """The file of a record.
+    """The file that stores a record in a sweep directory.
 
     Attributes:
-        name: The file in the sweep directory.
-        model: What it holds.
-        fix: What a user does about a damaged one; `{}` is the sweep directory.
+        name: The file's name.
+        model: The model of the file's content.
+        fix: What the user can do about a damaged file; `{}` is replaced by the sweep directory.
     """
 
     name: str
@@ -51,12 +52,12 @@ class RecordFile(Generic[R]):
     fix: str
 
     def read(self, place: Place) -> R:
-        """Reads the record.
+        """Reads the record from a sweep directory and checks its digest.
 
         Raises:
-            FileNotFoundError, NotADirectoryError: If there is none.
-            DamagedRecordError: If it is not what was written.
-            StoreError: If it cannot be read now.
+            FileNotFoundError, NotADirectoryError: If there is no such file.
+            DamagedRecordError: If the file is not as it was written.
+            StoreError: If the file cannot be read now.
         """
         try:
             return self.parse(place.read_text(self.name))
@@ -71,7 +72,7 @@ class RecordFile(Generic[R]):
             ) from damage
 
     def read_if_sound(self, place: Place) -> R | None:
-        """Reads a record that nothing depends on; `None` if there is none, or it cannot be read."""
+        """Reads a record that no result depends on; returns `None` if it is missing or cannot be read."""
         with suppress(OSError, UserError, ValueError):
             return self.parse(place.read_text(self.name))
         return None
@@ -81,25 +82,25 @@ class RecordFile(Generic[R]):
         place.put_text(self.name, self.text(record))
 
     def write_passing(self, place: Place, record: R) -> None:
-        """Replaces a record that nothing depends on; a failure is no error."""
+        """Replaces a record that no result depends on; a failure is ignored."""
         with suppress(StoreError):
             place.put_passing_text(self.name, self.text(record))
 
     def text(self, record: R) -> str:
-        """The text of the file."""
+        """Returns the record as the text of its file."""
         content = record.model_dump(mode="json")
         return _written(content | {_CHECKSUM: sha256_of(content)})
 
     def parse(self, text: str) -> R:
-        """The inverse of `text`.
+        """Parses the text that `text` has made of a record.
 
         Raises:
-            ValueError: If `text` did not make it.
+            ValueError: If the text was not made by `text`.
         """
         try:
             content = json.loads(text)
             if isinstance(content, dict) and _CHECKSUM in content:
-                # Another spelling of the same content, such as 1E-9 for 1e-9, is a changed byte too.
+                # A different spelling of the same content, such as 1E-9 for 1e-9, counts as a changed byte too.
                 is_as_written = text == _written(content)
                 if content.pop(_CHECKSUM) != sha256_of(content):
                     raise ValueError("contents that do not match their sha256")
@@ -117,7 +118,7 @@ def _written(content: Mapping[str, Any]) -> str:
 
 
 def reason_of(damage: Exception) -> str:
-    """Why a record cannot be read, in one line."""
+    """Returns why a record cannot be read, in one line."""
     if isinstance(damage, ValidationError):
         first = damage.errors(include_url=False)[0]
         return ": ".join([*map(str, first["loc"]), first["msg"].removeprefix("Value error, ")])

@@ -15,17 +15,18 @@ LIKELY_CAUSES = (
     "another type of machine or version of PyTorch than trained the row: column environment, attnsweep replay",
     "a kernel whose last bits depend on the lane's place, in a training that a saddle makes sensitive",
 )
-"""Why a training may end differently in another pack, the likeliest first."""
+"""Possible reasons why a training ends differently in another pack, the most likely first."""
 
 
 class Replays(Record):
-    """The results of the trainings that were trained again.
+    """The results of replays: of training some trainings of a sweep once more.
 
     Attributes:
-        deviations: Deviation of the loss, as in `inspection.deviation`, by training id; `None` if a loss is no number.
-        disagreeing: The columns in which a training differs, by training id.
-        in_packs: The ids of those that were trained again in a pack with others; the rest were alone.
-        left_out: By type of machine, how many were not trained again because none of that type was there.
+        deviations: Deviation of the loss, as in `inspection.deviation`, by training id; `None` if a loss is not finite.
+        disagreeing: The columns in which a replay differs from the original row, by training id.
+        in_packs: Ids of the trainings that were replayed in a pack with others; all others were replayed alone.
+        left_out: By type of machine, the number of trainings that were not replayed, because no machine of that type
+            was available.
     """
 
     deviations: Mapping[str, float | None]
@@ -41,16 +42,15 @@ class Replays(Record):
 
     @property
     def fault(self) -> str | None:
-        """What is wrong, in a sentence; `None` where all end as before."""
+        """What is wrong, in a sentence; `None` if all replays end as the original trainings did."""
         return str(self) if self.disagreeing else None
 
     def as_json(self) -> dict[str, int | float | None]:
-        """Plain values."""
+        """Returns the counts and the largest deviation as plain JSON values."""
         n = len(self.deviations)
         return {"trainings": n, "agreeing": n - len(self.disagreeing), "largest_deviation": self.largest}
 
     def __str__(self) -> str:
-        """For people."""
         left_out = ", ".join(f"{n} of {machine}" for machine, n in self.left_out.items())
         return f"{self._ended}; no machine was there for {left_out}" if left_out else self._ended
 
@@ -76,19 +76,19 @@ REPLAYS = RecordFile("replays.json", Replays, "replay them again with: attnsweep
 
 
 def read_replays(directory: SweepDirectory) -> Replays | None:
-    """The record of an earlier run, or those of all shards; `None` if there is none.
+    """Returns the record of an earlier run, or the records of all shards together; `None` if there is none.
 
     Raises:
-        DamagedRecordError: If it is not what was written.
+        DamagedRecordError: If a record is not as it was written.
     """
     read = at_once(_read_if_there, directory.homes, directory.place.n_at_once)
-    found = [each for each in read if each is not None]
-    if len(found) < 2:
-        return found[0] if found else None
+    replays = [record for record in read if record is not None]
+    if len(replays) < 2:
+        return replays[0] if replays else None
     return Replays(
-        deviations=dict(chain.from_iterable(each.deviations.items() for each in found)),
-        disagreeing=dict(chain.from_iterable(each.disagreeing.items() for each in found)),
-        in_packs=[*chain.from_iterable(each.in_packs for each in found)],
+        deviations=dict(chain.from_iterable(record.deviations.items() for record in replays)),
+        disagreeing=dict(chain.from_iterable(record.disagreeing.items() for record in replays)),
+        in_packs=[*chain.from_iterable(record.in_packs for record in replays)],
     )
 
 
@@ -99,7 +99,7 @@ def _read_if_there(place: Place) -> Replays | None:
 
 
 def earlier_replays(directory: SweepDirectory) -> Replays | None:
-    """As `read_replays`, but `None` also for a damaged record, whose trainings are then replayed again."""
+    """Like `read_replays`, but returns `None` for a damaged record too, so that its trainings are replayed again."""
     try:
         return read_replays(directory)
     except DamagedRecordError:

@@ -1,4 +1,4 @@
-"""A sweep under a prefix of an S3-compatible store. Uploads are atomic."""
+"""The place of a sweep under a prefix of an S3-compatible object store. Uploads are atomic."""
 
 import errno
 import io
@@ -26,20 +26,21 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _WHOLE_BYTES = 2**20
-"""A file of at most this size is downloaded when it is opened: one request, where reading parts of it takes several."""
+"""A file of at most this size is downloaded whole when it is opened: one request instead of several for its parts."""
 _READ_BYTES = 4 * 2**20
-"""The least that is read at once of a larger file."""
+"""The smallest part of a larger file that a request reads."""
 _UPLOADED_AT_ONCE = 4
-"""Parts of 5 MiB that share the network: each must arrive within the limit of a request."""
+"""Number of parts of 5 MiB that are uploaded concurrently. Few, because they share the network and each must arrive
+before the request's timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectPrefix:
-    """A prefix of a bucket.
+    """A prefix of a bucket as the place of a sweep.
 
     The store must be strongly consistent (as S3 since 2020) and honour `If-None-Match` and `If-Match` of a PUT (as S3
     since 2024). An upload is one PUT, or a multipart upload, which appears when it is completed. An opened file may be
-    unreadable after its removal. Requests that write have a client of their own, which gives up before the lease ends.
+    unreadable after its removal. Requests that write use a separate client, whose timeout is shorter than the lease.
     """
 
     uri: str
@@ -65,14 +66,14 @@ class ObjectPrefix:
             raise refusal(self.uri, str(error), file) from error
 
     def inside(self, folder: str) -> "ObjectPrefix":
-        """With the same clients: a client takes 8 ms to make, and has connections of its own."""
+        """Reuses the clients: making one takes 8 ms, and each has its own connections."""
         return replace(self, uri=f"{self.uri}/{folder}", _base=f"{self._base}{folder}/")
 
     def is_vacant(self) -> bool:
         return not self._has_objects("")
 
     def check_makeable(self) -> None:
-        """Nothing to do: the first object shows it."""
+        """Does nothing: only writing the first object shows whether the prefix can be written to."""
 
     def make(self) -> None:
         """Does nothing: a prefix exists with its first object."""
@@ -86,18 +87,20 @@ class ObjectPrefix:
         return True
 
     def read_text(self, name: str) -> str:
-        found = self.versioned(name)
-        if found is None:
+        stored = self.versioned(name)
+        if stored is None:
             self._require_bucket()
             raise FileNotFoundError(errno.ENOENT, "no such object", f"{self.uri}/{name}")
-        return found.text
+        return stored.text
 
     def versioned(self, name: str) -> Versioned | None:
-        """A text, with its version (the ETag) and when the store says that it was written; `None` if there is none."""
+        """The version is the ETag."""
         try:
             with self.answering(f"{self.uri}/{name}"):
-                found = self._store.get(self._key(name))
-                return Versioned(bytes(found.bytes()).decode(), found.meta["e_tag"] or "", found.meta["last_modified"])
+                answer = self._store.get(self._key(name))
+                return Versioned(
+                    bytes(answer.bytes()).decode(), answer.meta["e_tag"] or "", answer.meta["last_modified"]
+                )
         except FileNotFoundError:
             return None
 
@@ -109,16 +112,10 @@ class ObjectPrefix:
 
     def put_new_text(self, name: str, text: str) -> None:
         if self.swap_text(name, text, None) is None and self.read_text(name) != text:
-            raise FileExistsError(errno.EEXIST, "there is one already", f"{self.uri}/{name}")
+            raise FileExistsError(errno.EEXIST, "an object of this name exists already", f"{self.uri}/{name}")
 
     def swap_text(self, name: str, text: str, version: str | None) -> str | None:
-        """Writes a text if the object still has this version; with `None`, if there is no object. Atomic.
-
-        A write whose answer was lost is repeated by the client, and is then refused though it was done.
-
-        Returns:
-            The version written; `None` if nothing was written.
-        """
+        """If an answer is lost, the client repeats the write, which is then refused although it has succeeded."""
         mode: PutMode = "create" if version is None else {"e_tag": version}
         with self._writing(name):
             try:
@@ -127,7 +124,7 @@ class ObjectPrefix:
                 return None
 
     def now(self) -> datetime:
-        """The time by the store's clock: that of an object which is written for it."""
+        """Returns the time by the store's clock, from a temporary object that is written for this."""
         name = f".clock-{uuid.uuid4().hex}"
         with self._writing(name):
             self._uploads.put(self._key(name), b"")
@@ -136,10 +133,10 @@ class ObjectPrefix:
         return written
 
     def texts(self, folder: str) -> list[str]:
-        """The names of the texts of a folder."""
+        """Returns the names of the texts in a folder."""
         with self.answering():
             listed = self._store.list_with_delimiter(self._key(folder))
-        return [each["path"].rpartition("/")[2] for each in listed["objects"]]
+        return [file["path"].rpartition("/")[2] for file in listed["objects"]]
 
     def has_folder(self, folder: str) -> bool:
         return self._has_objects(folder)
@@ -147,7 +144,7 @@ class ObjectPrefix:
     def folders(self) -> list[str]:
         with self.answering():
             listed = self._store.list_with_delimiter(self._key(""))
-        return [each.rpartition("/")[2] for each in listed["common_prefixes"]]
+        return [prefix.rpartition("/")[2] for prefix in listed["common_prefixes"]]
 
     def make_folders(self, folders: Collection[str]) -> None:
         for folder in folders:
@@ -158,13 +155,13 @@ class ObjectPrefix:
         del pass_over
         with self.answering():
             pages = self._store.list(self._key("") or None)
-            return {found["path"].removeprefix(self._base): found["size"] for page in pages for found in page}
+            return {file["path"].removeprefix(self._base): file["size"] for page in pages for file in page}
 
     def names(self, folder: str) -> list[str]:
         return [name.removesuffix(".parquet") for name in self.texts(folder) if name.endswith(".parquet")]
 
     def unfinished(self, folder: str) -> list[str]:
-        """None: an upload that was not completed has no name."""
+        """Returns none: an upload that was not completed has no name."""
         del folder
         return []
 
@@ -175,10 +172,10 @@ class ObjectPrefix:
         key = f"{folder}/{name}.parquet"
         try:
             with self.answering(self.file_name(folder, name)):
-                found = self._store.get(self._key(key))
-                size = found.meta["size"]
+                answer = self._store.get(self._key(key))
+                size = answer.meta["size"]
                 if size <= _WHOLE_BYTES:
-                    return pa.BufferReader(pa.py_buffer(found.bytes()))
+                    return pa.BufferReader(pa.py_buffer(answer.bytes()))
                 reader = io.BufferedReader(_Ranges(partial(self._part, key), size), _READ_BYTES)
                 return pa.PythonFile(reader, mode="r")
         except FileNotFoundError as gone:
@@ -192,7 +189,7 @@ class ObjectPrefix:
             raise FileNotFoundError(errno.ENOENT, "no such object", f"{self.uri}/{key}") from gone
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
-        """Writes all files on this machine, then uploads them under their names. An upload needs no renaming."""
+        """Writes all files on this machine, then uploads them under their final names."""
         with tempfile.TemporaryDirectory(prefix="attnsweep-") as scratch:
             for folder, write in files.items():
                 write(Path(scratch) / folder)
@@ -221,12 +218,12 @@ class ObjectPrefix:
             self._uploads.put(self._key(name), content, max_concurrency=_UPLOADED_AT_ONCE)
 
     def _key(self, name: str) -> str:
-        """What the clients, which know the prefix of the whole sweep, call an object."""
+        """Returns the key of an object for the clients, which add the prefix of the whole sweep themselves."""
         return self._base + name
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:
-        """As `answering`; what is not found by a write is the bucket."""
+        """Like `answering`, but treats "not found" as a missing bucket, because a write needs no existing object."""
         try:
             with self.answering(f"{self.uri}/{name}"):
                 yield
@@ -239,16 +236,16 @@ class ObjectPrefix:
         return bool(listed["objects"] or listed["common_prefixes"])
 
     def _require_bucket(self) -> None:
-        """Lists, which a missing bucket refuses. To other requests it looks like a missing object."""
+        """Lists the prefix, because to any other request a missing bucket looks like a missing object."""
         self._has_objects("")
 
 
 class _Ranges(io.RawIOBase):
-    """An object that is read in parts, each with one request. pyarrow takes no `obstore.ReadableFile`.
+    """An object as a file, each part read by one request, because pyarrow takes no `obstore.ReadableFile`.
 
     Args:
-        read: Returns a part, from its start and length.
-        size: The object's bytes.
+        read: Returns a part of the object, from its start and length in bytes.
+        size: The object's size in bytes.
     """
 
     def __init__(self, read: Callable[[int, int], "Buffer"], size: int) -> None:
@@ -276,11 +273,11 @@ class _Ranges(io.RawIOBase):
 
 
 _FOLDER_MARK = ".folder"
-"""An object that represents a folder without files. Readers of Parquet ignore names that begin with a dot."""
+"""Name of an object that represents a folder without files. Readers of Parquet ignore names that begin with a dot."""
 
 
 def open_prefix(bucket: str, prefix: str) -> ObjectPrefix:
-    """A prefix, with endpoint, region and credentials as the environment, or AWS's configuration files, have them.
+    """Returns a prefix, with endpoint, region and credentials from the environment or AWS's configuration files.
 
     Raises:
         StoreError: If AWS does not know the bucket's region.

@@ -1,4 +1,4 @@
-"""The client of an S3-compatible store: from environment and configuration files to a connection; what refusals say."""
+"""The client of an S3-compatible store: its configuration from environment and files, and errors for its refusals."""
 
 import configparser
 import os
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 MAX_RETRIES = 4
 _CONNECT_SECONDS, _ANSWER_SECONDS = 5, 60
 READ_SECONDS = 600.0
-"""For a request that reads, and again for its repetitions."""
+"""Timeout of a request that reads. Its repetitions take at most as long again."""
 WRITE_SECONDS = LEASE_SECONDS / 5
-"""For a request that writes, and again for its repetitions. Begun after the lease was confirmed, for half its time at
-least, it has ended, with the pause before its last repetition, while the lease is held."""
+"""Timeout of a request that writes. Its repetitions take at most as long again. A write begins when the lease is
+confirmed for at least half its time, so it has ended, with the pause before its last repetition, while the lease is
+held."""
 
 _SOURCES = (
     "AWS_ACCESS_KEY_ID",
@@ -32,7 +33,7 @@ _SOURCES = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
-"""Sources of credentials in the environment. The client reads them itself."""
+"""Variables that give credentials in the environment. The client reads them itself."""
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 
 _FIXES = {
@@ -44,15 +45,15 @@ _FIXES = {
 }
 
 _IS_LATE = re.compile(r"no answer \((?!Connect)")
-"""The store was reached, so its address is right."""
+"""The answer of a store that was reached but did not reply in time, so its address is right."""
 
 
 def open_store(bucket: str, prefix: str, seconds: float = READ_SECONDS) -> S3Store:
-    """The objects under a prefix of a bucket. Nothing is asked of the store yet, but for its region where none is set.
+    """Returns the objects under a prefix of a bucket. Sends no request yet, except for an unknown region.
 
     Args:
-        bucket, prefix: Where they are.
-        seconds: The limit of a request, and of the time in which it is repeated.
+        bucket, prefix: Where the objects are.
+        seconds: Timeout of a request, and again of its repetitions.
 
     Raises:
         OSError: If AWS does not know the bucket's region.
@@ -83,12 +84,12 @@ def open_store(bucket: str, prefix: str, seconds: float = READ_SECONDS) -> S3Sto
 
 
 def refusal(uri: str, said: str, file: str | None = None) -> StoreError:
-    """What a store has said against a request, in a line.
+    """Returns the error for a request that a store has refused or not answered.
 
     Args:
-        uri: The sweep.
-        said: The client's error: the request, the store's answer in XML, the request once more for programmers.
-        file: The object that was asked for, which is named where the sweep's other objects may have another answer.
+        uri: The sweep's URI.
+        said: The client's error text: the request, the store's answer in XML, and debugging output.
+        file: The object of the request. The error names it where requests for the sweep's other objects may succeed.
     """
     answer = next(_answers(said), said.partition("\n")[0])
     fix = next((fix for pattern, fix in _FIXES.items() if re.search(pattern, answer)), None)
@@ -98,28 +99,28 @@ def refusal(uri: str, said: str, file: str | None = None) -> StoreError:
     return StoreMistakeError(uri, given=answer, expected=expected, fix=fix)
 
 
-def _answers(said: str) -> Iterator[str]:
-    """The store's own words; else the status; else why there was no answer. The best one first."""
-    if "169.254." in said:
+def _answers(error_text: str) -> Iterator[str]:
+    """Yields descriptions of an answer, best first: the store's own words, the HTTP status, why there was none."""
+    if "169.254." in error_text:
         yield "no credentials: neither in the environment, nor from the role of this machine"
-    if code := re.search(r"<Code>(.*?)</Code>", said, re.DOTALL):
-        message = re.search(r"<Message>(.*?)</Message>", said, re.DOTALL)
-        yield " ".join(unescape(": ".join(each[1] for each in (code, message) if each)).split())
-    if status := re.search(r"status code: (\d{3}[^:\n]*)", said):
+    if code := re.search(r"<Code>(.*?)</Code>", error_text, re.DOTALL):
+        message = re.search(r"<Message>(.*?)</Message>", error_text, re.DOTALL)
+        yield " ".join(unescape(": ".join(part[1] for part in (code, message) if part)).split())
+    if status := re.search(r"status code: (\d{3}[^:\n]*)", error_text):
         yield status[1]
-    if kind := re.search(r"HttpError \{\s*kind: (\w+)", said):
+    if kind := re.search(r"HttpError \{\s*kind: (\w+)", error_text):
         yield f"no answer ({kind[1]})"
 
 
 def _profile() -> dict[str, str]:
-    """What AWS's own files say of the chosen profile. Only its region and its stored keys are used."""
+    """Returns the settings of the chosen profile in AWS's configuration files. Only its region and keys are used."""
     name = os.environ.get("AWS_PROFILE") or "default"
     home = Path.home() / ".aws"
     files = (
         (os.environ.get("AWS_CONFIG_FILE") or home / "config", name if name == "default" else f"profile {name}"),
         (os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials", name),
     )
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for file, section in files:
         parser = configparser.RawConfigParser(strict=False)
         try:
@@ -127,8 +128,8 @@ def _profile() -> dict[str, str]:
         except (OSError, ValueError, configparser.Error):
             continue
         if parser.has_section(section):
-            found |= dict(parser.items(section))
-    return found
+            settings |= dict(parser.items(section))
+    return settings
 
 
 def _region_of(bucket: str) -> str:

@@ -1,7 +1,8 @@
-"""Sweeps of several drivers: each owns a shard of the trials, `DIR/shard-0`, `DIR/shard-1`, ..., a sweep directory.
+"""Sweeps of several drivers: each owns a shard of the trials, in a sweep directory `DIR/shard-0`, `DIR/shard-1`, ...
 
-`DIR/sweep.json` is the record of the whole sweep; its `shards` says how many there are. Everything else is in the
-shards: nobody writes rows to DIR itself, so no two drivers write one file. Light to import: a query needs no Optuna.
+`DIR/sweep.json` is the record of the whole sweep; its field `shards` is their number. Everything else is in the shards:
+no rows are written to DIR itself, so no two drivers write the same file. The module imports nothing heavy: a query
+needs no Optuna.
 """
 
 import json
@@ -20,19 +21,19 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MOST_SHARDS = 100_000
-"""Readers look at each."""
+"""The limit on the number of shards, because readers open each shard."""
 _FOLDER = re.compile(r"shard-(0|[1-9]\d{0,8})")
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The trials of one driver: the numbers t of the sweep's with t mod `count` = `index`.
+    """The trials of one driver: those trials t of the sweep with t mod `count` = `index`.
 
-    Its study numbers them 0, 1, 2, ... by itself. Everything else has the sweep's numbers: seeds, rows, messages.
+    The shard's own Optuna study numbers its trials 0, 1, 2, ... Seeds, rows and messages use the sweep's numbers.
 
     Attributes:
         index: The driver's number, from 0.
-        count: The drivers.
+        count: The number of drivers.
 
     Raises:
         ValueError: If there is no such driver.
@@ -43,73 +44,75 @@ class Shard:
 
     def __post_init__(self) -> None:
         if not 0 <= self.index < self.count <= MOST_SHARDS:
-            raise ValueError(f"shard {self.index} of {self.count}")
+            raise ValueError(
+                f"shard {self.index} of {self.count}: shards are numbered from 0, and at most {MOST_SHARDS}"
+            )
 
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"
 
     @property
     def folder(self) -> str:
-        """Its name in the sweep's directory."""
+        """The shard's folder in the sweep's directory."""
         return f"shard-{self.index}"
 
     def trial(self, number: int) -> int:
-        """The sweep's number of the trial that has this one in the shard's study."""
+        """Returns the sweep's number of the trial with this number in the shard's study."""
         return self.index + self.count * number
 
     def number(self, trial: int) -> int:
-        """The inverse of `trial`, for a trial of this shard."""
+        """Returns the number in the shard's study of a trial of this shard: the inverse of `trial`."""
         return trial // self.count
 
     def first(self, n_trials: int) -> range:
-        """The first so many of its trials."""
+        """Returns the sweep's numbers of the shard's first `n_trials` trials."""
         return range(self.index, self.trial(n_trials), self.count)
 
     def n_of(self, n_trials: int) -> int:
-        """How many of the sweep's first trials are its own."""
+        """Returns how many of the sweep's first `n_trials` trials belong to the shard."""
         return len(range(self.index, n_trials, self.count))
 
 
 WHOLE = Shard(0, 1)
-"""All trials, of a sweep of one driver."""
+"""The only shard of a sweep with one driver: it has all trials."""
 
 
 def place_of_whole(shard: Place) -> Place:
-    """The directory of the sweep that a shard's directory is a part of."""
+    """Returns the directory of the whole sweep, from the directory of a shard."""
     return place_of(str(shard).rpartition("/")[0] or ".")
 
 
 def shards_of(place: Place) -> list[Place]:
-    """The shards of a sweep that have begun, in their order; none for any other directory.
+    """Returns the directories of a sweep's shards that have begun, in their order; none if the directory has no shards.
 
-    This alone decides whether a directory is a sweep of shards: its record says so.
+    A directory is a sweep of shards if and only if the `shards` of its record is positive.
 
     Raises:
         StoreError: If the place does not answer.
     """
-    # What a stranger has written into it, `SweepDirectory.open` refuses in words.
+    # A record that cannot be parsed is passed over here, because `SweepDirectory.open` reports it.
     with suppress(OSError, ValueError, AttributeError, RecursionError):
         n_shards = json.loads(place.read_text("sweep.json")).get("shards")
         if isinstance(n_shards, int) and n_shards:
-            found = sorted(int(match[1]) for folder in place.folders() if (match := _FOLDER.fullmatch(folder)))
-            return [place.inside(f"shard-{index}") for index in found if index < n_shards]
+            indices = sorted(int(match[1]) for folder in place.folders() if (match := _FOLDER.fullmatch(folder)))
+            return [place.inside(f"shard-{index}") for index in indices if index < n_shards]
     return []
 
 
 def parts_of(place: Place) -> list[Place]:
-    """The directories that hold a sweep's rows: its shards, or itself."""
+    """Returns the directories that hold a sweep's rows: its shards, or the directory itself."""
     return shards_of(place) or [place]
 
 
 def allow_many_files() -> None:
-    """Lets this process open as many files as the system allows it: a shard has up to 39, a shell's limit is 1024."""
+    """Raises this process's limit on open files to the system's: a shard opens up to 39, and shells allow 1024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def numbers_in_words(numbers: Iterable[int]) -> str:
-    """`0, 2 to 5, 9`."""
+    """Writes numbers as ranges: `0, 2 to 5, 9`."""
     ranges: list[list[int]] = []
     for number in sorted(numbers):
         if ranges and ranges[-1][1] == number - 1:
@@ -119,9 +122,10 @@ def numbers_in_words(numbers: Iterable[int]) -> str:
     return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in ranges)
 
 
-def at_once(call: Callable[[T], R], given: Iterable[T], n_at_once: int) -> list[R]:
-    """The results of a call that asks a place, for each of these in their order."""
+def at_once(call: Callable[[T], R], items: Iterable[T], n_at_once: int) -> list[R]:
+    """Calls a function on each item, up to `n_at_once` concurrently, and returns the results in order. For functions
+    that wait for a disk or a network."""
     if n_at_once == 1:
-        return [call(each) for each in given]
+        return [call(item) for item in items]
     with ThreadPoolExecutor(n_at_once) as threads:
-        return list(threads.map(call, given))
+        return list(threads.map(call, items))

@@ -1,4 +1,4 @@
-"""The sweeps that a merged directory was made of. Such a directory is for analysis: nothing is trained in it."""
+"""The sweeps that were merged into a directory. A merged directory is for analysis: nothing is trained in it."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,12 +9,10 @@ from attnsweep.orchestrator.storage.record import Record
 from attnsweep.workloads.errors import UserError
 
 TRIALS_APART = 1_000_000
-"""The distance between the numbers of trial 0 of two sweeps that are read as one.
-
-Rows of `curves` and `heads` name their training by trial and replicate, and have no column `sweep`: a query that joins
-them to `trainings` would mix trials of one number."""
+"""Offset between the trial numbers of two sweeps that are read as one. Rows of `curves` and `heads` name their training
+by trial and replicate and have no column `sweep`, so a join with `trainings` would mix trials of the same number."""
 _MOST_SWEEPS = 2**31 // TRIALS_APART
-"""The numbers of trials have 32 bits."""
+"""A limit because trial numbers have 32 bits."""
 
 
 class CutShortError(UserError):
@@ -22,14 +20,14 @@ class CutShortError(UserError):
 
 
 class Source(Record):
-    """One sweep of a merged directory.
+    """One of the sweeps in a merged directory.
 
     Attributes:
-        sweep: Its identity, also in the column `sweep` of its rows.
-        place: Where it was.
-        spec_sha256: Hash of its spec. Its whole record is `sources/<sweep>.json`.
-        first_trial: What its trial 0 is called in the merged directory.
-        n_trainings: Its rows.
+        sweep: The sweep's identity, also in the column `sweep` of its rows.
+        place: Where the sweep was.
+        spec_sha256: Hash of the sweep's spec. The sweep's full record is `sources/<sweep>.json`.
+        first_trial: The number of the sweep's trial 0 in the merged directory.
+        n_trainings: The number of the sweep's rows.
     """
 
     sweep: str
@@ -40,7 +38,7 @@ class Source(Record):
 
 
 def source_file(sweep: str) -> str:
-    """The name in a merged directory of the record of a sweep."""
+    """Returns the name, in a merged directory, of the file with a sweep's record."""
     return f"sources/{sweep}.json"
 
 
@@ -49,22 +47,25 @@ def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
 
     Args:
         places: The sweeps.
-        last_trials: The highest number of a trial in each. That of the last sweep may be any.
+        last_trials: The highest trial number of each sweep. For the last sweep it is not limited.
 
     Raises:
-        UserError: If they do.
+        UserError: If two trials would get the same number.
     """
     if len(places) > _MOST_SWEEPS:
         raise UserError(
-            "DIR...", given=f"{len(places)} sweeps", expected=f"at most {_MOST_SWEEPS}", fix="take fewer at a time"
+            "DIR...",
+            given=f"{len(places)} sweeps",
+            expected=f"at most {_MOST_SWEEPS}",
+            fix="name fewer sweeps at a time",
         )
     for place, last in zip(places[:-1], last_trials, strict=False):
         if last >= TRIALS_APART:
             raise UserError(
                 str(place),
-                given=f"trial {last}, whose number is also that of a trial of the next sweep",
-                expected=f"trials below {TRIALS_APART} in all of several sweeps but the last",
-                fix="name it last, or read it alone",
+                given=f"trial {last}, whose number would clash with a trial of the next sweep",
+                expected=f"trial numbers below {TRIALS_APART} in every sweep but the last",
+                fix="name this sweep last, or read it alone",
             )
 
 
@@ -74,29 +75,29 @@ def refuse_cut_short(place: object, sources: Sequence[Source]) -> None:
     Raises:
         CutShortError: Always.
     """
-    again = " ".join(map(as_argument, (place, *(each.place for each in sources))))
+    arguments = " ".join(map(as_argument, (place, *(source.place for source in sources))))
     raise CutShortError(
         str(place),
         given="a merge that is under way or was cut short",
         expected="a sweep, or a complete merge",
-        fix=f"repeat it: attnsweep merge {again}; or remove the directory",
+        fix=f"repeat the merge: attnsweep merge {arguments}; or remove the directory",
     )
 
 
 def refuse_merged(place: object, sources: Sequence[Source]) -> None:
-    """Refuses to train, replay or project a merged directory.
+    """Refuses a merged directory, for commands that train, replay or project a sweep.
 
     Args:
         place: The directory.
-        sources: What it was merged from; nothing, for a sweep that was run.
+        sources: The sweeps that were merged into the directory; empty for a sweep that was run.
 
     Raises:
-        UserError: If it is one.
+        UserError: If the directory is a merged one.
     """
     if sources:
         raise UserError(
             str(place),
             given=f"{len(sources)} sweeps that were merged for analysis",
             expected="a sweep that was run",
-            fix="name the sweep itself: " + ", ".join(each.place for each in sources),
+            fix="name the sweep itself: " + ", ".join(source.place for source in sources),
         )

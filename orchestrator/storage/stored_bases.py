@@ -1,4 +1,4 @@
-"""The trained weights that a sweep starts from: stored in its directory, named by what they hold."""
+"""The trained weights that a sweep starts from: stored in its directory, under names that contain their hash."""
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory, base_file
 from attnsweep.workloads.base_names import is_text_of
@@ -7,10 +7,10 @@ from attnsweep.workloads.files import take_over
 
 
 def offer_bases(directory: SweepDirectory) -> None:
-    """Puts a sweep's bases where its workload finds them in this process.
+    """Puts a sweep's bases where its workload looks for them in this process.
 
     Raises:
-        UserError: If one is missing, or is not the one that the sweep recorded.
+        UserError: If a base is missing, or differs from the one that the sweep recorded.
     """
     directory = directory.with_files()
     for name in directory.bases:

@@ -1,4 +1,4 @@
-"""The user's code that a sweep runs: stored in its directory, checked by its sha256, and run only if it is trusted."""
+"""The user's code that a sweep runs: stored in the sweep's directory, verified by its sha256, run only if trusted."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
-    """The workload of a sweep: of its stored code, or the installed one that it names. It finds the sweep's bases.
+    """Returns a sweep's workload, from its stored code or an installed package, with the sweep's bases in reach.
 
     Raises:
-        UserError: If it is gone, its code is not trusted, or a stored file is not the one that the sweep recorded.
+        UserError: If it is not installed any more, its code is not trusted, or a stored file differs from the record.
     """
     from attnsweep.workloads.registry import load_workload
 
@@ -31,10 +31,10 @@ def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
 
 
 def code_of(directory: SweepDirectory) -> UserCode | None:
-    """The user's code that a sweep runs; `None` if it runs that of an installed package. Runs nothing.
+    """Returns the user's code that a sweep runs; `None` if it runs an installed package. Executes nothing.
 
     Raises:
-        UserError: If a file is missing, or is not the one that the sweep recorded; if nothing is trained in the
+        UserError: If a file is missing, or differs from the one that the sweep recorded; if nothing is trained in the
             directory, because it was merged for analysis.
     """
     refuse_merged(directory.place, directory.sources)
@@ -42,15 +42,15 @@ def code_of(directory: SweepDirectory) -> UserCode | None:
     file = user_file(directory.spec.workload)
     if file is None:
         return None
-    # Sweeps of earlier versions stored a path alone.
+    # Sweeps of earlier versions stored only the path of the code.
     return _stored_code(directory, file.name) if directory.code else read_user_code(file)
 
 
 def code_of_json(path: Path, spec: Sweep) -> UserCode | None:
-    """The user's code that a sweep in a JSON file runs, such as a stored `sweep.json`. Runs nothing.
+    """Returns the user's code that a sweep in a JSON file, such as a `sweep.json`, runs. Executes nothing.
 
     Raises:
-        UserError: If a file is missing, or is not the one that the sweep recorded.
+        UserError: If a file is missing, or differs from the one that the sweep recorded.
     """
     file = user_file(spec.workload)
     if file is None:
@@ -76,7 +76,7 @@ def check_trusted(code: UserCode | None, where: object) -> None:
 
 
 def trust_code(code: UserCode | None, say: Callable[[str], None]) -> None:
-    """Trusts some code from now on; `say` is called with a line for each file."""
+    """Trusts the user's code from now on and reports each file by calling `say`."""
     if code is None:
         say("nothing to trust: the workload is in an installed package")
         return
@@ -86,7 +86,7 @@ def trust_code(code: UserCode | None, say: Callable[[str], None]) -> None:
 
 
 def named_by_file_alone(spec: Sweep, code: UserCode) -> Sweep:
-    """The spec without the folder of the workload's file, which need not outlive the run."""
+    """Returns the spec with the workload named by its file without the folder, which need not outlive the run."""
     return spec.but(workload=f"{code.main}:{spec.workload.rpartition(':')[2]}")
 
 
@@ -96,7 +96,7 @@ def _stored_code(directory: SweepDirectory, main: str) -> UserCode:
             f"{directory.place}/{SWEEP_FILE}",
             given=f"the files {', '.join(directory.code)}",
             expected=f"{main} among them, which the workload names",
-            fix="restore the file: a sweep's record is not edited",
+            fix="restore the file from a copy",
         )
     texts = {name: _stored_text(directory, name, sha256) for name, sha256 in directory.code.items()}
     return UserCode(f"{directory.place.full_name}/code", main, texts)

@@ -49,30 +49,34 @@ BaseName = Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
 
 
 class SweepRecord(Record):
-    """What `sweep.json` holds. Fields that earlier versions did not have are left out of it where they are empty.
+    """The content of `sweep.json`. A field that earlier versions lacked is left out of the file while it is empty.
 
     Attributes:
         sweep: The sweep's identity, also in the ledger's column `sweep` and as the name of MLflow's parent run.
-        spec: What is swept, with the trials and replicates that were added later; the file has that of the start.
-        spec_sha256: Hash of the stored spec, which is that of the sweep's start.
-        defaults: The workload's values, at the sweep's start, for parameters that the spec does not name.
+        spec: The swept space, with the trials and replicates that were added later; the file has the spec of the start.
+        spec_sha256: Hash of the stored spec, which is the spec of the sweep's start.
+        defaults: The workload's values, at the sweep's start, of the parameters that the spec does not name.
         provenance: Versions, git commit, hardware and command at the sweep's start.
-        environments: Environments of its trainings, the latest driver's last, by the id in the ledger's `environment`.
-        code: The sha256 of each of the user's files that are stored in the sweep, by its name.
-        files: The sha256 of each file that the spec names, such as a corpus, by its path. They are not stored.
-        more_trials: The trials that were added later.
-        more_replicates: The replicates that were added to each trial later, each time.
-        retried: The failed trainings that were trained again, each time: replicates by trial. Their earlier rows are in
-            `set_aside`.
-        note, tags: What the user wants to remember of it; no result depends on them.
-        bases: The trained weights that the sweep starts from and has stored: by their name, what the user gave.
-        keep_weights: The trials whose final weights are kept at its end.
-        claim: What `attnsweep verify` asks of it; `None` for any other sweep.
-        warm_start: The sha256 of what its sampler was told before its first draw, in `warm_start.json`; empty if it was
-            told nothing.
-        sources: The sweeps that it was merged from; none for a sweep that was run.
-        shards: The number of drivers that it is divided among, whose directories hold all but this record; 0 for none.
-        shard: The trials that it holds of such a sweep; `None` for all trials.
+        environments: Environments of the trainings, by the id in the ledger's `environment`; the latest driver's comes
+            last.
+        code: The sha256 of each of the user's files that are stored in the sweep, by the file's name.
+        files: The sha256 of each file that the spec names, such as a corpus, by the file's path. These files are not
+            stored.
+        more_trials: Number of trials that were added later.
+        more_replicates: Numbers of replicates that were added to every trial, one per addition.
+        retried: Failed trainings that were trained again: for each `resume --retry-failed`, replicates by trial. Their
+            earlier rows are in `set_aside`.
+        note, tags: The user's annotations of the sweep; no result depends on them.
+        bases: Trained weights that the sweep starts from and has stored: what the user gave, by the name of the
+            weights.
+        keep_weights: The trials whose final weights are kept at the end of the sweep.
+        claim: The claim that `attnsweep verify` tests; `None` without one.
+        warm_start: The sha256 of the earlier trials in `warm_start.json` that were given to the sampler; empty without
+            any.
+        sources: The sweeps that were merged into the directory; none for a sweep that was run.
+        shards: The number of drivers of a divided sweep, whose shards hold everything but this record; 0 for an
+            undivided one.
+        shard: The trials of a divided sweep that this directory holds; `None` for all trials.
     """
 
     sweep: str
@@ -101,13 +105,13 @@ class SweepRecord(Record):
     @model_validator(mode="wrap")
     @classmethod
     def _read(cls, fields: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        found = validate(fields)
+        record = validate(fields)
         if not isinstance(spec := fields["spec"], dict):
-            return found
-        # The sha256 of the stored values, not of the model, which may have gained fields since.
-        if sha256_of(spec) != found.spec_sha256:
+            return record
+        # The sha256 is taken of the stored values, because the model may have gained fields since they were stored.
+        if sha256_of(spec) != record.spec_sha256:
             raise ValueError("a spec that does not match its sha256")
-        return found.model_copy(update={"spec": found._added.of(found.spec)})
+        return record.model_copy(update={"spec": record._added.of(record.spec)})
 
     @field_serializer("spec")
     def _at_the_start(self, spec: Sweep) -> dict[str, Any]:
@@ -119,24 +123,26 @@ class SweepRecord(Record):
 
 
 class Course(Record):
-    """What `course.json` holds: whether a run has spent the sweep's budget, and the wall seconds of all runs."""
+    """The content of `course.json`: whether a run has spent the sweep's budget, and the wall seconds of all runs."""
 
     finished: bool
     seconds: float = Field(ge=0, allow_inf_nan=False)
 
 
 _RECORD = RecordFile(
-    SWEEP_FILE, SweepRecord, "restore the file: a sweep's record is not edited, run a new sweep instead"
+    SWEEP_FILE,
+    SweepRecord,
+    "restore the file from a copy: to change a sweep, run a new one instead of editing its record",
 )
 COURSE = RecordFile("course.json", Course, "write it anew with: attnsweep resume {}")
 
 
 class SweepDirectory(SweepRecord):
-    """One sweep and its place.
+    """A sweep's record together with its place.
 
     Attributes:
         place: The directory, or the prefix in an object store.
-        parts: The shards that had begun when it was opened, if it has shards.
+        parts: For a divided sweep, the shards that had begun when the directory was opened.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -146,17 +152,17 @@ class SweepDirectory(SweepRecord):
 
     @staticmethod
     def is_there(where: PlaceName) -> bool:
-        """Whether a directory holds a sweep, damaged or not."""
+        """Returns whether a directory holds a sweep, damaged or not."""
         return place_of(where, "--dir").has_text(SWEEP_FILE)
 
     @staticmethod
     def check_new(where: PlaceName, subject: str = "--dir", *, is_shard: bool = False) -> None:
-        """Checks that a new sweep can be created in a directory, given for some argument. Touches nothing.
+        """Checks that a new sweep can be created in a directory. Writes nothing.
 
-        What is in a shard's directory without a record was left there by a driver that was killed.
+        A shard's directory may contain files without a record: a driver that was killed has left them.
 
         Raises:
-            UserError: If it holds another sweep, or anything else, or cannot be written.
+            UserError: If the directory holds another sweep, or anything else, or cannot be written.
         """
         place = place_of(where, subject)
         if SweepDirectory.is_there(place):
@@ -165,7 +171,7 @@ class SweepDirectory(SweepRecord):
                 subject,
                 given=str(place),
                 expected="a directory without a sweep",
-                fix=resume if subject == "--dir" else "choose another",
+                fix=resume if subject == "--dir" else "choose another directory",
             )
         if not is_shard and not place.is_vacant():
             raise _taken(place, subject)
@@ -191,27 +197,27 @@ class SweepDirectory(SweepRecord):
         shards: int = 0,
         shard: Shard | None = None,
     ) -> "SweepDirectory":
-        """Creates the directory and writes its record.
+        """Creates a sweep directory: writes `sweep.json`, and stores the user's code, weights and warm start.
 
         Args:
             where: The new directory.
-            spec: What is swept.
-            defaults: The workload's values for what the spec does not name.
-            environment: The environment that will train it, if known.
-            code: The user's code that it runs, which is stored in it; `None` if it runs none.
-            files: The sha256 of each file that the spec names, by its path.
-            annotation: What the user wants to remember of it.
-            base: The weights that it starts from, which are stored in it.
-            sources: The sweeps that it is merged from.
+            spec: The swept space.
+            defaults: The workload's values of the parameters that the spec does not name.
+            environment: The environment that will train the sweep, if known.
+            code: The user's code that the sweep runs, which is stored in the directory; `None` without any.
+            files: The sha256 of each file that the spec names, by the file's path.
+            annotation: The user's note, tags and claim.
+            base: The weights that the sweep starts from, which are stored in the directory.
+            sources: The sweeps that are merged into the directory.
             engine_reason: Why the environment has its engine.
-            warm_start: What its sampler is told before its first draw, which is stored in it.
-            shards: The number of drivers, for the record of a whole sweep; 0 for one driver, or for a shard.
-            shard: The trials that it holds of the sweep in the folder above; `None` for all.
+            warm_start: Earlier trials for the sampler, which are stored in the directory.
+            shards: The number of drivers, for the record of a divided sweep; 0 for an undivided sweep, or for a shard.
+            shard: The trials that the directory holds of the divided sweep in the folder above; `None` for all.
 
         Raises:
-            UserError: If it holds another sweep, or anything else, or cannot be written. Of several processes at once
-                exactly one creates its sweep.
-            SpecError: If the spec holds what a file cannot.
+            UserError: If the directory holds another sweep, or anything else, or cannot be written. Of several
+                concurrent processes exactly one creates its sweep.
+            SpecError: If the spec cannot be stored in a file.
         """
         place = place_of(where, "--dir")
         cls.check_new(place, is_shard=shard is not None)
@@ -241,9 +247,10 @@ class SweepDirectory(SweepRecord):
         _check_readable(directory)
         try:
             place.make()
-            # The shards of a sweep have them: they are what runs.
+            # Code and weights are stored in the shards of a divided sweep, because the shards are what runs.
             if code is not None and not directory.shards:
-                # Before the record that names them. The names follow from the contents, so nothing is overwritten.
+                # Written before the record that names them. The names are hashes of the content, so nothing is
+                # overwritten.
                 for name, text in code.texts.items():
                     place.put_text(code_file(stored[name]), text)
             if base is not None and not directory.shards:
@@ -259,19 +266,19 @@ class SweepDirectory(SweepRecord):
 
     @classmethod
     def open(cls, where: PlaceName) -> "SweepDirectory":
-        """Reads a sweep's record.
+        """Opens a sweep directory by reading its `sweep.json`.
 
         Raises:
-            UserError: If there is none, it is damaged, or a merge into the directory has not ended.
+            UserError: If there is no record, it is damaged, or a merge into the directory has not ended.
         """
-        found = cls.open_begun(where)
-        if found.sources and not found.finished:
-            refuse_cut_short(found.place, found.sources)
-        return found._with_parts() if found.shards else found
+        directory = cls.open_begun(where)
+        if directory.sources and not directory.finished:
+            refuse_cut_short(directory.place, directory.sources)
+        return directory._with_parts() if directory.shards else directory
 
     @classmethod
     def open_begun(cls, where: PlaceName) -> "SweepDirectory":
-        """As `open`, and also where a merge has not ended."""
+        """Like `open`, but also accepts a directory into which a merge has not ended."""
         place = place_of(where)
         try:
             stored = _RECORD.read(place)
@@ -288,68 +295,69 @@ class SweepDirectory(SweepRecord):
 
     def _with_parts(self) -> "SweepDirectory":
         shards = at_once(_open_shard, shards_of(self.place), self.place.n_at_once)
-        parts = tuple(each for each in shards if each is not None)
-        environments = dict(chain(self.environments.items(), *(each.environments.items() for each in parts)))
+        parts = tuple(part for part in shards if part is not None)
+        environments = dict(chain(self.environments.items(), *(part.environments.items() for part in parts)))
         return self.but(
-            parts=parts, environments=environments, retried=tuple(chain.from_iterable(each.retried for each in parts))
+            parts=parts, environments=environments, retried=tuple(chain.from_iterable(part.retried for part in parts))
         )
 
     @property
     def homes(self) -> tuple[Place, ...]:
-        """The directories that drivers write to: its own, or those of its shards that have begun."""
-        return tuple(each.place for each in self.parts) if self.shards else (self.place,)
+        """The directories that drivers write to: the sweep's own, or those of its shards that have begun."""
+        return tuple(part.place for part in self.parts) if self.shards else (self.place,)
 
     def whole(self) -> "SweepDirectory":
-        """The sweep that it is a shard of; itself where that is not there, since it was copied alone."""
+        """Returns the divided sweep that this shard belongs to; itself if it is no shard or was copied alone."""
         above = place_of_whole(self.place)
         return SweepDirectory.open(above) if self.shard and SweepDirectory.is_there(above) else self
 
     def with_files(self) -> "SweepDirectory":
-        """The directory that holds what the record names: its own, or any of its shards that have begun.
+        """Returns a directory that stores the files of the record: this one, or any of its shards that have begun.
 
         Raises:
-            UserError: If none has begun.
+            UserError: If no shard has begun.
         """
         if self.shards and not self.parts:
+            where = as_argument(self.place)
             raise UserError(
                 str(self.place),
                 given=f"a sweep of {self.shards} shards, none of which has begun",
-                expected="a shard",
-                fix=f"attnsweep run SPEC --shard 0/{self.shards} --dir {as_argument(self.place)} --or-resume",
+                expected="at least one shard that has begun",
+                fix=f"begin one with: attnsweep run SPEC --shard 0/{self.shards} --dir {where} --or-resume",
             )
         return self.parts[0] if self.shards else self
 
     @property
     def of_shard(self) -> Shard:
-        """Which trials of the spec it holds."""
+        """The trials of the spec that the directory holds."""
         return self.shard or WHOLE
 
     @property
     def own_spec(self) -> Sweep:
-        """The spec with the number of trials that the directory is to hold."""
+        """The spec with the number of trials that this directory is to hold."""
         return self.spec.but(trials=self.shard.n_of(self.spec.trials)) if self.shard else self.spec
 
     @property
     def name(self) -> str:
-        """The sweep's identity, and which shard of it this is."""
+        """The sweep's identity, followed by the shard's folder for a shard."""
         return f"{self.sweep}.{self.shard.folder}" if self.shard else self.sweep
 
     @property
     def shortfall(self) -> str:
-        """Which shards have not begun or are not finished, in words; empty where all are finished, or there are none.
+        """Which shards have not begun or are not finished, in words; empty if all are finished, or without shards.
 
         Raises:
             UserError: If a `course.json` is damaged.
         """
-        begun = {each.of_shard.index: each for each in self.parts}
+        begun = {part.of_shard.index: part for part in self.parts}
         missing = [index for index in range(self.shards) if index not in begun]
-        unfinished = [index for index, each in begun.items() if not each.finished]
-        told = [("not begun", missing), ("not finished", unfinished)]
-        words = [f"{len(indices)} {what} ({numbers_in_words(indices)})" for what, indices in told if indices]
+        unfinished = [index for index, part in begun.items() if not part.finished]
+        states = [("not begun", missing), ("not finished", unfinished)]
+        words = [f"{len(indices)} {state} ({numbers_in_words(indices)})" for state, indices in states if indices]
         return f"of {self.shards} shards, {' and '.join(words)}" if words else ""
 
     def but(self, **changes: Any) -> "SweepDirectory":
-        """The same with some fields changed. Writes nothing: see `record_as`."""
+        """Returns a copy with some fields changed. Writes nothing: see `record_as`."""
         return self.model_copy(update=changes)
 
     @property
@@ -359,52 +367,52 @@ class SweepDirectory(SweepRecord):
 
     @property
     def engine(self) -> Engine:
-        """What takes the steps of its trainings: one engine from its beginning to its end."""
+        """The engine that takes the steps of the sweep's trainings, the same from the first to the last."""
         return self.engine_of(self.environment)
 
     @property
     def engine_reason(self) -> str:
-        """Why it has this engine, as a clause; empty where that was not recorded."""
+        """Why the sweep has this engine, as a clause; empty if that was not recorded."""
         return str(self.provenance.get("engine_reason", ""))
 
     @property
     def engine_in_words(self) -> str:
-        """`vmapped: its steps would not repay compiling`."""
+        """The engine and the reason for it: `vmapped: its steps would not repay compiling`."""
         return f"{self.engine}: {self.engine_reason}" if self.engine_reason else self.engine
 
     def engine_of(self, environment: str | None) -> Engine:
-        """What took the steps of the trainings of one of its environments, by id."""
-        found = self.environments.get(environment or "")
-        return found.engine if found else "vmapped"
+        """Returns the engine of one of the sweep's environments, by the environment's id."""
+        known = self.environments.get(environment or "")
+        return known.engine if known else "vmapped"
 
     def changes(self, environment: Environment) -> list[str]:
-        """The differences between the latest environment and this one, in words."""
+        """Returns the differences between the latest environment and this one, in words."""
         return self.environments[self.environment].changes(environment) if self.environment else []
 
     def entering(self, environment: Environment) -> "SweepDirectory":
-        """The sweep with this environment as its latest. Writes nothing: see `record_as`."""
-        others = {name: each for name, each in self.environments.items() if name != environment.id}
+        """Returns a copy with this environment as the latest. Writes nothing: see `record_as`."""
+        others = {name: other for name, other in self.environments.items() if name != environment.id}
         return self.but(environments={**others, environment.id: environment})
 
     def beside(self, environment: Environment) -> "SweepDirectory":
-        """The sweep with this environment besides its latest. Writes nothing: see `record_as`."""
+        """Returns a copy with this environment added before the others. Writes nothing: see `record_as`."""
         return self.but(environments={environment.id: environment, **self.environments})
 
     @property
     def alike(self) -> frozenset[str]:
-        """The ids of the environments that differ from the latest one in the type of machine at most."""
-        return frozenset(name for name, each in self.environments.items() if not self.changes(each))
+        """Ids of the environments that equal the latest one, or differ from it only in the type of machine."""
+        return frozenset(name for name, other in self.environments.items() if not self.changes(other))
 
     def machine_of(self, environment: str | None) -> str | None:
-        """The type of machine of one of its environments, by id; `None` where that is not recorded."""
-        found = self.environments.get(environment or "")
-        return found.machine if found else None
+        """Returns the machine type of one of the sweep's environments, by its id; `None` if not recorded."""
+        known = self.environments.get(environment or "")
+        return known.machine if known else None
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """The replicates of a trial at the sweep's start and after each addition; empty where a rule decides.
+        """Numbers of replicates per trial at the sweep's start and after each addition; empty if a rule decides them.
 
-        A trial that was told keeps its value in the study when replicates are added.
+        When replicates are added, a trial that was reported to the study keeps the value of its first replicates there.
         """
         now = self.spec.replicates
         if not isinstance(now, int):
@@ -413,56 +421,57 @@ class SweepDirectory(SweepRecord):
 
     @property
     def n_retried(self) -> int:
-        """How often a failed training was trained again."""
-        return sum(len(replicates) for each in self.retried for replicates in each.values())
+        """How often failed trainings were trained again."""
+        return sum(len(replicates) for by_trial in self.retried for replicates in by_trial.values())
 
     def retried_of(self, trial: int) -> list[frozenset[int]]:
-        """The replicates of a trial that were trained again since the beginning, since the first time after, and so on.
+        """Returns, for each retry of failed trainings, the replicates of this trial that were retried then or later.
 
-        A trial that was told keeps its value in the study when failed trainings are trained again. It was told without
-        those that were trained again since.
+        A trial that was reported to the study keeps its value there. The value was computed without the replicates that
+        were retried since.
         """
-        times = [each.get(trial, ()) for each in self.retried]
+        times = [by_trial.get(trial, ()) for by_trial in self.retried]
         return [frozenset(chain(*times[at:])) for at in range(len(times))]
 
     @property
     def all_sweeps(self) -> frozenset[str]:
-        """The sweeps whose rows it holds."""
-        return frozenset({self.sweep, *(each.sweep for each in self.sources)})
+        """The identities of the sweeps whose rows the directory holds."""
+        return frozenset({self.sweep, *(source.sweep for source in self.sources)})
 
     @property
     def is_extended(self) -> bool:
-        """Whether anything was added after the sweep's start."""
+        """Whether trials or replicates were added after the sweep's start."""
         return bool(self._added)
 
     def extended(self, more: Extension) -> "SweepDirectory":
-        """The sweep with what is added to it. Writes nothing: see `record_as`."""
+        """Returns a copy with trials and replicates added. Writes nothing: see `record_as`."""
         replicates = (*self.more_replicates, *([more.replicates] if more.replicates else []))
         more_trials = self.more_trials + more.trials
         return self.but(spec=more.of(self.spec), more_trials=more_trials, more_replicates=replicates)
 
     def retrying(self, failed: Iterable[tuple[int, int]]) -> "SweepDirectory":
-        """The sweep with these (trial, replicate) to be trained again. Writes nothing: see `record_as`."""
+        """Returns a copy that retries these (trial, replicate) pairs. Writes nothing: see `record_as`."""
         by_trial: dict[int, tuple[int, ...]] = {}
         for trial, replicate in sorted(failed):
             by_trial[trial] = (*by_trial.get(trial, ()), replicate)
         return self.but(retried=(*self.retried, by_trial)) if by_trial else self
 
     def record_as(self, changed: "SweepDirectory") -> None:
-        """Replaces the record, which the caller has read under the writer's lock. Mends a damaged `course.json`."""
+        """Replaces the record, which the caller has read while holding the lock. Repairs a damaged `course.json`."""
         try:
             course = self._course()
         except DamagedRecordError:
             course = None
         if course is None or changed.spec != self.spec or changed.retried != self.retried:
-            # In this order: a sweep that is not finished and has nothing to do is finished by the next `resume`.
+            # The course is written first: if a kill prevents the change of the record, the next `resume` finds nothing
+            # to do, and marks the sweep as finished again.
             seconds = course.seconds if course else 0.0
             COURSE.write(self.place, Course(finished=False, seconds=seconds))
         if changed != self:
             _RECORD.write(self.place, changed)
 
     def record(self) -> str:
-        """The text of `sweep.json`."""
+        """Returns the text of `sweep.json`."""
         return self.place.read_text(SWEEP_FILE)
 
     @property
@@ -482,31 +491,31 @@ class SweepDirectory(SweepRecord):
     def _course(self) -> Course:
         if self.shards:
             courses = at_once(SweepDirectory._course, self.parts, self.place.n_at_once)
-            finished = len(courses) == self.shards and all(each.finished for each in courses)
-            # Shards run side by side.
-            return Course(finished=finished, seconds=max((each.seconds for each in courses), default=0.0))
+            finished = len(courses) == self.shards and all(course.finished for course in courses)
+            # Shards run concurrently, so their seconds are not added.
+            return Course(finished=finished, seconds=max((course.seconds for course in courses), default=0.0))
         try:
             return COURSE.read(self.place)
         except FileNotFoundError:
             return Course(finished=False, seconds=0.0)
 
     def text(self) -> str:
-        """The record of this identity, as `sweep.json` holds it."""
+        """Returns the record of this object as a text for `sweep.json`."""
         return _RECORD.text(self)
 
 
 def _open_shard(place: Place) -> SweepDirectory | None:
-    """A shard; `None` where a driver was killed before its record was there."""
+    """Returns a shard; `None` if its driver was killed before it wrote a record."""
     return SweepDirectory.open_begun(place) if SweepDirectory.is_there(place) else None
 
 
 def code_file(sha256: str) -> str:
-    """The name in a sweep directory of a user's file with this content."""
+    """Returns the name in a sweep directory of the user's file with this content."""
     return f"{_CODE_FOLDER}/{sha256}.py"
 
 
 def base_file(name: str) -> str:
-    """The name in a sweep directory of the weights of this name."""
+    """Returns the name in a sweep directory of the file with these weights."""
     return f"{_BASES_FOLDER}/{name}.json"
 
 
@@ -514,7 +523,7 @@ def _check_readable(directory: SweepDirectory) -> None:
     """Checks that a record can be read back, before it is written.
 
     Raises:
-        SpecError: If not.
+        SpecError: If the record cannot be read back.
     """
     try:
         _RECORD.parse(directory.text())
@@ -522,10 +531,10 @@ def _check_readable(directory: SweepDirectory) -> None:
         raise SpecError(
             "SPEC",
             given=directory.spec.name,
-            expected="a sweep that can be read back from a file: text in UTF-8, paths too",
+            expected="a sweep that can be read back from a file: texts and paths in UTF-8",
             fix=f"correct the text, or rename the file that it names ({reason_of(error)})",
         ) from error
 
 
 def _taken(place: Place, subject: str = "--dir") -> UserError:
-    return UserError(subject, given=str(place), expected="a new or empty directory", fix="choose another")
+    return UserError(subject, given=str(place), expected="a new or empty directory", fix="choose another directory")

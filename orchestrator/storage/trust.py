@@ -1,7 +1,7 @@
-"""Which users' code this user trusts: what they have run from their own files, and what they have trusted since.
+"""The users' code that this user trusts: what they have run from their own files, and what they have trusted since.
 
-A list of digests in the user's own state folder, since nothing in a sweep directory can say whose it is: a copy belongs
-to whoever copied it, and an object store knows no user.
+The digests are in a list in the user's own state folder, because nothing in a sweep directory can prove whose it is: a
+copy belongs to whoever copied it, and an object store has no file owners.
 """
 
 import hashlib
@@ -12,15 +12,15 @@ from pathlib import Path
 from attnsweep.orchestrator.storage.user_state import state_folder
 
 _trusted_here: set[str] = set()
-"""What this process trusts: the list cannot be written where there is no home."""
+"""Digests that this process trusts, because the list cannot be written for a user without a home."""
 
 
 def trust(code: Mapping[str, str], say: Callable[[str], object]) -> None:
-    """Trusts some code from now on.
+    """Records that this user trusts these files of code.
 
     Args:
-        code: The sha256 of each file, by its name.
-        say: Called with a line if only this process will know of it.
+        code: The sha256 of each file, by the file's name.
+        say: Called with a line if the trust cannot be stored and holds only in this process.
     """
     digest = _digest(code)
     if is_trusted(code):
@@ -32,11 +32,11 @@ def trust(code: Mapping[str, str], say: Callable[[str], object]) -> None:
             file.write(f"{digest}\n")
     except (OSError, RuntimeError) as error:
         reason = f"{_list()}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        say(f"it cannot be noted that you trust this sweep's code ({reason}): later commands on it need --trust")
+        say(f"your trust in this sweep's code cannot be stored ({reason}): later commands on the sweep need --trust")
 
 
 def is_trusted(code: Mapping[str, str]) -> bool:
-    """Whether this user trusts exactly these files."""
+    """Returns whether this user trusts exactly these files."""
     digest = _digest(code)
     if digest in _trusted_here:
         return True
@@ -51,5 +51,4 @@ def _digest(code: Mapping[str, str]) -> str:
 
 
 def _list() -> Path:
-    """The list. Raises RuntimeError where the user has no home."""
     return state_folder() / "trusted-code"

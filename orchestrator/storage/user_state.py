@@ -1,4 +1,4 @@
-"""The folder of what attnsweep remembers for a user between sweeps: trusted code, pack sizes, promised prices."""
+"""The folder in which attnsweep stores data of a user between sweeps: trusted code, pack sizes, forecast costs."""
 
 import getpass
 import os
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def name_unknown_user() -> None:
-    """Gives a user whom the machine does not know, such as a container's bare number, a name and a home.
+    """Gives a name and a home to a user whom the machine does not know, such as a bare user id in a container.
 
-    MLflow and PyTorch's compiler raise errors without. The name is the number; the home, by Debian's convention, is one
-    that nobody can make, so what would be kept there is not kept.
+    MLflow and PyTorch's compiler raise errors without them. The name is the id; the home is, by Debian's convention, a
+    folder that nobody can make, so nothing is stored there.
     """
     try:
         Path.home()
@@ -22,7 +22,7 @@ def name_unknown_user() -> None:
 
 
 def state_folder() -> Path:
-    """The folder, which may not exist yet.
+    """Returns the folder of attnsweep's data for this user, which may not exist yet.
 
     Raises:
         RuntimeError: If the user has no home.

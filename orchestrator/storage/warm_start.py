@@ -1,6 +1,7 @@
-"""The trials of earlier sweeps that a sweep's sampler was told before its first draw: `warm_start.json`.
+"""The trials of earlier sweeps that were reported to a sweep's sampler before its first draw: `warm_start.json`.
 
-They are stored, not looked up again: a resumed sweep draws by the same trials, wherever the earlier sweeps are by then.
+They are stored, not looked up again, so a resumed sweep draws from the same trials, wherever the earlier sweeps are by
+then.
 """
 
 from collections.abc import Mapping
@@ -13,34 +14,34 @@ from attnsweep.search_spaces.sweep import sha256_of
 
 
 class ToldTrial(Record):
-    """One trial that the sampler was told.
+    """A trial of an earlier sweep that was reported to the sampler.
 
     Attributes:
-        trial: Its number in its sweep.
-        drawn: What it drew, by the names of the later sweep's space.
-        value: The later sweep's objective over its trainings; of several the first.
-        more: Its other objectives.
-        excess: How far the trial is beyond each of its constraints.
-        n_judged: The number of trainings behind the value.
+        trial: The trial's number in its own sweep.
+        drawn: The drawn values, by the names in the later sweep's space.
+        value: The value, over the trial's trainings, of the later sweep's objective, or of the first of several.
+        more: The values of the other objectives.
+        excess: How far the trial violates each of the later sweep's constraints.
+        n_judged: The number of trainings that the value is computed from.
     """
 
     trial: int = Field(ge=0)
     drawn: Mapping[str, Scalar]
     value: float = Field(allow_inf_nan=False)
-    # Left out where empty, so that the files of earlier versions keep their sha256.
+    # Empty fields are left out, so that files of earlier versions keep their sha256.
     more: tuple[float, ...] = Field(default=(), exclude_if=lambda values: not values)
     excess: Mapping[str, float] = Field(default={}, exclude_if=lambda excess: not excess)
     n_judged: int = Field(ge=1)
 
 
 class EarlierSweep(Record):
-    """A sweep whose trials were told.
+    """An earlier sweep and its trials that were reported to the sampler.
 
     Attributes:
-        place: Where it was.
-        sweep: Its identity.
-        spec_sha256: Hash of its spec.
-        told: Its trials that the later sweep could have drawn.
+        place: Where the earlier sweep was.
+        sweep: The earlier sweep's identity.
+        spec_sha256: Hash of the earlier sweep's spec.
+        told: The earlier sweep's trials whose values the later sweep could have drawn.
     """
 
     place: str
@@ -50,18 +51,18 @@ class EarlierSweep(Record):
 
 
 class WarmStart(Record):
-    """What `warm_start.json` holds: the earlier sweeps, in the order in which the sampler was told."""
+    """The content of `warm_start.json`: the earlier sweeps, in the order in which the sampler got them."""
 
     sweeps: tuple[EarlierSweep, ...]
 
     @property
     def told(self) -> list[ToldTrial]:
-        """The trials of all sweeps, in their order."""
+        """The trials of all earlier sweeps, in their order."""
         return [trial for sweep in self.sweeps for trial in sweep.told]
 
     @property
     def sha256(self) -> str:
-        """Identifies the content; the sweep's record has it."""
+        """Hash of the content, also stored in the sweep's record."""
         return sha256_of(self.model_dump(mode="json"))
 
 

@@ -1,1 +1,1 @@
-"""Commands beside sweeps: corpora from real text, scores of a user's own attention matrices, the doctor."""
+"""Commands besides sweeps: preparing corpora, scoring a user's attention matrices, the doctor, forecasts."""

@@ -1,4 +1,4 @@
-"""The scores of a user's own attention matrices."""
+"""Scores the attention matrices of a user's own model."""
 
 import json
 import math
@@ -13,15 +13,15 @@ from attnsweep.workloads.files import given_file
 
 
 def load_matrices(path: Path) -> NDArray[np.float64]:
-    """The array of numbers in a `.npy` file; nothing in it is executed.
+    """Loads the array of numbers in a `.npy` file; nothing in the file is executed.
 
     Raises:
         UserError: If there is no such file, or it does not hold an array of numbers.
     """
-    found = given_file(path, "FILE", "a .npy file")
+    file = given_file(path, "FILE", "a .npy file")
     try:
-        with found.open("rb") as file:
-            array: NDArray[np.generic] = np.lib.format.read_array(file, allow_pickle=False)
+        with file.open("rb") as stream:
+            array: NDArray[np.generic] = np.lib.format.read_array(stream, allow_pickle=False)
         if array.dtype.kind not in "fiu":
             raise ValueError(f"it holds {array.dtype}")
         return array.astype(np.float64)
@@ -34,28 +34,28 @@ def load_matrices(path: Path) -> NDArray[np.float64]:
         ) from error
 
 
-def to_json(found: MatrixScores, path: Path) -> str:
-    """One line of JSON: a record per head."""
-    content = {"file": str(path), "heads": as_records(found), "not_measured": list(NOT_MEASURED)}
+def to_json(scores: MatrixScores, path: Path) -> str:
+    """Formats the scores as one line of JSON, with a record per head."""
+    content = {"file": str(path), "heads": as_records(scores), "not_measured": list(NOT_MEASURED)}
     return json.dumps(content, allow_nan=False)
 
 
-def as_records(found: MatrixScores) -> list[dict[str, object]]:
-    """A record per head; `None` where a score is not defined."""
+def as_records(scores: MatrixScores) -> list[dict[str, object]]:
+    """Returns a record per head; `None` where a score is not defined."""
     return [
         {
             "head": head,
-            "positional": bool(found.is_positional[head]),
-            **{name: _number(float(score[head])) for name, score in found.scores.items()},
-            "window": int(found.window[head]),
-            "num_pos": int(found.num_pos[head]),
+            "positional": bool(scores.is_positional[head]),
+            **{name: _number(float(values[head])) for name, values in scores.scores.items()},
+            "window": int(scores.window[head]),
+            "num_pos": int(scores.num_pos[head]),
             "blocks": [
                 {"start": start, "column": column}
-                for start, column in zip(found.starts[head], found.columns[head], strict=True)
+                for start, column in zip(scores.starts[head], scores.columns[head], strict=True)
             ],
-            "sigma_2_by_window": [_number(each) for each in found.bands[head].tolist()],
+            "sigma_2_by_window": [_number(value) for value in scores.bands[head].tolist()],
         }
-        for head in range(len(found.window))
+        for head in range(len(scores.window))
     ]
 
 

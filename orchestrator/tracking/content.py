@@ -18,18 +18,18 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.sweep import Sweep
 
 MAX_CURVE_STEPS = 16
-"""The most points of a curve. In MLflow each point costs a database row."""
+"""The largest number of points of a curve. In MLflow each point costs a database row."""
 QUARTILES = {"loss_curve/q25": "low", "loss_curve/median": "median", "loss_curve/q75": "high"}
-"""MLflow draws metrics with a common prefix in a section of their own."""
+"""The field of a quartile curve by the metric's name. MLflow groups metrics with a common prefix in one section."""
 MOST_RUNS = 10_000
-"""The most trials of a sweep that have runs of their own in MLflow, which takes milliseconds to write each and pages to
+"""The largest sweep whose trials have runs of their own in MLflow, which takes milliseconds to write each and pages to
 show them. A larger sweep has one run, with a table of its trials."""
 _ALIASES = {"init_sigma": "sigma", "learning_rate": "lr"}
 
 
 @dataclass(frozen=True, slots=True)
 class TrialValues:
-    """The parameters and results of a trial.
+    """The parameters and aggregated results of a trial, as MLflow stores them.
 
     Attributes:
         params: The parameters as texts, which MLflow requires.
@@ -42,17 +42,17 @@ class TrialValues:
 
 @dataclass(frozen=True, slots=True)
 class TrialContent:
-    """The content of one child run.
+    """The whole content of a trial's child run: name, tags, parameters, results, curves and times.
 
     Attributes:
-        trial: The number of its trial.
+        trial: The number of the trial.
         name: A name for people, such as `#12 sigma=0.03 lr=1e-2`.
         tags: The tags, as texts.
         parameters: The parameters, in their own types.
-        values: Parameters and aggregates.
-        curves: (step, value) by metric; only finite values.
-        started, ended: Milliseconds since the epoch. The run ends at the trial's last `finished_at`, and starts as many
-            seconds earlier as were spent on training it.
+        values: The parameters as texts, and aggregates over the trial's trainings.
+        curves: Points (step, value) by metric; only finite values.
+        started, ended: Milliseconds since the epoch. The run ends at the trial's last `finished_at`, and starts earlier
+            by the seconds that were spent on training the trial.
     """
 
     trial: int
@@ -66,28 +66,28 @@ class TrialContent:
 
 
 def has_runs_of_trials(spec: Sweep) -> bool:
-    """Whether the trials of a sweep have runs of their own in MLflow."""
+    """Returns whether the trials of a sweep have runs of their own in MLflow."""
     return spec.trials <= MOST_RUNS
 
 
 def table_of_trials(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> str:
-    """The trials of a sweep as CSV: their numbers, the parameters that vary, and aggregates over their trainings."""
-    spec, found = directory.spec, trial_values(connection, directory)
+    """Returns the trials of a sweep as CSV: number, varied parameters, and aggregates over the trainings."""
+    spec, values_by_trial = directory.spec, trial_values(connection, directory)
     params = [name for name in spec.parameters() if name not in spec.fixed()]
-    metrics = sorted({name for values in found.values() for name in values.metrics})
+    metrics = sorted({name for values in values_by_trial.values() for name in values.metrics})
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["trial", *params, *metrics])
-    for trial, values in found.items():
-        own = (values.params.get(name, "") for name in params)
-        writer.writerow([trial, *own, *(values.metrics.get(name, "") for name in metrics)])
+    for trial, values in values_by_trial.items():
+        columns = (values.params.get(name, "") for name in params)
+        writer.writerow([trial, *columns, *(values.metrics.get(name, "") for name in metrics)])
     return text.getvalue()
 
 
 def trial_contents(
     connection: duckdb.DuckDBPyConnection, directory: SweepDirectory, trials: Sequence[int]
 ) -> list[TrialContent]:
-    """The child runs of complete trials.
+    """Returns the contents of the child runs of complete trials.
 
     Args:
         connection: From `Ledger.connect`.
@@ -96,19 +96,19 @@ def trial_contents(
     """
     chosen = ", ".join(str(trial) for trial in trials) or "null"
     rows = _rows(connection, f"trial in ({chosen})")
-    told = _told(connection, directory.spec, f"trial in ({chosen})")
+    reported = _reported(connection, directory.spec, f"trial in ({chosen})")
     curves = _curves(connection, chosen, {row["trial"] for row in rows if row["n_trainings"] == 1})
-    return [_content(directory, row, told.get(row["trial"]), curves.get(row["trial"], {})) for row in rows]
+    return [_content(directory, row, reported.get(row["trial"]), curves.get(row["trial"], {})) for row in rows]
 
 
 def trial_values(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> dict[int, TrialValues]:
-    """The values of all trials, complete or not."""
-    told = _told(connection, directory.spec, "true")
-    return {row["trial"]: _values(directory, row, told.get(row["trial"])) for row in _rows(connection, "true")}
+    """Returns the parameters and results of all trials, complete or not, by trial."""
+    reported = _reported(connection, directory.spec, "true")
+    return {row["trial"]: _values(directory, row, reported.get(row["trial"])) for row in _rows(connection, "true")}
 
 
 def short_number(value: float) -> str:
-    """Two significant digits, in the shorter notation: `0.03`, `1e-2`, `2.5e-4`, `30`."""
+    """Formats a number with two significant digits in the shorter notation: `0.03`, `1e-2`, `2.5e-4`, `30`."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     mantissa, exponent = f"{value:.1e}".split("e")
@@ -132,23 +132,24 @@ def _rows(connection: duckdb.DuckDBPyConnection, condition: str) -> list[dict[st
     return [dict(zip(names, row, strict=True)) for row in rows.fetchall()]
 
 
-def _told(connection: duckdb.DuckDBPyConnection, spec: Sweep, condition: str) -> dict[int, dict[str, float]]:
-    """The objectives of each trial and whether it meets the constraints, as metrics, by the trial's number.
+def _reported(connection: duckdb.DuckDBPyConnection, spec: Sweep, condition: str) -> dict[int, dict[str, float]]:
+    """Returns the objectives of each trial and whether it meets the constraints, as metrics, by the trial's number.
 
-    Empty for a sweep with one objective and no constraint, whose runs are as those of earlier versions.
+    Empty for a sweep with one objective and no constraint, so that its runs have the same metrics as before there were
+    several objectives.
     """
     if len(spec.objectives) == 1 and not spec.constraints:
         return {}
-    found = {}
+    metrics = {}
     for trial, ended in ended_trainings(judging_columns(connection, condition)).items():
-        if (told := ended.told(spec)) is not None:
-            names = (f"objective/{each.label}" for each in spec.objectives)
-            met = {"constraints_met": float(told.is_feasible)} if spec.constraints else {}
-            found[trial] = dict(zip(names, told.values, strict=True)) | met
-    return found
+        if (reported := ended.told(spec)) is not None:
+            names = (f"objective/{objective.label}" for objective in spec.objectives)
+            met = {"constraints_met": float(reported.is_feasible)} if spec.constraints else {}
+            metrics[trial] = dict(zip(names, reported.values, strict=True)) | met
+    return metrics
 
 
-def _values(directory: SweepDirectory, row: Mapping[str, Any], told: Mapping[str, float] | None) -> TrialValues:
+def _values(directory: SweepDirectory, row: Mapping[str, Any], reported: Mapping[str, float] | None) -> TrialValues:
     n_judged = row["n_judged"]
     stuck = trial_rate(directory.spec.replicates, row["n_stuck"], n_judged)
     metrics = {
@@ -161,7 +162,7 @@ def _values(directory: SweepDirectory, row: Mapping[str, Any], told: Mapping[str
         "n_trainings": row["n_trainings"],
         "n_pruned": row["n_pruned"] or None,
         "train_seconds": row["seconds"],
-        **(told or {}),
+        **(reported or {}),
     }
     return TrialValues(
         {
@@ -179,7 +180,7 @@ def _parameters(row: Mapping[str, Any]) -> dict[str, Any]:
 def _content(
     directory: SweepDirectory,
     row: Mapping[str, Any],
-    told: Mapping[str, float] | None,
+    reported: Mapping[str, float] | None,
     curves: dict[str, list[tuple[int, float]]],
 ) -> TrialContent:
     trial = row["trial"]
@@ -193,7 +194,7 @@ def _content(
         _name(directory.spec, _parameters(row), trial),
         {name: value for name, value in tags.items() if value is not None},
         _parameters(row),
-        _values(directory, row, told),
+        _values(directory, row, reported),
         curves,
         row["ended"] - round(1000 * (row["seconds"] or 0.0)),
         row["ended"],
@@ -201,7 +202,7 @@ def _content(
 
 
 def _name(spec: Sweep, parameters: Mapping[str, Any], trial: int) -> str:
-    """The name of a child run. The trial's number comes first, because tables cut names off at the end."""
+    """Returns the name of a child run. The trial's number comes first, because tables cut names off at the end."""
     words = [f"#{trial}"]
     for name in spec.parameters():
         if name in spec.fixed() or name not in parameters:
@@ -218,18 +219,23 @@ def _short(value: object) -> str:
 def _curves(
     connection: duckdb.DuckDBPyConnection, chosen: str, alone: Set[int]
 ) -> dict[int, dict[str, list[tuple[int, float]]]]:
-    """The quartiles over a trial's trainings by step, at no more than `MAX_CURVE_STEPS` of them.
+    """Returns the quartile curves over each trial's trainings, by trial and metric, at up to `MAX_CURVE_STEPS` steps
+    each.
 
     Args:
         connection: From `Ledger.connect`.
         chosen: The numbers of the trials, as an SQL list.
-        alone: Those of trials with one training, whose quartiles are one curve.
+        alone: The trials with one training, whose quartiles coincide.
     """
     curves = {}
     for trial, points in quartile_curves(connection, "trial", where=f"trial in ({chosen})").items():
         thinned = np.unique(np.linspace(0, len(points) - 1, MAX_CURVE_STEPS).round().astype(int))
         curves[trial] = {
-            name: [(points[at].step, value) for at in thinned if math.isfinite(value := getattr(points[at], quartile))]
+            name: [
+                (points[index].step, value)
+                for index in thinned
+                if math.isfinite(value := getattr(points[index], quartile))
+            ]
             for name, quartile in QUARTILES.items()
             if trial not in alone or quartile == "median"
         }

@@ -1,4 +1,4 @@
-"""The URI of a local MLflow database, and its file."""
+"""Converts between a local MLflow database's URI and its file."""
 
 from pathlib import Path
 from urllib.parse import unquote
@@ -7,11 +7,14 @@ _SCHEME = "sqlite:///"
 
 
 def uri_of(database: Path) -> str:
-    """The URI of a file, which SQLAlchemy decodes, and ends at a question mark."""
+    """Returns the URI of a database file.
+
+    `%` and `?` are escaped because SQLAlchemy decodes the path and takes the text after a question mark as options.
+    """
     return _SCHEME + f"{database.absolute()}".replace("%", "%25").replace("?", "%3F")
 
 
 def database_of(uri: str) -> Path | None:
-    """The file of a local database; `None` for another store."""
+    """Returns the file of a local database; `None` for any other store."""
     path = uri.removeprefix(_SCHEME).partition("?")[0]
     return Path(unquote(path)).resolve() if uri.startswith(_SCHEME) else None

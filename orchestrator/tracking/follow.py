@@ -1,4 +1,4 @@
-"""Stores of runs as followers of the ledger: what is complete there is logged, once or while the sweep runs."""
+"""Keeps stores of runs up to date with a ledger: logs complete trials, once or while the sweep runs."""
 
 import logging
 import time
@@ -28,11 +28,12 @@ from attnsweep.orchestrator.tracking.run_store import RunStore
 from attnsweep.orchestrator.tracking.store import in_one_line, set_environment, tracking_uri
 
 _BATCH = 256
-"""Trials read from the ledger at once, and written to a database in one transaction: less than a second's work."""
+"""The number of trials read from the ledger at once, and written to a database in one transaction, in under a
+second."""
 _LOOK_SECONDS, _LOOK_SECONDS_IN_A_STORE = 1.0, 5.0
-"""Between two looks at the list of the ledger's files: on a disk, and in an object store."""
+"""The time between two listings of the ledger's files: on a disk, and in an object store."""
 _LOOK_SHARE = 10
-"""The least ratio of the time between two looks to the time that finding the missing trials takes."""
+"""The least ratio of the time between two listings to the time that finding the missing trials takes."""
 
 OnProgress = Callable[[int, int], object]
 """Called with the number of trials logged and the number that were missing."""
@@ -42,14 +43,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """The result of a projection: the number of trials it logged, and of those that the store already had."""
+    """The result of a synchronization: how many trials it logged, and how many the store already had."""
 
     n_logged: int
     n_present: int
 
 
 class Mirror:
-    """A sweep's ledger and its runs in a store, which are looked up once, when the mirror is made.
+    """A sweep's ledger and its runs in a store. The runs are looked up once, when the mirror is constructed.
 
     Every method may raise what the store's library raises.
 
@@ -58,7 +59,7 @@ class Mirror:
         store: The store.
 
     Attributes:
-        n_present: Trials that the store had at that time.
+        n_present: The number of trials that the store had when the mirror was constructed.
 
     Raises:
         UserError: If there is no ledger, or it cannot be read.
@@ -73,7 +74,7 @@ class Mirror:
         self._has_runs = directory.spec.trials <= self.runs.most_trials
 
     def missing(self) -> list[int]:
-        """Complete trials of the ledger that the store does not have, and should."""
+        """Returns the complete trials of the ledger that the store should have but does not."""
         if not self._has_runs:
             return []
         replicates = self.directory.spec.replicates
@@ -81,8 +82,8 @@ class Mirror:
         return [trial for trial in complete if trial not in self._finished]
 
     def _retried(self) -> dict[int, int | None]:
-        """When each trial ended of which a failed training was trained again; `None` while one is missing."""
-        trials = {trial for each in self.directory.retried for trial in each}
+        """Returns when each trial with repeated failed trainings ended, by trial; `None` while one is missing."""
+        trials = {trial for by_trial in self.directory.retried for trial in by_trial}
         if not trials:
             return {}
         chosen = ", ".join(map(str, trials))
@@ -96,9 +97,9 @@ class Mirror:
         return self._ledger.ask(ask)
 
     def log(self, trials: Sequence[int]) -> Iterator[list[int]]:
-        """Logs those of these complete trials that the store does not have, and yields those that were logged at once.
+        """Logs the given complete trials that the store does not have, and yields the trials that were logged together.
 
-        Whoever asks for no more of them may call it again: none is logged twice.
+        A caller that stops early may call it again: no trial is logged twice.
         """
         wanted = [trial for trial in trials if trial not in self._finished]
         for start in range(0, len(wanted), _BATCH):
@@ -110,27 +111,29 @@ class Mirror:
                 yield logged
 
     def finish(self) -> None:
-        """Writes the sweep's summary."""
-        self.runs.finish(*self._ledger.ask(self._found))
+        """Writes the sweep's summary to the store."""
+        self.runs.finish(*self._ledger.ask(self._summary))
 
-    def _found(self, connection: duckdb.DuckDBPyConnection) -> tuple[SweepResults, int | None, str | None]:
+    def _summary(self, connection: duckdb.DuckDBPyConnection) -> tuple[SweepResults, int | None, str | None]:
         row = connection.execute("select epoch_ms(max(finished_at)) from trainings").fetchone()
         trials = None if self._has_runs else table_of_trials(connection, self.directory)
         return read_results(connection, self.directory.spec), row[0] if row else None, trials
 
 
 class Follower:
-    """Keeps a sweep's runs in a store as the ledger is. It knows only what is stored: it may be killed at any
-    time, and the next one goes on. A lock for each store lets no second one log the same trials.
+    """Keeps a sweep's runs in a store up to date with the ledger.
+
+    All its knowledge is stored, so it may be killed at any time and the next follower continues. A file lock for each
+    store prevents two followers from logging the same trials.
 
     Args:
         place: The sweep.
         store: The store.
         tell: Called when the state has changed.
-        retry_seconds: From a failure to the next look.
+        retry_seconds: The time from a failure to the next attempt.
 
     Attributes:
-        state: How far it is.
+        state: How far the store is behind the ledger.
     """
 
     def __init__(
@@ -147,45 +150,46 @@ class Follower:
         self.state = State()
 
     def claim(self) -> None:
-        """Takes the lock. Raises TakenError if another process logs the sweep's trials to this store."""
+        """Takes the file lock. Raises TakenError if another process logs the sweep's trials to this store."""
         if self._lock is None:
             self._lock = self._place.lock(self._store.command[0], self._store.lock_file)
         self._lock.confirm()
 
     def close(self) -> None:
-        """Gives the lock back. Idempotent."""
+        """Releases the file lock. Idempotent."""
         if self._lock is not None:
             self._lock.close()
 
     def look(self, is_over: Callable[[], bool] = lambda: False) -> float:
-        """Logs the trials that have become complete; returns the seconds until the next look.
+        """Logs the trials that have become complete; returns the seconds until the next call is due.
 
-        It never fails: a failure is the state's `problem`, and the next look begins anew.
+        It never fails: a failure is the state's `problem`, and the next call starts anew.
 
         Args:
-            is_over: Whether to stop between two trials.
+            is_over: Returns whether to stop between two trials.
         """
         try:
             return self._look(is_over)
-        except Exception as error:  # noqa: BLE001  # whatever the store raises, the sweep goes on
+        except Exception as error:  # noqa: BLE001  # the sweep must go on whatever the store raises
             self._fail(error)
             return self._retry_seconds
 
     def end(self, *, in_haste: bool) -> None:
-        """`finish` for the end of a run, which never fails, as `look`.
+        """Calls `finish` at the end of a run, but like `look` never fails.
 
         Args:
-            in_haste: Whether it may be killed meanwhile: then the sweep's run is marked as no longer running before.
+            in_haste: Whether the process may be killed before it is done: the sweep's run is first marked as no longer
+                running.
         """
         try:
             if in_haste:
                 self._opened().runs.interrupt()
             self.finish()
-        except Exception as error:  # noqa: BLE001  # as above
+        except Exception as error:  # noqa: BLE001  # the sweep must end whatever the store raises
             self._fail(error)
 
     def finish(self) -> None:
-        """Logs what is missing, and the sweep's summary. Raises whatever the store raises."""
+        """Logs missing trials and the sweep's summary. Raises whatever the store raises."""
         mirror = self._opened()
         self._log_missing(mirror, lambda: False)
         mirror.finish()
@@ -199,7 +203,7 @@ class Follower:
         mirror = self._opened()
         if is_new and not is_over():
             mirror.runs.begin()
-        # A ledger without rows is read by importing what declares its columns.
+        # A ledger without rows is not read, because that would import the workload for its columns.
         seconds = self._log_missing(mirror, is_over) if names else 0.0
         self._seen = names
         self._say(replace(self.state, problem=None))
@@ -207,14 +211,15 @@ class Follower:
 
     def _opened(self) -> Mirror:
         if self._mirror is None:
-            # What is no store is refused before the lock leaves its file in the directory.
+            # An unusable store is refused before the lock leaves its file in the directory.
             self._store.check()
         self.claim()
         directory = SweepDirectory.open(self._place)
-        # Replicates may have been added, or failed ones are trained again, which makes other trials complete.
+        # If replicates were added or failed trainings are repeated, other trials are complete, so runs are looked up
+        # again.
         if self._mirror is None or _wanted(self._mirror.directory) != _wanted(directory):
             self._mirror = Mirror(directory, self._store)
-            # A trial whose answer was lost is there, and was not counted.
+            # `n_present` also counts trials that were logged but not counted because the store's answer was lost.
             self._say(replace(self.state, n_present=max(self._mirror.n_present - self.state.n_logged, 0)))
         return self._mirror
 
@@ -243,17 +248,17 @@ class Follower:
 
 
 def _wanted(directory: SweepDirectory) -> tuple[object, ...]:
-    """What decides which trials are complete."""
+    """Returns the spec and the repetitions, which decide which trials are complete."""
     return directory.spec, directory.retried
 
 
 def sync(
     directory: SweepDirectory, uri: str | None = None, on_progress: OnProgress | None = None, *, follow: bool = False
 ) -> SyncResult:
-    """`sync_with` for MLflow.
+    """Logs the complete trials that MLflow does not have, and the sweep's summary. Idempotent.
 
     Args:
-        directory, on_progress, follow: As there.
+        directory, on_progress, follow: As in `sync_with`.
         uri: The URI of the MLflow store; for `None` see `tracking_uri`.
     """
     refuse_merged(directory.place, directory.sources)
@@ -272,8 +277,8 @@ def sync_with(
     Args:
         directory: The sweep.
         store: The store.
-        on_progress: Called when trials have been logged.
-        follow: While another process works on the sweep, log its trials as they become complete.
+        on_progress: Called with the numbers of logged and of missing trials when trials have been logged.
+        follow: Whether to log trials as they become complete while another process works on the sweep.
 
     Raises:
         UserError: If another process works on the sweep, or with `follow` logs its trials to this store; the store does
@@ -306,7 +311,7 @@ def sync_with(
 
 
 def warn_of_problem(problem: str, store: RunStore, place: Place) -> None:
-    """Warns that a store does not get what it should, for a reason that is given in one line."""
+    """Warns that a store does not get all trials, for a reason that is given in one line."""
     command, *options = store.command
     _log.warning(
         "%s: %s; the sweep goes on, `attnsweep %s` logs what is missing",
@@ -317,6 +322,6 @@ def warn_of_problem(problem: str, store: RunStore, place: Place) -> None:
 
 
 def _may_have_ended(place: Place) -> bool:
-    """Whether no driver says that it works on a sweep. Only its lock says for certain that none does."""
-    said = PROGRESS.read_if_sound(place)
-    return said is None or not said.is_running(datetime.now(UTC))
+    """Returns whether no driver reports that it works on a sweep. Only the lock of the ledger proves that none does."""
+    progress = PROGRESS.read_if_sound(place)
+    return progress is None or not progress.is_running(datetime.now(UTC))

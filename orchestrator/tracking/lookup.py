@@ -13,13 +13,13 @@ from attnsweep.orchestrator.tracking.store import open_client
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """The run of a trial.
+    """The MLflow run of a trial, with its id, parameters and metrics.
 
     Attributes:
-        trial: The number of its trial.
+        trial: The number of the trial.
         run_id: MLflow's id of the run.
         finished: Whether the run is complete.
-        values: Its parameters and metrics; of a metric with several steps the last value.
+        values: The run's parameters and metrics; for a metric with several steps the last value.
     """
 
     trial: int
@@ -30,12 +30,12 @@ class Child:
 
 @dataclass(frozen=True)
 class Logged:
-    """A sweep's runs.
+    """The MLflow runs of a sweep that a search found.
 
     Attributes:
         parents: The number of trainings that each parent run of the sweep records, by run id; `None` if it has not
             ended yet.
-        children: The runs of its trials.
+        children: The runs of the sweep's trials.
     """
 
     parents: Mapping[str, int | None]
@@ -47,12 +47,12 @@ class Logged:
         return frozenset(child.trial for child in self.children if child.finished)
 
     def runs_of(self, trial: int) -> list[str]:
-        """The ids of a trial's runs."""
+        """Returns the ids of a trial's runs."""
         return [child.run_id for child in self.children if child.trial == trial]
 
 
 def look_up(directory: SweepDirectory, uri: str) -> Logged:
-    """The runs of a sweep; none if the store does not have its experiment.
+    """Looks up the runs of a sweep; finds none if the store does not have its experiment.
 
     Raises:
         MlflowException: If the store cannot be reached.

@@ -1,4 +1,6 @@
-"""All names of MLflow beside its client that attnsweep uses. They are checked at import: others may lack them."""
+"""All names of MLflow, besides its client, that attnsweep uses. They are checked at import, since other versions may
+lack them.
+"""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -30,10 +32,10 @@ except ImportError as error:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndedRun:
-    """The whole content of a run that has ended.
+    """The whole content of a run that has ended, ready to be inserted into a database or sent to a server.
 
     Attributes:
-        name, tags, params, metrics: As the client takes them; no metric is NaN or infinite.
+        name, tags, params, metrics: As MLflow's client takes them; no metric is NaN or infinite.
         started, ended: Milliseconds since the epoch.
     """
 
@@ -48,7 +50,7 @@ class EndedRun:
 class RunTables:
     """The tables of a database that holds MLflow's runs.
 
-    MLflow's client writes a run in three calls, of which each opens several transactions.
+    They are written directly because MLflow's client writes a run in three calls, each with several transactions.
 
     Args:
         store: The database.
@@ -62,35 +64,37 @@ class RunTables:
 
     @staticmethod
     def of(uri: str, experiment: str) -> "RunTables | None":
-        """Those of a URI; `None` for a server, whose database only it can write to."""
+        """Returns the tables of the store at a URI; `None` for a server, which alone can write to its database."""
         store = store_of(uri)
         return RunTables(store, experiment) if isinstance(store, SqlAlchemyStore) else None
 
     def insert(self, runs: Sequence[EndedRun]) -> None:
-        """Adds runs, in one transaction.
+        """Inserts runs into the database in one transaction.
 
         Raises:
-            MlflowException: If the database does not take them, or MLflow does not allow a value. It has none of them.
+            MlflowException: If the database does not take the runs, or MLflow does not allow a value. No run is added
+                then.
         """
         rows: dict[Any, list[dict[str, Any]]] = {}
         for run in runs:
-            for table, of_run in self._rows(run).items():
-                rows.setdefault(table, []).extend(of_run)
+            for table, run_rows in self._rows(run).items():
+                rows.setdefault(table, []).extend(run_rows)
         with self._store.ManagedSessionMaker(read_only=False) as session:
-            for table, of_all in rows.items():
-                if of_all:
-                    session.execute(table.__table__.insert(), of_all)
+            for table, table_rows in rows.items():
+                if table_rows:
+                    session.execute(table.__table__.insert(), table_rows)
 
     def _rows(self, run: EndedRun) -> dict[Any, list[dict[str, Any]]]:
-        """The rows that the client's calls would have made, by table: first that of runs, which the others name."""
+        """Returns the rows that the client's calls would insert, by table; runs first, since the others refer to
+        them."""
         run_id = uuid.uuid4().hex
-        given = [RunTag(*each) for each in {MLFLOW_RUN_NAME: run.name, **run.tags}.items()]
+        all_tags = [RunTag(*tag) for tag in {MLFLOW_RUN_NAME: run.name, **run.tags}.items()]
         latest: dict[str, Metric] = {}
         for metric in run.metrics:
             if metric.key not in latest or _age(metric) > _age(latest[metric.key]):
                 latest[metric.key] = metric
-        # One value of each metric stands for all: to check each takes as long as to write it.
-        _, params, tags = validated([*latest.values()], [Param(*each) for each in run.params.items()], given)
+        # Only one value of each metric is validated, because validating a value takes as long as writing it.
+        _, params, tags = validated([*latest.values()], [Param(*param) for param in run.params.items()], all_tags)
         row = {
             "run_uuid": run_id,
             "name": run.name,
@@ -131,5 +135,5 @@ def _number_row(run_id: str, metric: Metric) -> dict[str, Any]:
 
 
 def _age(metric: Metric) -> tuple[int, int, float]:
-    """What MLflow's latest value of a metric is the largest of."""
+    """Returns the sort key by which MLflow determines the latest value of a metric."""
     return metric.step, metric.timestamp, metric.value

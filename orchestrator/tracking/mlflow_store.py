@@ -1,4 +1,4 @@
-"""An MLflow store as a place that runs go to."""
+"""MLflow as a store of runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,10 +15,10 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True)
 class MlflowStore:
-    """A store of MLflow. See `RunStore`.
+    """An MLflow server or database that runs are logged to. See `RunStore`.
 
     Attributes:
-        uri: Its URI, from `tracking_uri`.
+        uri: The store's URI, from `tracking_uri`.
     """
 
     uri: str
@@ -33,11 +33,11 @@ class MlflowStore:
         return lock_of("mlflow-sync", str(database_of(self.uri) or self.uri))
 
     def check(self) -> None:
-        """Raises whatever MLflow raises."""
+        """Connects to the store; raises whatever MLflow raises."""
         open_client(self.uri)
 
     def runs_of(self, directory: SweepDirectory) -> SweepRuns:
-        """Raises MlflowException if the store cannot be reached; so may every method of the runs."""
+        """Looks up the runs of a sweep; this and every method of the runs may raise MlflowException."""
         return SweepRuns(directory, self.uri)
 
     @contextmanager
@@ -48,10 +48,11 @@ class MlflowStore:
         try:
             yield
         except (MlflowException, SQLAlchemyError, OSError, ImportError, ValueError) as error:
-            # The last two: a database whose driver is not installed, and an invalid URI of the model registry.
+            # An ImportError is raised for a database whose driver is not installed, a ValueError for an invalid URI of
+            # the model registry.
             raise UserError(
                 "--tracking-uri",
                 given=without_credentials(self.uri),
                 expected="an MLflow store that answers",
-                fix=f"start it, or give another ({in_one_line(error)})",
+                fix=f"start the server, or give another URI ({in_one_line(error)})",
             ) from error

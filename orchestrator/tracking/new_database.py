@@ -1,7 +1,7 @@
-"""New MLflow databases.
+"""Creates MLflow databases quickly.
 
-MLflow takes a second to make one, since it repeats every change that its tables have ever had. So an empty one is kept
-for the user's next.
+MLflow takes a second to create one, since it runs all schema migrations since its first version. So an empty database
+is kept in the user's state folder, and copied for the next sweep.
 """
 
 import hashlib
@@ -17,59 +17,59 @@ from attnsweep.orchestrator.tracking.database_uri import uri_of
 
 
 def make_database(database: Path) -> None:
-    """Makes a database that is complete once it is there: MLflow never completes one that a kill left half-made."""
+    """Creates a database that appears only when complete: MLflow never completes a half-made one after a kill."""
     from mlflow import MlflowClient
 
     kept = _place_kept()
     with TemporaryDirectory(prefix=".mlflow-", dir=database.parent) as folder:
-        made, copy = Path(folder, "made.db"), Path(folder, "copy.db")
-        is_kept = kept is not None and _copied_whole(kept, made)
-        # Completes it: an empty one gets its default experiment here, with this working directory's folder.
-        MlflowClient(uri_of(made)).search_experiments(max_results=1)
-        # A copy, since MLflow keeps the first one open: to close a file frees all locks that this process has on it.
-        shutil.copyfile(made, copy)
+        draft, copy = Path(folder, "draft.db"), Path(folder, "copy.db")
+        is_kept = kept is not None and _copied_whole(kept, draft)
+        # MLflow adds the missing tables, and the default experiment with the folder of this working directory.
+        MlflowClient(uri_of(draft)).search_experiments(max_results=1)
+        # The draft is copied because MLflow keeps it open, and closing a file frees all locks of this process on it.
+        shutil.copyfile(draft, copy)
         if kept is not None and not is_kept:
             _keep(copy, kept)
         try:
             os.link(copy, database)
         except FileExistsError:
-            # Another sweep has made it meanwhile.
+            # Another sweep has created the database meanwhile.
             return
         except OSError:
-            # A file system without links.
+            # The file system does not support hard links.
             copy.replace(database)
 
 
 def _place_kept() -> Path | None:
-    """Where an empty database with the tables of the installed MLflow is kept; `None` if the user has no home."""
+    """Returns the path of the kept empty database for the installed MLflow; `None` if the user has no home."""
     import mlflow
 
-    changes = Path(mlflow.__file__).parent / "store" / "db_migrations" / "versions"
-    names = sorted(each.name for each in changes.glob("*.py"))
+    migrations = Path(mlflow.__file__).parent / "store" / "db_migrations" / "versions"
+    names = sorted(path.name for path in migrations.glob("*.py"))
     tables = hashlib.sha256("".join([mlflow.__version__, *names]).encode()).hexdigest()[:16]
     with suppress(RuntimeError):
         return state_folder() / "mlflow" / f"{tables}.db"
     return None
 
 
-def _copied_whole(kept: Path, made: Path) -> bool:
-    """Copies the one that is kept, unless it is damaged, as by a power cut: nothing is left of it then."""
+def _copied_whole(kept: Path, draft: Path) -> bool:
+    """Copies the kept database and returns whether the copy is sound; a damaged copy (power cut) is removed."""
     with suppress(OSError, sqlite3.Error):
-        shutil.copyfile(kept, made)
-        with closing(sqlite3.connect(made)) as connection:
+        shutil.copyfile(kept, draft)
+        with closing(sqlite3.connect(draft)) as connection:
             if connection.execute("PRAGMA quick_check").fetchall() == [("ok",)]:
                 return bool(connection.execute("SELECT 1 FROM alembic_version").fetchone())
-    made.unlink(missing_ok=True)
+    draft.unlink(missing_ok=True)
     return False
 
 
-def _keep(made: Path, kept: Path) -> None:
-    """Keeps a copy of a database just made, without its default experiment. That it cannot be kept stops nothing."""
+def _keep(database: Path, kept: Path) -> None:
+    """Keeps a copy of a new database, without its default experiment. If it cannot be kept, nothing else fails."""
     with suppress(OSError, sqlite3.Error):
         kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with TemporaryDirectory(dir=kept.parent) as folder:
             empty = Path(folder, kept.name)
-            shutil.copyfile(made, empty)
+            shutil.copyfile(database, empty)
             connection = sqlite3.connect(empty)
             connection.execute("DELETE FROM experiments")
             connection.commit()

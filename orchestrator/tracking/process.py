@@ -1,4 +1,4 @@
-"""The process that writes to MLflow for a driver: what it does with the lines described in `tracking.processes`.
+"""The process that writes to MLflow for a driver: it handles the messages that `tracking.processes` describes.
 
 It imports neither torch nor Ray.
 """
@@ -27,18 +27,18 @@ from attnsweep.workloads.errors import UserError
 
 
 def main() -> None:
-    """All that the process does, on pipes to the driver."""
-    # A signal to the whole group is the driver's to answer: it says how this process ends.
+    """Runs the process: reads requests from standard input and writes answers to standard output."""
+    # The driver handles signals to the whole process group, and decides how this process ends.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    # Whatever a library prints must not come between the answers.
+    # Standard output is redirected to standard error, so that prints of libraries cannot mix with the answers.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     requests: SimpleQueue[dict[str, Any]] = SimpleQueue()
     endings: SimpleQueue[bool] = SimpleQueue()
     threading.Thread(target=listen, args=(sys.stdin, requests, endings), name="driver", daemon=True).start()
     set_environment()
-    # Whatever keeps MLflow from being imported, the first request meets it too, and says so.
+    # An import error of MLflow is ignored here because the first request meets it again, and reports it.
     with suppress(Exception), importing(without=("pandas", "polars")):
         if can_be_made(tracking_uri()):
             importlib.import_module("attnsweep.orchestrator.tracking.mlflow_internals")
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def listen(lines: TextIO, requests: "SimpleQueue[dict[str, Any]]", endings: "SimpleQueue[bool]") -> None:
-    """Takes what the driver says; ends this process when the driver is gone."""
+    """Puts the driver's requests and ends of runs into queues; ends this process when the driver is gone."""
     status = 1
     try:
         for line in lines:
@@ -62,13 +62,13 @@ def listen(lines: TextIO, requests: "SimpleQueue[dict[str, Any]]", endings: "Sim
                 requests.put(message)
         status = 0
     finally:
-        # Half a trial is completed by the next run, or by `attnsweep mlflow-sync`. The interpreter's own end would wait
-        # for the sweep that is being logged.
+        # A normal exit would wait until the sweep is logged. If a trial is left half-logged, the next run or
+        # `attnsweep mlflow-sync` completes it.
         os._exit(status)
 
 
 def answer(request: dict[str, Any], endings: "SimpleQueue[bool]", say: Callable[[State], None]) -> str | None:
-    """Does what the driver asks for, in its working directory and environment; why it could not, in one line."""
+    """Handles a request in the driver's working directory and environment; returns why it failed, or `None`."""
     os.environ.clear()
     os.environ.update(request["variables"])
     set_environment()
@@ -82,7 +82,7 @@ def answer(request: dict[str, Any], endings: "SimpleQueue[bool]", say: Callable[
 def follow_until_told(
     directory: str, uri: str, retry_seconds: float, endings: "SimpleQueue[bool]", say: Callable[[State], None]
 ) -> None:
-    """Follows a sweep until the driver says that its run has ended; then logs what is missing."""
+    """Follows a sweep until the driver reports that its run has ended; then logs what is missing."""
     with closing(Follower(place_of(directory), MlflowStore(uri), say, retry_seconds)) as follower:
         while True:
             pause = follower.look(lambda: not endings.empty())
@@ -92,7 +92,7 @@ def follow_until_told(
 
 
 def draw_report(directory: str, uri: str | None, keep: bool) -> str | None:
-    """Draws the report of a sweep; why it could not, in one line. The arguments are as in `problem_drawing`."""
+    """Draws the report of a sweep; returns why it could not, in one line. The arguments are as in `problem_drawing`."""
     try:
         return problem_drawing(SweepDirectory.open(place_of(directory)), uri, keep=keep)
     except UserError as error:

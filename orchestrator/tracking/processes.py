@@ -1,10 +1,10 @@
-"""Processes that write to MLflow, as the driver sees them: started ahead, and kept for what it has to write next, since
-MLflow takes seconds to import.
+"""Processes that write to MLflow, on the driver's side: started ahead and kept for later requests, since MLflow takes
+seconds to import.
 
-Both sides write lines of JSON. The driver asks for one piece of work at a time (`follow` or `report`), with the working
-directory and the environment variables that MLflow reads. `true` or `false` ends the first, in haste or not. The
-process answers with its `State` as that changes, and at last with `Ended`. It ends when the driver's end of the pipe is
-closed, as a kill closes it.
+Both sides write lines of JSON. The driver requests one piece of work at a time (`follow` or `report`), with the working
+directory and the environment variables that MLflow reads. `true` (in haste) or `false` ends `follow`. The process
+answers with its `State` whenever that changes, and finally with `Ended`. It exits when the driver's end of the pipe is
+closed, which also happens when the driver is killed.
 """
 
 import atexit
@@ -20,7 +20,7 @@ from typing import Any
 
 _PROGRAM = """import gc, signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-# As the console script does: MLflow's modules hold no garbage.
+# Like the console script, collects garbage seldom: importing MLflow creates none.
 gc.set_threshold(50_000)
 from attnsweep.orchestrator.importing import importing
 with importing(without=("pandas", "polars")):
@@ -34,10 +34,10 @@ class State:
     """How far a store of runs is behind a ledger.
 
     Attributes:
-        n_present: Complete trials that it had before.
-        n_logged: Trials logged since.
-        n_missing: Complete trials that it lacks, of those that were found when the ledger was last looked at.
-        problem: Why it does not have everything, in one line; `None` while all is well.
+        n_present: The number of complete trials that the store had before.
+        n_logged: The number of trials logged since.
+        n_missing: The number of complete trials that the store lacked when the ledger was last read.
+        problem: Why the store does not have everything, in one line; `None` while there is no problem.
     """
 
     n_present: int = 0
@@ -48,21 +48,21 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """That a piece of work has ended: why it failed, in one line; `None` if it did not."""
+    """The answer that a piece of work has ended: the reason in one line if it failed, else `None`."""
 
     ended: str | None
 
 
 class LostError(Exception):
-    """The process has ended, or is of other code than this one: it was changed under a running sweep."""
+    """The process has ended, or runs other code than the driver because the code changed under a running sweep."""
 
 
 class WritingProcess:
-    """A process that runs `tracking.process`."""
+    """A child process that runs `tracking.process`: writes to MLflow, and answers through a pipe."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            # -P: a user's file beside the sweep must not pass for a library.
+            # `-P` keeps Python from importing a user's file beside the sweep in place of a library.
             [sys.executable, "-P", "-c", _PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -71,30 +71,33 @@ class WritingProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     @property
     def status(self) -> int | None:
-        """The status it ended with; `None` while it runs."""
+        """The exit status of the process; `None` while it runs."""
         return self._process.poll()
 
     def ask(self, work: str, **given: object) -> None:
-        """Asks for a piece of work. Not by arguments of the process, which all can read: a URI may hold a password."""
+        """Requests `follow` or `report` from the process, with the present working directory and environment.
+
+        The request goes through the pipe, not through the process's arguments, which all users can read: a URI may hold
+        a password.
+        """
         self.write({"work": work, "given": given, "folder": str(Path.cwd()), "variables": dict(os.environ)})
 
     def write(self, message: object) -> None:
-        """Writes a line, unless the process has ended: `read` says so."""
+        """Writes a message to the process. If the process has ended, `read` reports it."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.write(json.dumps(message) + "\n")
             self._process.stdin.flush()
 
     def read(self) -> State | Ended:
-        """What it says next; waits for it.
+        """Waits for the next answer of the process: its state, or that the work has ended.
 
         Raises:
-            LostError: If it says nothing more, or what this code does not understand.
+            LostError: If the process has ended, or gives an answer that this code does not understand.
         """
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -108,11 +111,10 @@ class WritingProcess:
             raise LostError(f"its process {unclear}ended with status {self._process.wait()}") from None
 
     def kill(self) -> None:
-        """Kills it."""
         self._process.kill()
 
     def end(self) -> None:
-        """Kills it, if it has not ended, and frees its pipes."""
+        """Kills the process if it still runs, and closes its pipes."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self.kill()
@@ -124,11 +126,11 @@ class WritingProcess:
 
 _idle: list[WritingProcess] = []
 _taking = threading.Lock()
-"""Held while one is taken from the list: sweeps may run in several threads."""
+"""Held while a process is taken from `_idle`, since sweeps may run in several threads."""
 
 
 def idle_or_new() -> WritingProcess:
-    """A process with nothing to do."""
+    """Returns an idle process, or starts one."""
     with _taking:
         while _idle:
             process = _idle.pop()
@@ -139,17 +141,16 @@ def idle_or_new() -> WritingProcess:
 
 
 def start_ahead() -> None:
-    """Starts a process for `idle_or_new`, unless there is one: it imports MLflow while the caller does other things."""
+    """Ensures that there is an idle process, so that it imports MLflow while the caller does other things."""
     keep(idle_or_new())
 
 
 def keep(process: WritingProcess) -> None:
-    """Keeps a process that has nothing to do, until `idle_or_new` returns it or this process ends."""
+    """Keeps an idle process until `idle_or_new` returns it or this process ends."""
     _idle.append(process)
 
 
 @atexit.register
 def end_idle_processes() -> None:
-    """Ends the processes that have nothing to do."""
     while _idle:
         _idle.pop().end()

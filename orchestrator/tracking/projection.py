@@ -1,4 +1,4 @@
-"""The projection of a running sweep as the driver sees it: a process of its own follows the ledger."""
+"""The projection of a running sweep to MLflow, on the driver's side: a separate process follows the ledger."""
 
 import threading
 
@@ -17,19 +17,20 @@ from attnsweep.orchestrator.tracking.report import warn_of
 from attnsweep.orchestrator.tracking.store import as_shell_word, tracking_uri
 
 _PATIENCE_SECONDS = 60.0
-"""How long the end of a sweep waits while MLflow takes no trial: for one that accepts connections and never answers."""
+"""How long the end of a sweep waits without any trial being logged: a server may accept connections and never
+answer."""
 
 
 class Projection:
-    """Has a process write to MLflow what the ledger holds. Never blocks the sweep loop, never fails the sweep.
+    """Lets a separate process write the ledger's content to MLflow. Never blocks the sweep loop, never fails the sweep.
 
-    MLflow is slow Python too: in the driver's process it would take turns with the loop. The other process is told
-    nothing but when the run ends; it reads the rest from the ledger.
+    MLflow is slow Python code: in the driver's process it would hold the interpreter lock and slow the sweep loop. The
+    driver only reports to the process that the run ends; the process reads everything else from the ledger.
 
     Args:
         directory: The sweep; its ledger's writer has been opened.
-        uri: Of the MLflow store; `None` as in `tracking_uri`.
-        retry_seconds: From a failure to the next attempt.
+        uri: The URI of the MLflow store; for `None` see `tracking_uri`.
+        retry_seconds: The time from a failure to the next attempt.
     """
 
     def __init__(self, directory: SweepDirectory, uri: str | None = None, retry_seconds: float = 60.0) -> None:
@@ -38,7 +39,7 @@ class Projection:
         self._state = State()
         self._given_up: str | None = None
         self._has_warned = self._is_ending = self._is_closed = False
-        self._n_told, self._has_runs = 0, has_runs_of_trials(directory.spec)
+        self._n_completed, self._has_runs = 0, has_runs_of_trials(directory.spec)
         self._on_progress: OnProgress | None = None
         self._ended = threading.Event()
         self._process = processes.idle_or_new()
@@ -48,43 +49,45 @@ class Projection:
 
     @property
     def problem(self) -> str | None:
-        """Why MLflow does not have everything, in one line; `None` while all is well."""
+        """Why MLflow does not have everything, in one line; `None` while there is no problem."""
         return self._given_up or self._state.problem
 
     @property
     def lag(self) -> str:
-        """How many of the trials that were told of MLflow does not have yet, and why; empty if it has them all."""
-        n_behind = self._n_told - self._state.n_present - self._state.n_logged
+        """How many of the completed trials MLflow does not have yet, and why; empty if it has all."""
+        n_behind = self._n_completed - self._state.n_present - self._state.n_logged
         if n_behind <= 0:
             return ""
         s = "" if n_behind == 1 else "s"
         return f"{n_behind:,} trial{s} behind{f': {self.problem}' if self.problem else ''}"
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Nothing to do: the process finds them in the ledger."""
+        """Does nothing: the process reads new rows from the ledger."""
 
     def trial_told(self, trial: int) -> None:
         """Counts a trial whose rows are all in the ledger."""
         del trial
-        self._n_told += self._has_runs
+        self._n_completed += self._has_runs
 
     def end_soon(self, *, in_haste: bool) -> None:
-        """Says that no trial follows: the process logs what is missing and the sweep's summary. `close` waits for it.
+        """Reports that no trial follows: the process logs what is missing and the sweep's summary. `close` waits for
+        it.
 
         Args:
-            in_haste: Whether `close` will not wait for all of it.
+            in_haste: Whether `close` will not wait until all is logged.
         """
         if not self._is_ending:
             self._is_ending = True
             self._process.write(in_haste)
 
     def close(self, timeout: float | None = None, on_progress: OnProgress | None = None) -> SyncResult:
-        """Has what is missing and the sweep's summary logged, and ends the projection. Idempotent.
+        """Waits until the process has logged what is missing and the sweep's summary. Idempotent.
 
         Args:
-            timeout: Seconds after which the rest is left to `attnsweep mlflow-sync`; the parent run then says KILLED,
-                if MLflow has answered by then. `None` waits for as long as MLflow takes a trial now and then.
-            on_progress: Told now and then how many trials are logged, by a thread.
+            timeout: Seconds after which the remainder is left to `attnsweep mlflow-sync`; the parent run then has the
+                status KILLED, if MLflow has answered by then. `None` waits for as long as MLflow takes a trial now and
+                then.
+            on_progress: Called by a thread with the number of trials logged, as the number grows.
         """
         self._on_progress = on_progress
         self.end_soon(in_haste=timeout is not None)
@@ -104,14 +107,14 @@ class Projection:
         return SyncResult(self._state.n_logged, self._state.n_present)
 
     def to_open(self) -> str:
-        """The command that shows the sweep in MLflow after `close`, or what MLflow lacks."""
+        """Returns the command that shows the sweep in MLflow after `close`, or what MLflow lacks."""
         shown = f"mlflow ui --backend-store-uri {as_shell_word(self._uri)}"
         if not self._has_runs:
             shown += f" (one run and the table trials.csv: more than {MOST_RUNS:,} trials have no runs of their own)"
         return self.shortfall() or shown
 
     def shortfall(self) -> str | None:
-        """What MLflow lacks after `close`, why, and how to fix it; `None` where it has everything."""
+        """Returns what MLflow lacks after `close`, why, and how to fix it; `None` if it has everything."""
         if self.problem is None:
             return None
         replicates = self._directory.spec.replicates
@@ -124,7 +127,7 @@ class Projection:
         )
 
     def _wait(self, timeout: float | None) -> None:
-        """For the process to end: at most `timeout`; without one, until no trial was logged for so long."""
+        """Waits for the process to end: for `timeout`, or if that is `None`, until no trial is logged for a while."""
         while True:
             n_before = self._state.n_logged
             self._ended.wait(_PATIENCE_SECONDS if timeout is None else timeout)
@@ -132,7 +135,7 @@ class Projection:
                 return
 
     def _listen(self) -> None:
-        """Takes the states of the process, until it has ended."""
+        """Reads the states that the process reports, until it has ended."""
         try:
             while isinstance(state := self._process.read(), State):
                 self._take(state)
@@ -160,20 +163,20 @@ class Projection:
 
 
 def have_report_drawn(directory: SweepDirectory, *, keep: bool, in_mlflow: bool) -> None:
-    """Has the process that logged a sweep draw its report once, where the caller has not imported MLflow.
+    """Lets the process that logged a sweep draw its report once, so that the caller need not import MLflow.
 
     A failure is a warning. An exception meanwhile, such as Ctrl-C, ends the process.
 
     Args:
         directory: The sweep.
-        keep: Whether its directory gets the report.
-        in_mlflow: Whether its run in MLflow gets the report, if it does not have it for these rows.
+        keep: Whether the sweep's directory gets the report.
+        in_mlflow: Whether the sweep's run in MLflow gets the report, if it does not have it for these rows.
     """
     process = processes.idle_or_new()
     try:
         process.ask("report", directory=str(directory.place), uri=tracking_uri() if in_mlflow else None, keep=keep)
-        done = process.read()
-        assert isinstance(done, Ended)
+        answer = process.read()
+        assert isinstance(answer, Ended)
     except LostError as lost:
         process.end()
         warn_of(f"no report: {lost}", directory)
@@ -182,4 +185,4 @@ def have_report_drawn(directory: SweepDirectory, *, keep: bool, in_mlflow: bool)
         process.end()
         raise
     processes.keep(process)
-    warn_of(done.ended, directory)
+    warn_of(answer.ended, directory)

@@ -1,5 +1,6 @@
-"""The report in a sweep's directory and among the artifacts of its run: drawn after its summary, since it takes
-seconds."""
+"""Draws the report of a sweep for its directory and for the artifacts of its MLflow run, after the summary is written,
+because drawing takes seconds.
+"""
 
 import logging
 from collections.abc import Callable
@@ -24,7 +25,7 @@ _log = logging.getLogger(__name__)
 def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
     """Adds the report to a sweep's run in MLflow, if the sweep is finished. Idempotent; the first call takes seconds.
 
-    It never fails: the report is a convenience, and the ledger has everything.
+    It never fails, because the report is a convenience and the ledger has everything: a problem is a warning.
 
     Args:
         directory: The sweep.
@@ -34,12 +35,13 @@ def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
 
 
 def problem_drawing(directory: SweepDirectory, uri: str | None, *, keep: bool) -> str | None:
-    """Draws the report once for all places that get it; why one did not, in one line, or `None`.
+    """Draws the report once for all its destinations; returns why one of them has none, in one line, or `None`.
 
     Args:
         directory: The sweep.
-        uri: The URI of the MLflow store whose run of the sweep gets it, unless it has it already; `None` for none.
-        keep: Whether the sweep's directory gets it.
+        uri: The URI of the MLflow store whose run of the sweep gets the report, unless it has it already; `None` for no
+            store.
+        keep: Whether the sweep's directory gets the report.
     """
     drawing = _Drawing(directory)
     problems = []
@@ -53,13 +55,13 @@ def problem_drawing(directory: SweepDirectory, uri: str | None, *, keep: bool) -
 def _problem(add: Callable[[], object]) -> str | None:
     try:
         add()
-    except Exception as error:  # noqa: BLE001  # whatever the fits, the drawing, the disk or MLflow raise
+    except Exception as error:  # noqa: BLE001  # the fits, the drawing, the disk and MLflow raise many kinds of errors
         return in_one_line(error)
     return None
 
 
 class _Drawing:
-    """The report of a sweep, drawn when the first place asks for it."""
+    """The report of a sweep, drawn when a destination first needs it."""
 
     def __init__(self, directory: SweepDirectory) -> None:
         self._place = directory.place
@@ -68,7 +70,7 @@ class _Drawing:
     def report(self) -> "SweepReport":
         from attnsweep.orchestrator.report.sweep_report import read_sweep_report
 
-        # Opened again: the directory may have been damaged since.
+        # The directory is opened again because it may have been damaged since.
         return read_sweep_report(SweepDirectory.open(self._place))
 
     @cached_property
@@ -78,27 +80,27 @@ class _Drawing:
         return VectorReport.draw(self.report)
 
     def write(self, folder: Path) -> None:
-        """Writes MLflow's artifacts to a folder."""
+        """Writes MLflow's artifacts, the report and its figures, to a folder."""
         (folder / "report").mkdir()
         self.drawn.write(folder / "report" / "report.html")
         _write_figures(self.report.results, self.report.directory.sweep, folder / "figures")
 
 
-def _write_figures(found: SweepResults, title: str, folder: Path) -> None:
-    """The figures that MLflow's page of the sweep's run shows without the report."""
+def _write_figures(results: SweepResults, title: str, folder: Path) -> None:
+    """Writes the figures that MLflow's page of the sweep's run shows besides the report."""
     from attnsweep.orchestrator.analysis.rates.figures import stuck_rate_figure
     from attnsweep.orchestrator.analysis.roles.figure import emergence_figure
     from attnsweep.orchestrator.report.images import as_png
 
     folder.mkdir()
-    if found.n_trainings and found.by_parameter:
-        (folder / "stuck_rate.png").write_bytes(as_png(stuck_rate_figure(found.by_parameter, title=title)))
-    if found.roles is not None:
-        (folder / "roles.png").write_bytes(as_png(emergence_figure(found.roles, title=title)))
+    if results.n_trainings and results.by_parameter:
+        (folder / "stuck_rate.png").write_bytes(as_png(stuck_rate_figure(results.by_parameter, title=title)))
+    if results.roles is not None:
+        (folder / "roles.png").write_bytes(as_png(emergence_figure(results.roles, title=title)))
 
 
 def warn_of(problem: str | None, directory: SweepDirectory) -> None:
-    """Warns that a place has no report of a sweep, if there is a problem."""
+    """Warns that the report of a sweep could not be written, unless `problem` is `None`."""
     if problem is not None:
         place = plain(as_argument(directory.place.full_name))
         _log.warning(

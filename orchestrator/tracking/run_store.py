@@ -1,4 +1,4 @@
-"""What a follower of the ledger needs of the places that runs go to: MLflow, W&B and TensorBoard."""
+"""The interfaces between a follower of the ledger and the stores of runs: MLflow, W&B and TensorBoard."""
 
 import hashlib
 import math
@@ -13,62 +13,63 @@ from attnsweep.orchestrator.tracking.content import TrialContent
 
 
 class Runs(ABC):
-    """The runs of one sweep in a store.
+    """The runs of one sweep in a store: finds out which trials are logged, and logs others.
 
-    Implementers: a run counts as finished only if all of it is there, whenever the process was killed; what is logged
-    again replaces what was there.
+    Implementers: a run may count as finished only once all of its content is written, whenever the process is killed;
+    logging a run again replaces its earlier content.
 
     Attributes:
-        most_trials: A sweep of more trials has no runs of them.
+        most_trials: The largest sweep whose trials have runs of their own.
     """
 
     most_trials: float = math.inf
 
     @abstractmethod
     def logged(self, retried: Mapping[int, int | None]) -> tuple[set[int], dict[int, str]]:
-        """The trials that have a finished run; and what names the unfinished runs, by trial.
+        """Returns the trials that have a finished run, and the store's identifiers of unfinished runs, by trial.
 
-        A run is unfinished too if replicates were added to its trial since, or failed ones trained again.
+        A run also counts as unfinished if replicates were added to its trial since, or failed trainings were repeated.
 
         Args:
-            retried: By trial of which a failed training was trained again, when its last training ended, milliseconds
-                since the epoch; `None` while one is missing.
+            retried: By trial of which a failed training was repeated, when its last training ended, in milliseconds
+                since the epoch; `None` while a training is missing.
         """
 
     @abstractmethod
     def log(self, contents: Sequence[TrialContent], unfinished: Mapping[int, str]) -> Iterator[Sequence[TrialContent]]:
-        """Writes runs, and yields the contents of those that were written at once.
+        """Writes runs, and yields the contents of the runs that were written together.
 
         Args:
             contents: The complete contents of the runs.
-            unfinished: What names the runs to complete, by trial. The other runs are made.
+            unfinished: The identifiers of the runs to complete, by trial, from `logged`. For other trials runs are
+                created.
         """
 
-    def begin(self) -> None:  # noqa: B027  # not every store has a place for it
+    def begin(self) -> None:  # noqa: B027  # not every store can record it
         """Marks the sweep as running."""
 
-    def interrupt(self) -> None:  # noqa: B027  # not every store has a place for it
-        """Marks the sweep as no longer running, until `finish` or `begin`."""
+    def interrupt(self) -> None:  # noqa: B027  # not every store can record it
+        """Marks the sweep as no longer running, until the next `begin` or `finish`."""
 
-    def finish(  # noqa: B027  # not every store has a place for it
+    def finish(  # noqa: B027  # not every store can record it
         self, findings: SweepResults, ended: int | None, trials: str | None
     ) -> None:
-        """Writes the sweep's summary. Called when no run is missing.
+        """Writes the sweep's summary. It must be called when no run is missing.
 
         Args:
             findings: The results of the current ledger.
             ended: When the last pack was trained, milliseconds since the epoch.
-            trials: The table of its trials as CSV, if they have no runs.
+            trials: The table of the sweep's trials as CSV, if the trials have no runs.
         """
 
 
 class RunStore(Protocol):
-    """A place that runs go to.
+    """A store that runs are logged to: MLflow, W&B or TensorBoard.
 
     Attributes:
-        label: Its name, for people, without credentials.
-        command: The command that logs what is missing, and its options; the directory follows.
-        lock_file: The name of the lock in the sweep directory: one for each store.
+        label: The store's name for people, without credentials.
+        command: The command that logs missing runs, and its options; the sweep's directory follows.
+        lock_file: The name of the store's lock file in the sweep directory, different for each store.
     """
 
     @property
@@ -79,23 +80,23 @@ class RunStore(Protocol):
     def lock_file(self) -> str: ...
 
     def check(self) -> None:
-        """Raises if it is none."""
+        """Raises an error if the store cannot be used."""
 
     def runs_of(self, directory: SweepDirectory) -> Runs:
-        """The runs of a sweep, looked up."""
+        """Looks up the runs of a sweep."""
 
     def failures_refused(self) -> AbstractContextManager[None]:
-        """Turns what the store's library raises into an error of one line."""
+        """Converts the exceptions of the store's library to a `UserError` of one line."""
 
 
 def lock_of(command: str, store: str) -> str:
-    """The name of a lock in the sweep directory: one for each store of a kind, named by the kind's command."""
+    """Returns the name of the lock file in the sweep directory for one store of the kind that `command` logs to."""
     return f".{command.removesuffix('-sync')}-{hashlib.sha256(store.encode()).hexdigest()[:8]}.lock"
 
 
 def outgrown(directory: SweepDirectory) -> frozenset[int]:
-    """The numbers of trainings with which a trial was complete before replicates were added.
+    """Returns the numbers of trainings with which a trial was complete before replicates were added.
 
-    Where a rule decides about replicates, a complete trial stays as it is.
+    Where a rule decides about replicates, a complete trial stays complete.
     """
     return frozenset(directory.stages[:-1])

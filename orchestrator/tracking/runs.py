@@ -26,11 +26,11 @@ N_PROJECTED = "attnsweep.n_trainings"
 """The tag of an ended parent run with the number of trainings that it covers."""
 _N_REPORTED = "attnsweep.n_trainings_in_report"
 _N_RETRIED = "attnsweep.n_retried"
-"""The tag of an ended parent run with how often a failed training had been trained again by then."""
+"""The tag of an ended parent run with the number of repetitions of failed trainings until then."""
 
 
 class SweepRuns(Runs):
-    """The parent run of a sweep and its children.
+    """The parent run of a sweep and the child runs of its trials.
 
     Children are inserted into a database, many in one transaction. A server gets a child in three calls: created
     (RUNNING, with its tags), filled, ended (FINISHED). A child that a crash left RUNNING is filled again. Filling is
@@ -44,7 +44,7 @@ class SweepRuns(Runs):
         uri: The URI of the MLflow store. The parent run is created if there is none.
 
     Raises:
-        MlflowException: If the store cannot be reached; so may every method.
+        MlflowException: If the store cannot be reached; every method may raise it too.
     """
 
     most_trials = MOST_RUNS
@@ -61,28 +61,26 @@ class SweepRuns(Runs):
             "mlflow.source.name": "attnsweep",
             "mlflow.source.type": "LOCAL",
         }
-        # Of several parents all but one are empty: see the class's docstring.
-        found = sorted(self._search("sweep"), key=lambda run: len(run.data.params), reverse=True)
-        self._parent = found[0] if found else self._make_parent()
+        # If there are several parents, all but one are empty: see the class's docstring.
+        parents = sorted(self._search("sweep"), key=lambda run: len(run.data.params), reverse=True)
+        self._parent = parents[0] if parents else self._make_parent()
         self._parent_id: str = self._parent.info.run_id
         if not self._parent.data.params:
             self._fill_parent()
-        # Imports MLflow.
+        # Imported late because it imports MLflow, which takes seconds.
         from attnsweep.orchestrator.tracking.mlflow_internals import RunTables
 
         self._tables = RunTables.of(uri, self._experiment)
 
     def begin(self) -> None:
-        """Marks the sweep as running."""
         if self._parent.info.status != "RUNNING":
             self._client.update_run(self._parent_id, status="RUNNING")
 
     def interrupt(self) -> None:
-        """Marks the sweep as no longer running, until `finish` or `begin`."""
         self._client.set_terminated(self._parent_id, "KILLED")
 
     def logged(self, retried: Mapping[int, int | None]) -> tuple[set[int], dict[int, str]]:
-        """Unfinished runs are named by their ids."""
+        """Overrides `Runs.logged`; the identifiers of unfinished runs are MLflow's run ids."""
         finished, unfinished = set(), {}
         n_before = outgrown(self._directory)
         for run in self._search("trial"):
@@ -97,12 +95,6 @@ class SweepRuns(Runs):
         return finished, {trial: run_id for trial, run_id in unfinished.items() if trial not in finished}
 
     def log(self, contents: Sequence[TrialContent], unfinished: Mapping[int, str]) -> Iterator[Sequence[TrialContent]]:
-        """Writes child runs, and yields the contents of those that were written in one transaction.
-
-        Args:
-            contents: The complete contents of the runs.
-            unfinished: The ids of runs to complete, by trial. The other runs are made.
-        """
         new = [content for content in contents if content.trial not in unfinished]
         if self._tables is not None and new:
             self._tables.insert([self._ended(content) for content in new])
@@ -131,7 +123,7 @@ class SweepRuns(Runs):
         )
 
     def _log(self, run: "EndedRun", run_id: str | None) -> None:
-        """Writes one child run through the client: the one of this id, or a new one."""
+        """Writes one child run through the client: the run with this id, or a new one."""
         if run_id is None:
             created = self._client.create_run(
                 self._experiment, start_time=run.started, run_name=run.name, tags=dict(run.tags)
@@ -143,12 +135,12 @@ class SweepRuns(Runs):
     def finish(self, findings: SweepResults, ended: int | None, trials: str | None) -> None:
         """Updates the parent's tables and ends it. Does nothing if it has ended and is up to date.
 
-        Call it when no child is missing.
+        It must be called when no child is missing.
 
         Args:
             findings: The results of the current ledger.
             ended: When the last pack was trained, milliseconds since the epoch.
-            trials: The table of its trials as CSV, if they have no runs.
+            trials: The table of the sweep's trials as CSV, if the trials have no runs.
         """
         from mlflow.entities import Metric
 
@@ -188,10 +180,10 @@ class SweepRuns(Runs):
         client.set_tag(parent, N_PROJECTED, str(findings.n_trainings))
 
     def add_report(self, write: Callable[[Path], object]) -> None:
-        """Adds the report and figures to the parent's artifacts, unless they are there for the same rows.
+        """Adds the report and figures to the parent's artifacts, unless it already has them for the same rows.
 
         Args:
-            write: Writes them to a folder.
+            write: Writes the artifacts to a folder.
         """
         tags = self._client.get_run(self._parent_id).data.tags
         n_trainings = tags.get(N_PROJECTED, "0")
@@ -236,15 +228,15 @@ class SweepRuns(Runs):
         from mlflow.entities import Param
 
         # The client splits a batch that is too large for the store.
-        self._client.log_batch(run_id, metrics=metrics, params=[Param(*each) for each in params.items()])
+        self._client.log_batch(run_id, metrics=metrics, params=[Param(*param) for param in params.items()])
 
 
 def search_runs(
     client: "MlflowClient", experiment_id: str, directory: SweepDirectory, kind: str, status: str | None = None
 ) -> "list[Run]":
-    """All runs of a sweep of the kind `sweep` or `trial`, and of the status if one is given; one paged search."""
+    """Returns all runs of a sweep of the kind `sweep` or `trial`, with the given status if there is one."""
     tags = {"attnsweep.spec_sha256": directory.spec_sha256, "attnsweep.kind": kind}
-    # MLflow cannot escape a quote in a quoted text.
+    # A name with special characters is not part of the condition, because MLflow cannot escape quotes in texts.
     if re.fullmatch(r"[\w.-]+", directory.name):
         tags["attnsweep.sweep"] = directory.name
     condition = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
@@ -261,27 +253,29 @@ def search_runs(
 
 
 def trial_of(run: "Run") -> int:
-    """The trial of a child run."""
     return int(run.data.tags["attnsweep.trial_key"].rpartition("/")[2])
 
 
 def experiment_name(workload: str) -> str:
-    """The experiment's name for a spec's reference to a workload: the registered name, or the class of `module:Class`.
+    """Returns the experiment's name for a workload: the registered name, or the class of `module:Class`.
 
-    It depends on the spec alone: loading the workload would import torch, and the workload may be gone by then.
+    It depends on the spec alone: loading the workload would import torch, and the workload may no longer exist.
     """
     return workload.rpartition(":")[2]
 
 
 def _role_metrics(findings: SweepResults) -> dict[str, float | None]:
-    """How often and when each role emerges in each layer: MLflow draws metrics with a common prefix in one section."""
+    """Returns how often and when each role emerges in each layer, as metrics.
+
+    MLflow groups metrics with a common prefix in one section.
+    """
     if findings.roles is None:
         return {}
-    found: dict[str, float | None] = {}
+    metrics: dict[str, float | None] = {}
     for rate, when in findings.roles.rows():
         name = re.sub(r"\W", "_", f"{rate.role}_{findings.roles.layer_name(rate.layer)}")
-        found |= {f"roles/{name}_rate": rate.rate.share, f"roles/{name}_median_step": when.median_step}
-    return found
+        metrics |= {f"roles/{name}_rate": rate.rate.share, f"roles/{name}_median_step": when.median_step}
+    return metrics
 
 
 def _description(directory: SweepDirectory, experiment: str, result: str) -> str:

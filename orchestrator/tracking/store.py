@@ -41,10 +41,11 @@ _ENVIRONMENT = {
 
 
 def tracking_uri(given: str | None = None) -> str:
-    """The URI to log to: the one given, else `MLFLOW_TRACKING_URI`, else the database under `./sweeps`.
+    """Returns the URI to log to: the given one, else `MLFLOW_TRACKING_URI`, else the database under `./sweeps`.
 
     Raises:
-        UserError: If it is not a URI, its database file is impossible, or the default is in a session of Ray's.
+        UserError: If it is not a URI, if a directory has the database's name, or if the default would be in the
+            directory of a Ray session.
     """
     subject = "--tracking-uri"
     if given is None:
@@ -64,27 +65,30 @@ def tracking_uri(given: str | None = None) -> str:
             subject,
             given=without_credentials(given),
             expected="the URI of an MLflow store, such as sqlite:///FILE or http://HOST:PORT",
-            fix=f"correct it ({fault})",
+            fix=f"correct the URI ({fault})",
         )
     return given
 
 
 def as_shell_word(uri: str) -> str:
-    """The URI for a shell. A URI with credentials came from the environment, so its variable is named instead."""
+    """Quotes the URI for a shell.
+
+    A URI with credentials came from the environment, so its variable is named instead.
+    """
     return shlex.quote(uri) if without_credentials(uri) == uri else '"$MLFLOW_TRACKING_URI"'
 
 
 def set_environment() -> None:
-    """Sets MLflow's time limits and verbosity; call it before MLflow is imported."""
+    """Sets MLflow's time limits and verbosity; must be called before MLflow is imported."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    # They would print a warning for every repeated request, and for a home that cannot be written.
+    # urllib3 would warn of every repeated request, and matplotlib of a home directory that is not writable.
     for name in ("urllib3.connectionpool", "matplotlib"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def in_one_line(error: BaseException) -> str:
-    """The first line of the error, and its root cause, which MLflow hides in the traceback."""
+    """Formats the first line of the error and of its root cause, which MLflow shows only in the traceback."""
     root = error
     while (cause := root.__cause__ or root.__context__) is not None:
         root = cause
@@ -97,7 +101,7 @@ def _words(error: BaseException) -> str:
 
 
 def open_client(uri: str) -> "MlflowClient":
-    """A client of the store. The default database is created on first use."""
+    """Returns a client of the store. A local database is created on first use."""
     set_environment()
     if (database := database_of(uri)) is not None:
         database.parent.mkdir(parents=True, exist_ok=True)
@@ -111,11 +115,11 @@ def open_client(uri: str) -> "MlflowClient":
 
 
 def experiment(client: "MlflowClient", uri: str, name: str) -> str:
-    """The id of the experiment of that name, which is created if there is none."""
+    """Returns the id of the experiment of this name, which is created if there is none."""
     from mlflow.exceptions import MlflowException
 
-    found = client.get_experiment_by_name(name)
-    if found is None:
+    active = client.get_experiment_by_name(name)
+    if active is None:
         try:
             return client.create_experiment(
                 name,
@@ -123,18 +127,20 @@ def experiment(client: "MlflowClient", uri: str, name: str) -> str:
                 tags={"mlflow.note.content": _DESCRIPTION.format(name=name)},
             )
         except MlflowException:
-            # Another sweep may have created it meanwhile; if not, it cannot be created.
-            found = client.get_experiment_by_name(name)
-            if found is None:
+            # Another sweep may have created the experiment meanwhile; otherwise the error is raised again.
+            active = client.get_experiment_by_name(name)
+            if active is None:
                 raise
-    if found.lifecycle_stage != "active":
-        client.restore_experiment(found.experiment_id)
-    return str(found.experiment_id)
+    if active.lifecycle_stage != "active":
+        client.restore_experiment(active.experiment_id)
+    return str(active.experiment_id)
 
 
 def _artifact_location(uri: str, name: str) -> str | None:
-    """The folder for artifacts: beside a local database, instead of MLflow's default, the working directory; `None`
-    for a server, which decides for itself."""
+    """Returns the folder for artifacts, beside a local database; `None` for a server, which decides for itself.
+
+    MLflow's default would be the working directory.
+    """
     database = database_of(uri)
     if database is None:
         return None
@@ -143,7 +149,7 @@ def _artifact_location(uri: str, name: str) -> str | None:
 
 
 def can_be_made(uri: str) -> bool:
-    """Whether a store may be there: a local database is not where a file stands in the place of its folder.
+    """Returns whether the store could exist: a local database could not if a file has the name of one of its folders.
 
     Such a database is refused before MLflow is imported, which takes seconds.
     """
@@ -155,8 +161,8 @@ def can_be_made(uri: str) -> bool:
 def _make_quick(database: Path) -> None:
     """Turns on write-ahead logging, so that the half dozen commits of a run do not each wait for the disk.
 
-    Readers (the UI) and the writer then do not block each other. A power cut can lose the last runs, which `sync` makes
-    again, but never damages the database.
+    Readers (the UI) and the writer then do not block each other. A power cut can lose the last runs, which `sync`
+    writes again, but never damages the database.
     """
     from sqlalchemy import Engine, event
 

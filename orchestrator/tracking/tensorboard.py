@@ -1,6 +1,7 @@
-"""A folder of TensorBoard's as a place that runs go to: one folder for a sweep, in it a run for each trial.
+"""TensorBoard as a store of runs: a folder per sweep, with a run for each trial.
 
-A run is one file of events. It gets its name, which says how many trainings it covers, when it is whole.
+A run is one event file. It is renamed to its final name, which contains the number of trainings that it covers, once
+it is complete.
 """
 
 import io
@@ -21,7 +22,7 @@ from attnsweep.orchestrator.tracking.run_store import Runs, lock_of, outgrown
 
 _NAME = re.compile(r"events\.out\.tfevents\.(\d+)\.attnsweep\.(\d+)")
 _MOST_CHARACTERS = 120
-"""Of a folder's name."""
+"""The longest name of a folder."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +52,15 @@ class TensorBoardStore:
 
     @contextmanager
     def failures_refused(self) -> Iterator[None]:
-        """What writes a file refuses it in one line."""
+        """Does nothing: failures to write a file are already raised as a `UserError`."""
         yield
 
 
 class TensorBoardRuns(Runs):
-    """The runs of a sweep under a folder. See `Runs`.
+    """The runs of a sweep as event files in a folder. See `Runs`.
 
     Attributes:
-        folder: Of the sweep.
+        folder: The folder of the sweep.
     """
 
     def __init__(self, directory: SweepDirectory, folder: Path) -> None:
@@ -67,7 +68,7 @@ class TensorBoardRuns(Runs):
         self.folder = folder / f"{_as_name(directory.sweep)}-{directory.spec_sha256[:8]}"
 
     def logged(self, retried: Mapping[int, int | None]) -> tuple[set[int], dict[int, str]]:
-        """The files of unfinished runs are named by their paths."""
+        """Overrides `Runs.logged`; the identifiers of unfinished runs are the paths of their files."""
         n_before, finished, unfinished = outgrown(self._directory), set(), {}
         for path in self.folder.glob("#*/*"):
             folder, events = re.match(r"#(\d+)( |$)", path.parent.name), _NAME.fullmatch(path.name)
@@ -95,7 +96,7 @@ class TensorBoardRuns(Runs):
 
 
 def _events(content: TrialContent) -> bytes:
-    """The file of a run: its parameters for the page HParams, its curves by step, and its aggregates."""
+    """Returns the content of a run's event file: parameters for the page HParams, curves by step, and aggregates."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.hparams.summary_v2 import hparams_pb
@@ -104,8 +105,8 @@ def _events(content: TrialContent) -> bytes:
     file = io.BytesIO()
     writer = RecordWriter(file)
 
-    def write(**what: Any) -> None:
-        writer.write(Event(wall_time=content.ended / 1000, **what).SerializeToString())
+    def write(**fields: Any) -> None:
+        writer.write(Event(wall_time=content.ended / 1000, **fields).SerializeToString())
 
     parameters = {name: _as_hparam(value) for name, value in content.parameters.items()}
     write(file_version="brain.Event:2")
@@ -122,5 +123,5 @@ def _as_hparam(value: object) -> bool | int | float | str:
 
 
 def _as_name(text: str) -> str:
-    """A text as the name of a folder."""
+    """Replaces the characters of a text that may not occur in the name of a folder."""
     return re.sub(r"[^\w.=+#, -]", "_", text)[:_MOST_CHARACTERS].rstrip()

@@ -1,7 +1,7 @@
-"""A saved view of MLflow's runs: a table with the columns in which the trials of a sweep differ, and charts of them.
+"""A saved view in MLflow: a table with the columns in which the trials of a sweep differ, and charts of the trials.
 
-MLflow keeps no unfolded runs in a saved view, and nests runs only if they are sorted by time. The view therefore sorts
-by kind: the runs of sweeps come first, and below them all their trials.
+MLflow does not store in a saved view which runs are unfolded, and nests runs only if they are sorted by time. The view
+therefore sorts by kind: the runs of sweeps come first, and below them all their trials.
 """
 
 import base64
@@ -14,26 +14,26 @@ from attnsweep.search_spaces.sweep import Sweep
 
 _TAG = "mlflow.sharedViewState."
 METRICS = ("stuck_rate", "solved_rate", "loss_median")
-"""The metrics shown. They are few, because parameters follow them and a laptop's screen fits seven columns."""
+"""The metrics in the table. They are few, because parameters follow and a laptop's screen fits seven columns."""
 _SECTION = "attnsweep"
 _MOST_RUNS = 100
-"""The runs in a chart: what MLflow's page has loaded before somebody asks for more."""
+"""The number of runs in a chart, which is the number that MLflow's page loads at first."""
 _MOST_AXES = 8
 
 
 def view_id(spec: Sweep) -> str:
-    """The view's name in an address: `?viewStateShareKey=...`."""
+    """Returns the view's name in a URL: `?viewStateShareKey=...`."""
     return f"attnsweep.{spec.name}"
 
 
 def links(spec: Sweep, experiment: str) -> str:
-    """Links to the view from another page of MLflow, in Markdown."""
+    """Returns links to the view from another page of MLflow, in Markdown."""
     page = f"#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey={view_id(spec)}"
     return f"[Table of all trials]({page}), [charts of them]({page}&compareRunsMode=CHART)."
 
 
 def view_of_trials(spec: Sweep, created: int) -> tuple[str, str]:
-    """Key and value of the experiment's tag in which MLflow stores a saved view.
+    """Returns key and value of the experiment's tag in which MLflow stores a saved view.
 
     There is one view per sweep name, because MLflow's page holds at most 40. It lists all sweeps of that name, the
     newest first.
@@ -59,7 +59,7 @@ def view_of_trials(spec: Sweep, created: int) -> tuple[str, str]:
 
 
 def _charts(swept: list[str], varied: dict[str, Varied]) -> list[dict[str, Any]]:
-    """The stuck rate by the first two parameters, learning curves, and all parameters at once."""
+    """Returns the charts: the stuck rate by the first two parameters, loss curves, and all parameters at once."""
     rate = {"key": "stuck_rate", "type": "METRIC"}
     axes = [{"key": name, "type": "PARAM"} for name in swept[:2]]
     charts: list[dict[str, Any]] = []
@@ -83,4 +83,4 @@ def _charts(swept: list[str], varied: dict[str, Varied]) -> list[dict[str, Any]]
     if swept:
         charts.append({"type": "PARALLEL", "selectedParams": swept[:_MOST_AXES], "selectedMetrics": [rate["key"]]})
     common = {"metricSectionId": _SECTION, "runsCountToCompare": _MOST_RUNS, "deleted": False, "isGenerated": False}
-    return [{"uuid": f"{_SECTION}-{at}", **common, **chart} for at, chart in enumerate(charts)]
+    return [{"uuid": f"{_SECTION}-{index}", **common, **chart} for index, chart in enumerate(charts)]

@@ -1,8 +1,8 @@
-"""Weights & Biases as a place that runs go to: a project for a workload, a group for a sweep, a run for each trial.
+"""Weights & Biases as a store of runs: a project per workload, a group per sweep, a run per trial.
 
 Its client keeps a folder for each run that it logs, also offline. A run counts as finished once that folder holds an
-empty file whose name says how many trainings the run covers. The id of a run follows from the sweep and the trial, so
-a run that is logged again replaces the one that the server has.
+empty file whose name contains the number of trainings that the run covers. The id of a run follows from the sweep and
+the trial, so a run that is logged again replaces the earlier one on the server.
 """
 
 import hashlib
@@ -27,17 +27,17 @@ from attnsweep.workloads.errors import UserError
 
 _MARK = "attnsweep-finished"
 _AT_ONCE = 16
-"""Runs that are logged by one process of W&B's client, which takes half a second to start and end."""
+"""The number of runs logged by one process of W&B's client, which takes half a second to start and end."""
 _MOST_CHARACTERS = 128
-"""Of the name of a project, a group or a run."""
+"""The longest name of a project, a group or a run."""
 
 
 @dataclass(frozen=True)
 class WandbStore:
-    """What the variables of W&B's client name: account, project, mode. See `RunStore`.
+    """The account, project and mode that the environment variables of W&B's client name. See `RunStore`.
 
     Attributes:
-        folder: The one in which its client makes the folder `wandb`.
+        folder: The folder in which the client creates its own folder `wandb`.
     """
 
     folder: Path
@@ -46,7 +46,7 @@ class WandbStore:
 
     @classmethod
     def of_environment(cls) -> "WandbStore":
-        """In `WANDB_DIR`, by default the working directory."""
+        """Returns the store in the folder `WANDB_DIR`, by default the working directory."""
         return cls(Path(os.environ.get("WANDB_DIR") or "."))
 
     @property
@@ -55,7 +55,7 @@ class WandbStore:
 
     def check(self) -> None:
         import_extra("wandb", "wandb", "wandb-sync")
-        # Its client would take another, which is not found again.
+        # If the folder were missing, the client would write to another one, where no run would be found later.
         make_folder(self.folder, "WANDB_DIR")
 
     def runs_of(self, directory: SweepDirectory) -> "WandbRuns":
@@ -77,8 +77,6 @@ class WandbStore:
 
 
 class WandbRuns(Runs):
-    """The runs of a sweep. See `Runs`."""
-
     def __init__(self, directory: SweepDirectory, folder: Path) -> None:
         self._directory = directory
         self._folder = folder
@@ -86,7 +84,7 @@ class WandbRuns(Runs):
         self._sum = hashlib.sha256(named.encode()).hexdigest()[:12]
 
     def logged(self, retried: Mapping[int, int | None]) -> tuple[set[int], dict[int, str]]:
-        """Unfinished runs are named by their ids."""
+        """Overrides `Runs.logged`; the identifiers of unfinished runs are W&B's run ids."""
         n_before, finished, unfinished = outgrown(self._directory), set(), {}
         for folder in self._folder.glob(f"wandb/*run-*-{self._sum}-*"):
             trial = _number(folder)
@@ -104,11 +102,11 @@ class WandbRuns(Runs):
             batch = contents[start : start + _AT_ONCE]
             for content in batch:
                 if content.trial in unfinished:
-                    # Not yet sent, it would be sent beside the new one.
+                    # `wandb sync` would otherwise send the outdated offline run besides the new one.
                     for folder in self._folder.glob(f"wandb/offline-run-*-{unfinished[content.trial]}"):
                         shutil.rmtree(folder)
             folders = [self._log(content) for content in batch]
-            # A run that is finished may still be written; what this returns from has been.
+            # A finished run may still be being written; `teardown` waits until all runs are on disk.
             wandb.teardown()
             for content, folder in zip(batch, folders, strict=True):
                 self._mark(content, folder)
@@ -121,7 +119,7 @@ class WandbRuns(Runs):
         return f"{self._sum}-{trial}"
 
     def _log(self, content: TrialContent) -> Path:
-        """The folder of its run."""
+        """Logs the run of a trial and returns its folder."""
         import wandb
 
         run = wandb.init(
@@ -151,18 +149,17 @@ class WandbRuns(Runs):
 
 
 def _number(path: Path) -> int:
-    """At the end of its name."""
     return int(path.name.rpartition("-")[2])
 
 
 def _by_step(curves: Mapping[str, Sequence[tuple[int, float]]]) -> dict[int, dict[str, Any]]:
-    found: dict[int, dict[str, Any]] = defaultdict(dict)
+    values_by_step: dict[int, dict[str, Any]] = defaultdict(dict)
     for name, curve in curves.items():
         for step, value in curve:
-            found[step][name] = value
-    return found
+            values_by_step[step][name] = value
+    return values_by_step
 
 
 def _as_name(text: str) -> str:
-    """A text without the signs that W&B refuses in the name of a project."""
+    """Replaces the characters that W&B refuses in the name of a project."""
     return re.sub(r"[/\\#?%:]", "_", text)[:_MOST_CHARACTERS]

@@ -1,7 +1,7 @@
-"""Corpus BLEU of the sentences that trainings wrote, by sacrebleu.
+"""Corpus BLEU of the sentences that trainings have written, by sacrebleu.
 
-Sentences are tokens separated by spaces. The score compares trainings on one corpus. It is not comparable with that of
-a published system, which is computed on plain text with sacrebleu's own tokens.
+Sentences are tokens separated by spaces. The score compares trainings on one corpus. It is not comparable with the
+score of a published system, which is computed on plain text with sacrebleu's own tokens.
 
 Source: Papineni et al. 2002, "BLEU: a method for automatic evaluation of machine translation"; Post 2018, "A call for
 clarity in reporting BLEU scores".
@@ -18,8 +18,8 @@ from attnsweep.workloads.engine.result import PackResult
 
 
 def score_written(workload: Workload[Any], pack: Pack[Any], result: PackResult) -> dict[str, NDArray[np.float64]]:
-    """(L,) `bleu_<set>` of each set that the trainings of a finished pack wrote; NaN for a training that diverged
-    or was pruned."""
+    """Returns `bleu_<set>`, an array (L,) over lanes, for each set that the trainings of a finished pack wrote; NaN for
+    a training that diverged or was pruned."""
     ended = np.flatnonzero(~result.is_cut_short)
     scores: dict[str, NDArray[np.float64]] = {}
     if not ended.size:
@@ -32,12 +32,12 @@ def score_written(workload: Workload[Any], pack: Pack[Any], result: PackResult) 
 
 
 def bleu(written: Written) -> float:
-    """Corpus BLEU, 0 to 100; NaN for an empty set."""
+    """Returns corpus BLEU, 0 to 100; NaN for an empty set."""
     if not written.references:
         return float("nan")
-    # Imported here: a trainer that writes nothing need not load it.
+    # Imported only here, because a trainer that writes nothing need not load it.
     from sacrebleu import corpus_bleu
 
-    # force: without it sacrebleu warns that the text is already tokenized.
-    found = corpus_bleu(list(written.hypotheses), [list(written.references)], tokenize="none", force=True)
-    return float(found.score)
+    # `force` suppresses sacrebleu's warning that the text is already tokenized.
+    score = corpus_bleu(list(written.hypotheses), [list(written.references)], tokenize="none", force=True)
+    return float(score.score)

@@ -42,15 +42,15 @@ _START_SECONDS, _PATIENT_START_SECONDS = 30.0, 120.0
 def connection(
     address: str | None, preloaded: Sequence[str] = (), started: "Future[bool] | None" = None
 ) -> Iterator[bool]:
-    """A connection to the cluster at `address`; without one, to a Ray that is started here.
+    """A connection to the Ray cluster at `address`; without one, to a Ray that is started here.
 
     A Ray started here ends with the context. A process that is already connected keeps its connection. Yields whether
     Ray was started here, and so will have no more nodes than this one.
 
     Args:
-        address: Of the cluster, as `cluster_address` finds it.
-        preloaded: Modules that a Ray started here imports in a process for each core, before it is known what for.
-        started: What `start_here` returns, where it starts Ray already.
+        address: The cluster's address, as `cluster_address` finds it.
+        preloaded: Modules that a Ray started here imports in one process per core, before any work is assigned.
+        started: The result of `start_here`, if it is already starting Ray.
 
     Raises:
         UserError: If nothing answers at the address.
@@ -63,7 +63,7 @@ def connection(
     try:
         yield address is None
     finally:
-        # Does nothing if it has ended.
+        # Does nothing if Ray has already ended.
         ray.shutdown()
 
 
@@ -81,48 +81,49 @@ def _connect(address: str | None, preloaded: Sequence[str]) -> bool:
 
 
 def start_here(preloaded: Sequence[str]) -> bool:
-    """Starts Ray on this machine. If it does not start, tries once more with a longer limit.
+    """Starts Ray on this machine; tries once more with a longer limit if that fails.
 
     Args:
-        preloaded: See `connection`.
+        preloaded: As for `connection`.
 
     Returns:
-        Whether it did: false where this process is connected to a Ray already.
+        Whether Ray was started: false if this process is already connected to a Ray.
 
     Raises:
-        PoolError: If it does not start.
+        PoolError: If Ray does not start.
     """
     if ray.is_initialized():
         return False
-    # Before version 2.59 Ray does so only where it is told.
+    # Versions of Ray before 2.59 use tokens only if asked to.
     ask_for_token()
     _keep_token_elsewhere()
     for seconds in (_START_SECONDS, _PATIENT_START_SECONDS):
         try:
             with starting_on_loopback(), starting_few_processes(), up_within(seconds):
                 _initialize("local", _system_config={"preload_python_modules": list(preloaded)})
-        except Exception as error:  # noqa: BLE001  # Ray raises whatever stopped it, and plain `Exception`.
+        except Exception as error:  # noqa: BLE001  # Ray raises errors of many types, also plain `Exception`.
             reason = in_words(error)
             ray.shutdown()
         else:
             return True
     raise PoolError(
-        f"Ray did not start on this machine, tried twice, at last for {_PATIENT_START_SECONDS:g} s ({reason}); "
+        f"Ray did not start on this machine in two attempts, the last of {_PATIENT_START_SECONDS:g} s ({reason}); "
         "its logs are in /tmp/ray/session_latest/logs: check memory, disk and load, then try again"
     )
 
 
 def _keep_token_elsewhere() -> None:
-    """Keeps Ray's token in the environment of this process, and of those that it starts, where Ray cannot keep it.
+    """Stores Ray's token in the environment of this process if Ray cannot store it in the user's home.
 
-    Ray makes one in the user's home. A service or a container may have a home that cannot be written, or none.
+    By default Ray writes a token to the user's home. A service or a container may have no home, or one that cannot be
+    written.
     """
     if has_token():
         return
     home = Path.home() / ".ray"
     try:
         home.mkdir(parents=True, exist_ok=True)
-        # Permissions alone do not tell where one may write.
+        # A file is created, because permissions alone do not tell whether it is possible.
         with TemporaryFile(dir=home):
             pass
     except OSError:
@@ -142,7 +143,7 @@ def _initialize(address: str, **further: Any) -> None:
 
 @contextmanager
 def _keeping_sigterm() -> Iterator[None]:
-    """Keeps the program's own SIGTERM handler: a starting Ray replaces it with one that exits, in the main thread."""
+    """Keeps the program's own SIGTERM handler: a starting Ray replaces it, in the main thread, with one that exits."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -154,19 +155,19 @@ def _keeping_sigterm() -> Iterator[None]:
 
 
 def usable_nodes() -> list[Node] | None:
-    """The nodes that are up, without those that Ray is about to remove, such as spot machines that were given notice.
+    """Returns the nodes that are up, without those that Ray is about to remove, such as spot machines with a notice.
 
-    Ray does not report notices through `ray://`; there the trainers still get SIGTERM from their node.
+    Ray does not report notices through `ray://`; with it, trainers still get SIGTERM from their node.
 
     Returns:
-        `None` if the head did not answer.
+        The nodes; `None` if the head did not answer.
     """
     client = control_store()
     if client is None:
         return [
-            _as_node(each["NodeID"], each["NodeManagerHostname"], each["NodeManagerAddress"], each["Resources"])
-            for each in ray.nodes()
-            if each["Alive"]
+            _as_node(node["NodeID"], node["NodeManagerHostname"], node["NodeManagerAddress"], node["Resources"])
+            for node in ray.nodes()
+            if node["Alive"]
         ]
     try:
         infos = client.get_all_node_info(timeout=_LOOK_ANSWER_SECONDS)
@@ -221,11 +222,11 @@ def _check_is_ray(address: str) -> None:
             "--address",
             given=address,
             expected="a Ray cluster that accepts the token of this process",
-            fix="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file with the cluster's token, unless that is in"
-            " ~/.ray/auth_token",
+            fix="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file with the cluster's token, unless the token"
+            " is in ~/.ray/auth_token",
         ) from error
     except ConnectionError as error:
-        raise _unreachable(address, "something listens there that does not answer as Ray does") from error
+        raise _unreachable(address, "a program listens there, but it does not answer as Ray does") from error
 
 
 def _unreachable(address: str, reason: str) -> UserError:

@@ -1,4 +1,4 @@
-"""The text of an exception, in a form that every table, file and terminal can hold."""
+"""Converts an exception to a text that every table, file and terminal can hold."""
 
 import traceback
 from bdb import BdbQuit
@@ -8,30 +8,30 @@ from attnsweep.workloads.errors import UserError
 
 STOPS = (KeyboardInterrupt, SystemExit, GeneratorExit, BdbQuit)
 """Exceptions that end a process or its debugger. Anything else that a training raises is recorded as its failure, even
-if it is no `Exception`, such as a panic of an extension module written in Rust."""
+if it is no `Exception`, such as a panic of an extension module in Rust."""
 
 _MOST_CHARACTERS = 20_000
 
 
 def text_of(error: BaseException) -> str:
-    """The traceback: without credentials, in UTF-8, shortened in the middle where it is very long.
+    """Returns the traceback: without credentials, in UTF-8, shortened in the middle if it is very long.
 
-    Of a user's mistake its own line alone, which says what to do. An exception may carry any text, and its `__str__`
-    may itself raise.
+    For a UserError it is only the error's own line, which says what to do. An exception may carry any text, and its
+    `__str__` may itself raise.
     """
     try:
-        is_said = isinstance(error, UserError)
-        text = "".join((traceback.format_exception_only if is_said else traceback.format_exception)(error))
+        is_mistake = isinstance(error, UserError)
+        text = "".join((traceback.format_exception_only if is_mistake else traceback.format_exception)(error))
     except STOPS:
         raise
-    except BaseException:  # noqa: BLE001  # The error's own code runs here.
+    except BaseException:  # noqa: BLE001  # The error's own code runs here and may raise anything.
         text = f"{type(error).__name__}, whose text cannot be read\n"
-    # Shortened last: half of a password would not be recognized as one.
+    # The text is shortened last, because half a password would not be recognized as one.
     return _shortened(without_credentials(_storable(text)))
 
 
 def _storable(text: str) -> str:
-    # Arrow refuses lone surrogates, PostgreSQL NUL.
+    # Arrow does not accept lone surrogates, and PostgreSQL does not accept NUL.
     return text.encode(errors="backslashreplace").decode().replace("\0", r"\x00")
 
 

@@ -20,11 +20,11 @@ from attnsweep.workloads.engine.contract import Workload
 
 
 class LocalPool:
-    """Trains one pack, one slice at each call of `reports`, so that a stop waits for one slice at most.
+    """Trains one pack in this process, one slice per call of `reports`, so that a stop waits for at most one slice.
 
     Args:
-        workload: The problem.
-        run: The run that its rows name.
+        workload: The problem that the sweep trains.
+        run: The values that all rows of the run share.
         device: `cpu` or `cuda`.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
     """
@@ -46,35 +46,30 @@ class LocalPool:
 
     @property
     def has_idle(self) -> bool:
-        """Whether a pack can be handed out."""
         return self._order is None
 
     @property
     def machines(self) -> frozenset[str]:
-        """The type of this machine."""
         return frozenset((self.machine,))
 
     @property
     def idle_machines(self) -> frozenset[str]:
-        """The type of this machine, if a pack can be handed out."""
         return self.machines if self.has_idle else frozenset()
 
     @property
     def running(self) -> list[PackOrder]:
-        """The pack being trained."""
         return [] if self._order is None else [self._order]
 
     def notices(self) -> list[str]:
-        """Nothing: a trainer in this process starts."""
+        """Returns nothing: a trainer in this process always starts."""
         return []
 
     def train(self, order: PackOrder) -> None:
-        """Accepts a pack; training begins with `reports`."""
+        """Accepts a pack. Training begins with the next call of `reports`."""
         assert self.has_idle
         self._order, self._train_slice = order.without_state(), partial(self._trainer.start, order)
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
-        """Lets the pack train on without the trainings at these positions."""
         assert order is self._order
         self._train_slice = partial(self._trainer.proceed, pruned)
 
@@ -103,7 +98,7 @@ class LocalPool:
         try:
             return self._train_slice()
         except SystemExit as error:
-            # A training's own: in an actor it would end that process, here the whole sweep with its exit code.
+            # Raised by a training. In an actor it would end only that process, here it would end the whole sweep.
             return self._trainer.raised(error)
 
     def hand_back(self, seconds: float) -> Reports:
@@ -113,5 +108,4 @@ class LocalPool:
         return [(order, self._trainer.hand_back()) for order in orders]
 
     def close(self) -> None:
-        """Drops the pack."""
         self._order = None

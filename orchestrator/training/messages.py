@@ -1,6 +1,6 @@
-"""The contract between the sweep loop and whatever trains its packs: a pool, and the messages to and from it.
+"""The contract between the sweep loop and the pool that trains its packs, and the messages between them.
 
-Light to import: no torch, no ray.
+The module imports neither torch nor ray.
 """
 
 import re
@@ -25,10 +25,10 @@ class RunContext:
 
     Attributes:
         sweep: The sweep's name.
-        environment: The id of the environment that trains them.
-        files: Absolute paths on the driver's machine, and names of the bases that the trainings start from.
-        engine: What takes the steps of its trainings.
-        curves_every: Of the probes of a curve one in so many is kept, with the first and the last.
+        environment: The id of the environment that trains the run's trainings.
+        files: Absolute paths on the driver's machine, and names of the bases that trainings start from.
+        engine: The engine that takes the steps of the trainings.
+        curves_every: k: of each curve every k-th probe is kept, with the first and the last.
     """
 
     sweep: str
@@ -43,13 +43,13 @@ class PackOrder:
     """A pack to train, from its start or from a checkpoint.
 
     Attributes:
-        pack: Its name.
-        tasks: Its trainings.
-        checkpoint: Its state; `None` for its start. Empty once a trainer has it.
-        waits: Whether it waits at each probe to be told which of its trainings are pruned.
-        as_in: The size of the pack that its trainings are to be equal to, to the last bit, on a GPU; `None` for any.
-        machine: The type of machine that should train it; `None` for any.
-        environment: The id of the environment that its rows name; `None` for the run's.
+        pack: The pack's name.
+        tasks: The pack's trainings, one per lane.
+        checkpoint: The pack's state; `None` for its start. Empty once a trainer has it.
+        waits: Whether the pack waits at each probe for the driver to say which trainings are pruned.
+        as_in: On a GPU, the size of the pack with which the results must agree to the last bit; `None` for any.
+        machine: The type of machine that should train the pack; `None` for any.
+        environment: The id of the environment that the pack's rows name; `None` for the run's.
     """
 
     pack: str
@@ -62,23 +62,23 @@ class PackOrder:
 
     @property
     def shape(self) -> "Shape":
-        """The shape of its trainings."""
+        """The common shape of the pack's trainings."""
         return self.tasks[0].shape
 
     def without_state(self) -> "PackOrder":
-        """The same order, once a trainer has its state, which can have gigabytes."""
+        """Returns the order without its state, which may take gigabytes, once a trainer has it."""
         return self if self.checkpoint is None else replace(self, checkpoint=b"")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """A pack that is still training.
+    """A report on a pack that is still training.
 
     Attributes:
-        step: The step it has reached.
-        checkpoint: At intervals, its state.
-        n_running: Its trainings that have not ended; `None` if nothing is known.
-        where: The host and the device that train it.
+        step: The step that the pack has reached.
+        checkpoint: The pack's state, at intervals.
+        n_running: Number of trainings in the pack that have not ended; `None` if unknown.
+        where: The host and the device that train the pack.
     """
 
     step: int
@@ -93,14 +93,14 @@ Standing: TypeAlias = tuple[str, bool, float | None]
 
 @dataclass(frozen=True)
 class Probed:
-    """A pack that waits at a probe to be told which of its trainings are pruned.
+    """A report on a pack that waits at a probe for the driver to say which trainings are pruned.
 
     Attributes:
         step: The step of the probe.
-        reached: How each training would have ended here, or has ended before.
-        running: The positions in the pack of those that have not ended.
-        checkpoint: At intervals, its state.
-        where: As of `Progress`.
+        reached: For each training, the result if it ended at this probe, or the result with which it has ended before.
+        running: The positions in the pack of the trainings that have not ended.
+        checkpoint: The pack's state, at intervals.
+        where: As in `Progress`.
     """
 
     step: int
@@ -111,20 +111,20 @@ class Probed:
 
     @property
     def n_running(self) -> int:
-        """How many of its trainings have not ended."""
+        """Number of trainings in the pack that have not ended."""
         return len(self.running)
 
 
 @dataclass(frozen=True)
 class HandedBack:
-    """A pack that this trainer has stopped training, with its state unless it had barely begun."""
+    """A report on a pack that its trainer has stopped, with its state unless it had barely begun."""
 
     checkpoint: bytes | None
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of some trainings, by table; `heads` is `None` where they have none."""
+    """The rows of some trainings, by table; `heads` is `None` if they have none."""
 
     trainings: "pa.Table"
     curves: "pa.Table"
@@ -133,7 +133,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished pack: its rows, the speed it ran at, and what it took of a GPU's memory."""
+    """A report on a finished pack: its rows, its training steps over all lanes, its seconds and its GPU memory."""
 
     rows: Rows
     lane_steps: int
@@ -143,7 +143,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Raised:
-    """A pack whose program raised: one of its lanes is at fault, memory ran out, or the machine cannot compile it."""
+    """A report on a pack whose program raised: a lane is at fault, memory ran out, or the machine cannot compile it."""
 
     error: str
     out_of_memory: bool
@@ -153,17 +153,18 @@ class Raised:
 
     @property
     def has_lost_its_gpu(self) -> bool:
-        """Whether the GPU context of the trainer's process is broken: every later call raises this error again."""
-        # Torch's words for CUDA and ROCm; running out of memory is "CUDA out of memory", which this does not match.
+        """Whether the GPU context of the trainer's process is broken, so that every later call raises again."""
+        # These are torch's words for CUDA and ROCm. Running out of memory is "CUDA out of memory", which does not
+        # match.
         return re.search("AcceleratorError|CUDA error|HIP error", self.error) is not None
 
 
 @dataclass(frozen=True)
 class TrainerLost:
-    """The trainer died, with its machine or alone; its pack has to be trained again.
+    """The trainer has died, with its machine or alone, so its pack must be trained again.
 
     Attributes:
-        reason: In the pool's words.
+        reason: Why it died, in the pool's words.
         out_of_memory: Whether it was killed because its machine ran out of memory.
     """
 
@@ -178,7 +179,7 @@ Reports: TypeAlias = list[tuple[PackOrder, Report | TrainerLost]]
 
 
 class Pool(Protocol):
-    """Trainers of one sweep, each with one pack at a time.
+    """The trainers of one sweep, each with at most one pack at a time.
 
     Implementers: an order comes back any number of times as `Progress`, or as `Probed` if it `waits`, then exactly once
     as `Trained`, `Raised`, `HandedBack` or `TrainerLost`, after which it is no longer in `running`. The rows of a
@@ -188,11 +189,11 @@ class Pool(Protocol):
 
     @property
     def n_trainers(self) -> int:
-        """How many packs can train at once."""
+        """Number of packs that can train at the same time."""
 
     @property
     def waiting_for(self) -> str:
-        """What has to come before any pack can train, in words; empty once one can."""
+        """What must happen before any pack can train, in words; empty once one can."""
 
     @property
     def has_idle(self) -> bool:
@@ -212,30 +213,30 @@ class Pool(Protocol):
 
     @property
     def idle_machines(self) -> frozenset[str]:
-        """Those of trainers that are idle."""
+        """The types of machine of the trainers that are idle."""
 
     @property
     def running(self) -> list[PackOrder]:
-        """The packs being trained."""
+        """The packs in training."""
 
     def notices(self) -> list[str]:
-        """What the user should know of the trainers since the last call."""
+        """Returns what the user should know about the trainers since the last call, one line each."""
 
     def train(self, order: PackOrder) -> None:
-        """Hands a pack to an idle trainer: one on the type of machine that the pack names, if there is one.
+        """Hands a pack to an idle trainer, if possible on the type of machine that the order names.
 
-        It comes back without the state that it continues from.
+        The order comes back in reports without the state that it continues from.
         """
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
-        """Lets a pack that was reported as `Probed` train on, without the trainings at these positions."""
+        """Continues a pack that was reported as `Probed`, without the trainings at these positions."""
 
     def reports(self, timeout: float) -> Reports:
-        """The reports received within about `timeout` seconds. Packs that only made progress continue to train; those
-        reported as `Probed` wait for `answer`."""
+        """Returns the reports received within about `timeout` seconds. Packs that only made progress continue to train;
+        packs reported as `Probed` wait for `answer`."""
 
     def hand_back(self, seconds: float) -> Reports:
-        """Asks all trainers for their packs; returns the reports received in time, and leaves the other packs."""
+        """Asks all trainers for their packs, and returns the reports received in time; other packs are left."""
 
     def close(self) -> None:
         """Ends all trainers at once and drops their packs. Idempotent."""

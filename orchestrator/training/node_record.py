@@ -1,4 +1,4 @@
-"""What a sweep knows of the cluster's nodes: which come and go, and which cannot train."""
+"""Records the cluster's nodes for a sweep: which join and leave, and which cannot train."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from attnsweep.orchestrator.training.trainers_per_node import Node
 
 MAX_STARTS = 3
-"""How often trainers may fail to start on a node, none having started in between."""
+"""How often trainers may fail to start on a node without one starting in between."""
 _MOST_CHARACTERS, _MOST_NAMED = 300, 5
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*$", re.MULTILINE)
@@ -14,11 +14,11 @@ _DIED = re.compile(r"^The actor is dead because .*?(?=\. |$)", re.MULTILINE)
 
 
 class NodeRecord:
-    """Tells which nodes come and go; counts trainers that do not start, by node, and gives up nodes.
+    """Reports which nodes join and leave, counts failed starts of trainers by node, and gives up nodes.
 
     Attributes:
-        refused: Nodes that are given up, by id: their host and why.
-        limits: How many trainers start, on nodes where more of them do not.
+        refused: The host and the reason, for each node that is given up, by id.
+        limits: The number of trainers of a node on which no more can start, by id.
     """
 
     def __init__(self) -> None:
@@ -30,30 +30,30 @@ class NodeRecord:
         self._notices: list[str] = []
 
     def seen(self, nodes: Mapping[str, Node]) -> None:
-        """Notes the nodes that may be used now, by id."""
+        """Records the nodes that may be used now, by id."""
         if self._nodes is not None:
             self._tell("joined", [node for node_id, node in nodes.items() if node_id not in self._nodes])
             self._tell("left", [node for node_id, node in self._nodes.items() if node_id not in nodes])
         self._nodes = dict(nodes)
 
-    def _tell(self, what: str, nodes: Sequence[Node]) -> None:
+    def _tell(self, event: str, nodes: Sequence[Node]) -> None:
         if nodes:
             names = [node.host for node in nodes[:_MOST_NAMED]]
             if len(nodes) > _MOST_NAMED:
                 names.append(f"{len(nodes) - _MOST_NAMED} more")
-            self._notices.append(f"{what} the cluster: {', '.join(names)}")
+            self._notices.append(f"{event} the cluster: {', '.join(names)}")
 
     def started(self, node_id: str) -> None:
-        """Forgets the node's failures: trainers do start there."""
+        """Resets the node's count of failures, because trainers do start there."""
         self._n_failed.pop(node_id, None)
 
     def failed(self, node: Node, n_up: int, why: str) -> None:
-        """Counts a trainer that did not start.
+        """Counts a trainer that did not start, and gives up the node or limits its trainers after `MAX_STARTS`.
 
         Args:
-            node: Where, a node that is up.
-            n_up: Trainers that have started there.
-            why: Ray's words.
+            node: The node, which is up.
+            n_up: Number of trainers that have started on the node.
+            why: Ray's error text.
         """
         self._n_failed[node.id] = self._n_failed.get(node.id, 0) + 1
         if self._n_failed[node.id] < MAX_STARTS:
@@ -64,19 +64,19 @@ class NodeRecord:
         else:
             self.limits[node.id] = n_up
             self._notices.append(
-                f"host {node.host} trains with {n_up} trainers; no other starts there: {cause_of(why)}"
+                f"host {node.host} trains with {n_up} trainers, because no other starts there: {cause_of(why)}"
             )
 
     def differs(self, node_id: str, host: str, changes: Sequence[str]) -> None:
-        """Gives up a node whose rows would be of another environment than the driver's."""
+        """Gives up a node whose environment differs from the driver's."""
         self._give_up(node_id, host, f"its versions or code differ from the driver's: {'; '.join(changes)}")
 
     def cannot_compile(self, node_id: str, host: str, why: str) -> None:
-        """Gives up a node that cannot compile what the sweep trains with."""
+        """Gives up a node that cannot compile the programs of the sweep."""
         self._give_up(node_id, host, why)
 
     def wait_for(self, n_trainers: int) -> None:
-        """Notes how many trainers have no node yet."""
+        """Records how many trainers have no node yet."""
         if n_trainers > self._n_awaited:
             self._notices.append(
                 f"{n_trainers} more trainers are requested from Ray; they start when nodes with room for them join"
@@ -84,12 +84,12 @@ class NodeRecord:
         self._n_awaited = n_trainers
 
     def notices(self) -> list[str]:
-        """What the user should know since the last call."""
-        found, self._notices = self._notices, []
-        return found
+        """Returns what the user should know since the last call, one line each."""
+        notices, self._notices = self._notices, []
+        return notices
 
     def in_words(self) -> str:
-        """Why each of the nodes that are given up is."""
+        """Returns why each given-up node was given up."""
         return "; ".join(f"host {host}: {why}" for host, why in dict.fromkeys(self.refused.values()))
 
     def _give_up(self, node_id: str, host: str, why: str) -> None:
@@ -99,7 +99,7 @@ class NodeRecord:
 
 
 def cause_of(why: str) -> str:
-    """One line on why a trainer did not start: the end of its traceback, or how its process died."""
+    """Returns one line on why a trainer did not start: the end of its traceback, or how its process died."""
     text = _COLOURS.sub("", why)
-    found = _RAISED.findall(text) or _DIED.findall(text) or [" ".join(text.split())]
-    return found[-1] if len(found[-1]) <= _MOST_CHARACTERS else f"{found[-1][:_MOST_CHARACTERS]} ..."
+    lines = _RAISED.findall(text) or _DIED.findall(text) or [" ".join(text.split())]
+    return lines[-1] if len(lines[-1]) <= _MOST_CHARACTERS else f"{lines[-1][:_MOST_CHARACTERS]} ..."

@@ -1,4 +1,4 @@
-"""What a pool of trainers does next, given what it has heard. Plain state in, actions out: no Ray, and no clock."""
+"""Decides what a pool of trainers does next, from the reports so far. Plain state in, actions out: no Ray, no clock."""
 
 import re
 from collections import Counter
@@ -25,12 +25,12 @@ class Trainer:
     """A trainer, from its request to its end.
 
     Attributes:
-        share: Its resources.
-        node: Where it is or has to be; `None` where Ray chooses and has not said yet.
-        accelerator, machine: The types of what it trains on and of its machine, once it has settled.
-        order: The pack that it trains, or that waits at a probe for an answer.
-        is_up: Whether it has settled.
-        is_leaving: Whether it ends as soon as it has handed back its pack.
+        share: The trainer's resources.
+        node: The node on which the trainer is or must be; `None` while Ray has not chosen one yet.
+        accelerator, machine: The type of accelerator and the type of machine, known once the trainer is up.
+        order: The pack that the trainer has, in training or waiting at a probe.
+        is_up: Whether the trainer has started and reported its node.
+        is_leaving: Whether the trainer ends as soon as it has handed back its pack.
     """
 
     share: TrainerShare
@@ -43,10 +43,10 @@ class Trainer:
 
 
 class Action(NamedTuple):
-    """What is done with a trainer, by its number.
+    """An action on a trainer, which is given by its number.
 
-    `start` it, for its share, on its node or where Ray finds a place; let it `go on` with its pack for a slice; ask it
-    to `hand back` its pack; `end` it.
+    `start` starts it with its share of resources, on its node or where Ray finds a place; `go on` continues its pack
+    for a slice; `hand back` requests its pack; `end` ends it.
     """
 
     what: Literal["start", "go on", "hand back", "end"]
@@ -57,16 +57,16 @@ class PoolPlan:
     """Decides which trainers start, train on, hand back their packs, and end.
 
     Args:
-        wanted: How many trainers, on what.
-        n_nodes: Nodes that have to be up before the first trainer starts.
+        wanted: The number of trainers and their resources.
+        n_nodes: Number of nodes that must be up before the first trainer starts.
 
     Attributes:
-        trainers: By number. A number is given once.
-        nodes: Those that are up, by id.
-        record: What is known of them.
-        n_awaited: Nodes that have to be up before any trainer starts; 0 once they were.
-        claimed: What the trainers of this sweep have or wait for, by node, as `follow` saw it last.
-        is_closing: Whether all packs are to be handed back, and no trainer starts any more.
+        trainers: The trainers by number. A number is never used again.
+        nodes: The nodes that are up, by id.
+        record: The nodes' failures and notices.
+        n_awaited: Number of nodes that must be up before any trainer starts; 0 once they have been.
+        claimed: Resources that the trainers of this sweep have or wait for, by node, as of the last `follow`.
+        is_closing: Whether all packs are being handed back, so no trainer starts any more.
     """
 
     def __init__(self, wanted: Wanted, n_nodes: int = 0) -> None:
@@ -83,59 +83,53 @@ class PoolPlan:
 
     @property
     def n_trainers(self) -> int:
-        """How many packs can train at once; before any node is up, how many trainers are asked for."""
-        return sum(each.node is not None for each in self.trainers.values()) or max(len(self.trainers), 1)
+        """Number of packs that can train at the same time; before any node is up, the number of requested trainers."""
+        return sum(trainer.node is not None for trainer in self.trainers.values()) or max(len(self.trainers), 1)
 
     @property
     def n_placed(self) -> int:
-        """How many trainers are up."""
-        return sum(each.is_up for each in self.trainers.values())
+        """Number of trainers that are up."""
+        return sum(trainer.is_up for trainer in self.trainers.values())
 
     @property
     def has_idle(self) -> bool:
-        """Whether a trainer has no pack."""
         return bool(self._idle)
 
     @property
     def accelerator(self) -> str:
-        """The type of the trainer that gets the next pack."""
         return self.trainers[self._idle[0]].accelerator
 
     @property
     def machine(self) -> str:
-        """The type of machine of the trainer that gets the next pack."""
         return self.trainers[self._idle[0]].machine
 
     @property
     def machines(self) -> frozenset[str]:
-        """The types of machine of all trainers that are up."""
-        return frozenset(each.machine for each in self.trainers.values() if each.is_up)
+        return frozenset(trainer.machine for trainer in self.trainers.values() if trainer.is_up)
 
     @property
     def idle_machines(self) -> frozenset[str]:
-        """Those of trainers that are idle."""
         return frozenset(self.trainers[number].machine for number in self._idle)
 
     @property
     def running(self) -> list[PackOrder]:
-        """The packs being trained."""
-        return [each.order for each in self.trainers.values() if each.order is not None]
+        return [trainer.order for trainer in self.trainers.values() if trainer.order is not None]
 
     @property
     def is_training(self) -> bool:
-        """Whether a trainer will report on a pack without being answered first."""
+        """Whether any trainer will send a report without being answered first."""
         return len(self.running) > len(self._at_probe)
 
     def held(self, *, by_trainers_up: bool) -> dict[str, list[TrainerShare]]:
-        """The shares of trainers that are up, or of those that are not, by their node."""
-        found: dict[str, list[TrainerShare]] = {}
-        for each in self.trainers.values():
-            if each.is_up == by_trainers_up and each.node is not None and each.node in self.nodes:
-                found.setdefault(each.node, []).append(each.share)
-        return found
+        """Returns the shares of the trainers that are up, or of those that are not, by node."""
+        shares: dict[str, list[TrainerShare]] = {}
+        for trainer in self.trainers.values():
+            if trainer.is_up == by_trainers_up and trainer.node is not None and trainer.node in self.nodes:
+                shares.setdefault(trainer.node, []).append(trainer.share)
+        return shares
 
     def see(self, nodes: Iterable[Node]) -> bool:
-        """Notes the nodes that are up; returns whether trainers are to `follow` them."""
+        """Records the nodes that are up. Returns whether trainers are to `follow` them."""
         self.nodes = {node.id: node for node in nodes}
         self.record.seen(self.nodes)
         if len(self.nodes) >= self.n_awaited:
@@ -143,18 +137,18 @@ class PoolPlan:
         return not self.n_awaited and not self.is_closing
 
     def follow(self, claims: Mapping[str, Amount]) -> list[Action]:
-        """Starts the trainers that nodes lack, and lets those go that have no place any more.
+        """Starts trainers where nodes lack them, and ends or stops those that have no place any more.
 
         Args:
-            claims: What sweeps that come first want, by node.
+            claims: Resources that sweeps of higher priority want, by node.
 
         Raises:
             PoolError: If no node can train.
         """
         shares = self._allotted(claims)
-        self.claimed = {node_id: Amount.of(each.elements()) for node_id, each in shares.items() if node_id and each}
+        self.claimed = {node_id: Amount.of(lot.elements()) for node_id, lot in shares.items() if node_id and lot}
         actions: list[Action] = []
-        # Those that are up stay, before those that wait.
+        # Trainers that are up are kept first, before trainers that still wait.
         for number, trainer in sorted(self.trainers.items(), key=lambda item: not item[1].is_up):
             places = shares.get(trainer.node, Counter())
             if trainer.is_leaving:
@@ -169,16 +163,16 @@ class PoolPlan:
         return actions + [self._start(share, node_id) for share, node_id in missing]
 
     def _allotted(self, claims: Mapping[str, Amount]) -> dict[str | None, Counter[TrainerShare]]:
-        """The trainers that each node shall have; under `None` those without a node yet."""
+        """Returns the trainers that each node shall have; the key `None` has those without a node yet."""
         usable = [node for node in self.nodes.values() if node.id not in self.record.refused]
-        staying = [each for each in self.trainers.values() if not each.is_leaving]
-        there = Counter(each.node for each in staying if each.node is not None)
-        # While others come first, more nodes are for them to ask for.
+        staying = [trainer for trainer in self.trainers.values() if not trainer.is_leaving]
+        n_up_by_node = Counter(trainer.node for trainer in staying if trainer.node is not None)
+        # While sweeps of higher priority want resources, requesting more nodes is left to them.
         wanted = replace(self._wanted, least=0) if claims else self._wanted
-        allotment = allot(left_by(usable, claims, wanted.device), wanted, there)
+        allotment = allot(left_by(usable, claims, wanted.device), wanted, n_up_by_node)
         limits = self.record.limits
         shares: dict[str | None, Counter[TrainerShare]] = {
-            node_id: Counter(each[: limits.get(node_id, len(each))]) for node_id, each in allotment.by_node.items()
+            node_id: Counter(lot[: limits.get(node_id, len(lot))]) for node_id, lot in allotment.by_node.items()
         }
         if self.record.refused and not claims and not any(shares.values()):
             raise PoolError(f"no node can train: {self.record.in_words()}")
@@ -188,7 +182,7 @@ class PoolPlan:
     def settled(
         self, number: int, node_id: str, host: str, accelerator: str, changes: Sequence[str], machine: str = ""
     ) -> list[Action]:
-        """A trainer is up. It ends, and its node is given up, if its environment differs from the driver's."""
+        """Records that a trainer is up. In another environment than the driver's, it ends and its node is given up."""
         if changes:
             self.record.differs(node_id, host, changes)
             return [self._end(number)]
@@ -199,32 +193,32 @@ class PoolPlan:
         return []
 
     def not_started(self, number: int, why: str, *, has_lost_its_node: bool) -> list[Action]:
-        """A trainer did not start, which speaks against its node unless that has gone meanwhile."""
+        """Records that a trainer did not start, which counts against its node unless the node has gone meanwhile."""
         trainer, end = self.trainers[number], self._end(number)
         node = self.nodes.get(trainer.node) if trainer.node is not None else self._node_named_in(why)
         if node is not None and not has_lost_its_node:
-            n_up = sum(each.is_up and each.node == node.id for each in self.trainers.values())
+            n_up = sum(other.is_up and other.node == node.id for other in self.trainers.values())
             self.record.failed(node, n_up, why)
         return [end]
 
     def _node_named_in(self, text: str) -> Node | None:
-        named = (each for each in self.nodes.values() if re.search(rf"ip[=:] ?{re.escape(each.address)}\b", text))
+        named = (node for node in self.nodes.values() if re.search(rf"ip[=:] ?{re.escape(node.address)}\b", text))
         return next(named, None)
 
     def hand_out(self, order: PackOrder) -> int:
-        """Gives a pack to the trainer that has been idle longest, on the machine that it names; returns its number."""
-        fitting = (each for each in self._idle if order.machine in (None, self.trainers[each].machine))
+        """Gives a pack to the longest idle trainer, if possible on the machine that it names. Returns its number."""
+        fitting = (number for number in self._idle if order.machine in (None, self.trainers[number].machine))
         number = next(fitting, self._idle[0])
         self._idle.remove(number)
         self.trainers[number].order = order
         return number
 
     def answered(self, pack: str) -> int:
-        """The trainer whose pack waited at a probe, and trains on."""
+        """Returns the number of the trainer whose pack waited at a probe and now continues."""
         return self._at_probe.pop(pack)
 
     def reported(self, number: int, report: Report) -> tuple[Report | TrainerLost, list[Action]]:
-        """What the sweep is told of a trainer's report, and what the trainer does next."""
+        """Returns the report as the sweep gets it, and the trainer's next actions."""
         trainer = self.trainers[number]
         assert trainer.order is not None
         is_leaving = self.is_closing or trainer.is_leaving
@@ -232,7 +226,7 @@ class PoolPlan:
             self._at_probe[trainer.order.pack] = number
             return report, []
         if isinstance(report, Probed):
-            # It hands back its pack undecided: whoever continues it is asked again.
+            # The trainer hands back its pack without an answer: whoever continues the pack asks again at this probe.
             report = Progress(report.step, report.checkpoint, report.n_running, report.where)
         if isinstance(report, Progress):
             return report, [Action("hand back" if is_leaving else "go on", number)]
@@ -252,11 +246,11 @@ class PoolPlan:
         return report, []
 
     def lost(self, number: int) -> list[Action]:
-        """A trainer has died. The next `follow` replaces it where it is still wanted."""
+        """Handles a trainer that has died. The next `follow` replaces it if it is still wanted."""
         return [self._end(number)]
 
     def forget(self) -> None:
-        """All trainers have ended."""
+        """Removes all trainers, which have ended."""
         self.trainers.clear()
         self._idle.clear()
         self._at_probe.clear()

@@ -1,7 +1,7 @@
-"""Priority between the sweeps on a cluster: whose trainers hold its cores, and which of them come before this one.
+"""Priority between the sweeps on a cluster: whose trainers hold its cores, and which sweeps come before this one.
 
-Each driver leaves a note in Ray's control store: what its trainers hold, and what it claims. A note counts while Ray
-knows its driver as alive, so that what a killed driver leaves misleads nobody. A sweep takes what those of higher
+Each driver stores a note in Ray's control store: what its trainers hold, and what it claims. A note counts while Ray
+reports its driver as alive, so notes of killed drivers do no harm. A sweep takes the resources that sweeps of higher
 priority do not claim.
 """
 
@@ -24,27 +24,27 @@ from attnsweep.orchestrator.training.trainers_per_node import Amount, Node
 
 _LOOK_SECONDS = 2.0
 _TELL_SECONDS = 10.0
-"""How often a note is written although nothing has changed but its age."""
+"""Seconds after which a note is written again even if only its age has changed."""
 _ANSWER_SECONDS = 1.0
 _MOST_NAMED = 3
 _LITTLE = 1e-3
 
 Amounts = Mapping[str, Amount]
-"""By the node's id."""
+"""Amounts of resources by node id."""
 
 
 class Note(BaseModel):
-    """What a driver tells the others.
+    """The resources that a driver's sweep holds and claims, as other drivers read them.
 
     Attributes:
-        sweep: The name of its sweep.
-        priority: Those of higher priority come first.
-        driver: Its process, in words.
-        job: Its id in Ray, in hexadecimal.
-        n_trainers: Trainers that are up.
-        seconds: How long it has had trainers.
-        held: What these have.
-        claimed: What it wants of the nodes that are up; includes what its trainers hold.
+        sweep: The name of the driver's sweep.
+        priority: The sweep's priority: sweeps of higher priority come first.
+        driver: The driver's process, in words.
+        job: The driver's job id in Ray, in hexadecimal.
+        n_trainers: Number of trainers that are up.
+        seconds: How long the sweep has had trainers.
+        held: Resources of these trainers.
+        claimed: Resources that the sweep wants of the nodes that are up, including those that its trainers hold.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,7 +60,7 @@ class Note(BaseModel):
 
     @property
     def name(self) -> str:
-        """The sweep, and who drives it."""
+        """The sweep and its driver, in words."""
         return f"sweep {self.sweep} (priority {self.priority}, {self.driver})"
 
     def __str__(self) -> str:
@@ -69,11 +69,11 @@ class Note(BaseModel):
 
 
 class OtherSweeps:
-    """The other sweeps, as this one's driver sees them, and what it tells them.
+    """The other sweeps on the cluster as this sweep's driver sees them, and the note that it writes for them.
 
     Args:
         sweep: The name of this sweep.
-        priority: Its priority.
+        priority: This sweep's priority.
     """
 
     def __init__(self, sweep: str, priority: int) -> None:
@@ -90,12 +90,12 @@ class OtherSweeps:
 
     @property
     def claims(self) -> Amounts:
-        """What sweeps of higher priority want of each node."""
+        """Resources that sweeps of higher priority want of each node."""
         return _total(note.claimed for note in self._first)
 
     @property
     def waiting_for(self) -> str:
-        """Which sweeps have the cores that this one wants, in words; empty where none has."""
+        """The sweeps that have the cores that this one wants, in words; empty if none has."""
         return _in_words(self._in_the_way or self._first)
 
     @property
@@ -103,14 +103,14 @@ class OtherSweeps:
         return [note for note in self._others if note.priority > self._priority and note.claimed]
 
     def look(self) -> None:
-        """Reads the notes of the others, if that is due. Without an answer, what was known before stays."""
+        """Reads the notes of the other sweeps, if that is due. Without an answer, the earlier notes stay."""
         if time.monotonic() - self._looked < _LOOK_SECONDS:
             return
         self._looked = time.monotonic()
         before = self._first
         with suppress(RayError):
             self._others = self._read()
-        self._notices += [f"gives way to {note.name}" for note in _missing(self._first, before)]
+        self._notices += [f"this sweep gives way to {note.name}" for note in _missing(self._first, before)]
         self._notices += [f"{note.name} no longer wants its cores" for note in _missing(before, self._first)]
 
     def _read(self) -> list[Note]:
@@ -120,16 +120,16 @@ class OtherSweeps:
         for key, note in notes.items():
             if note.job not in running:
                 remove_note(key, _ANSWER_SECONDS)
-        found = [note for note in notes.values() if note.job in running]
-        return sorted(found, key=lambda note: (-note.priority, note.sweep))
+        alive = [note for note in notes.values() if note.job in running]
+        return sorted(alive, key=lambda note: (-note.priority, note.sweep))
 
     def tell(self, n_trainers: int, held: Amounts, claimed: Amounts) -> None:
-        """Writes this sweep's note, if anything has changed or its age is due.
+        """Writes this sweep's note, if anything has changed or the last note is older than `_TELL_SECONDS`.
 
         Args:
-            n_trainers: Trainers that are up.
-            held: What they have.
-            claimed: What is wanted of the nodes that are up.
+            n_trainers: Number of trainers that are up.
+            held: Resources of these trainers.
+            claimed: Resources that the sweep wants of the nodes that are up.
         """
         now = time.monotonic()
         if self._told == (held, claimed) and now - self._told_at < _TELL_SECONDS:
@@ -151,12 +151,12 @@ class OtherSweeps:
             self._told, self._told_at = (held, claimed), now
 
     def compare(self, nodes: Mapping[str, Node], claimed: Amounts, waiting: Mapping[str, int]) -> None:
-        """Finds the sweeps whose trainers are where some of this one's have to be.
+        """Finds the sweeps whose trainers occupy nodes on which trainers of this sweep wait.
 
         Args:
-            nodes: That are up, by id.
-            claimed: What this sweep wants of them.
-            waiting: Its trainers that are not up, by the node that they are for.
+            nodes: The nodes that are up, by id.
+            claimed: Resources that this sweep wants of them.
+            waiting: Number of this sweep's trainers that are not up, by the node that they wait for.
         """
         held = _total(note.held for note in self._others)
         full = {
@@ -170,12 +170,12 @@ class OtherSweeps:
             self._notices.append(f"waiting with {number} for cores: {_in_words(self._in_the_way)}")
 
     def notices(self) -> list[str]:
-        """What the user should know since the last call."""
-        found, self._notices = self._notices, []
-        return found
+        """Returns what the user should know since the last call, one line each."""
+        notices, self._notices = self._notices, []
+        return notices
 
     def close(self) -> None:
-        """Takes this sweep's note away."""
+        """Removes this sweep's note."""
         with suppress(RayError):
             remove_note(self._key, _ANSWER_SECONDS)
 
@@ -184,14 +184,14 @@ def _parsed(text: str) -> Note | None:
     try:
         return Note.model_validate_json(text)
     except ValidationError:
-        # Of another version of attnsweep.
+        # The note was written by another version of attnsweep.
         return None
 
 
-def _missing(notes: Sequence[Note], there: Sequence[Note]) -> list[Note]:
-    """The notes of drivers that `there` has none of."""
-    known = {(note.driver, note.sweep) for note in there}
-    return [note for note in notes if (note.driver, note.sweep) not in known]
+def _missing(notes: Sequence[Note], earlier: Sequence[Note]) -> list[Note]:
+    """Returns the notes of drivers that have no note in `earlier`."""
+    drivers = {(note.driver, note.sweep) for note in earlier}
+    return [note for note in notes if (note.driver, note.sweep) not in drivers]
 
 
 def _total(amounts: Iterable[Amounts]) -> dict[str, Amount]:
@@ -215,5 +215,5 @@ def _in_words(notes: Sequence[Note]) -> str:
     return "; ".join(words)
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,4 +1,4 @@
-"""All private names of Ray that attnsweep uses. They are checked at import, since another version may lack them."""
+"""All private names of Ray that attnsweep uses. They are checked at import, because another version may lack them."""
 
 import os
 import time
@@ -50,43 +50,43 @@ except (ImportError, AttributeError) as error:
 
 @contextmanager
 def starting_on_loopback() -> Iterator[None]:
-    """A Ray that starts in this context listens on the loopback only, as Ray does by default on macOS.
+    """A context in which a starting Ray listens only on the loopback, as Ray does by default on macOS.
 
-    On Linux Ray listens on every network, and replaces a given address of 127.0.0.1 with the network's.
+    On Linux, Ray listens on every network, and replaces an address of 127.0.0.1 with the network's.
     """
-    of_clusters = ray_constants.ENABLE_RAY_CLUSTER
+    before = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
         yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = of_clusters
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 @contextmanager
 def starting_few_processes() -> Iterator[None]:
-    """A Ray that starts in this context has no dashboard, no autoscaler and nothing that copies logs to the driver.
+    """A context in which a starting Ray starts no dashboard, no autoscaler and no copying of logs to the driver.
 
-    Ray starts their processes even if they have nothing to do, and waits for the dashboard's. The dashboard's agent on
-    this node, without which Ray does not run, then serves no web pages.
+    By default Ray starts these processes even if they have nothing to do, and waits for the dashboard. The dashboard's
+    agent on this node, without which Ray does not run, then serves no web pages.
     """
-    of_node = {
+    methods = {
         name: getattr(ray_node.Node, name) for name in ("start_api_server", "start_log_monitor", "start_monitor")
     }
     look = ray_utils.get_dashboard_dependency_error
-    for name in of_node:
+    for name in methods:
         setattr(ray_node.Node, name, lambda *_, **__: None)
     ray_utils.get_dashboard_dependency_error = lambda: ImportError("not wanted")
     try:
         yield
     finally:
-        for name, start in of_node.items():
+        for name, start in methods.items():
             setattr(ray_node.Node, name, start)
         ray_utils.get_dashboard_dependency_error = look
 
 
 @contextmanager
 def up_within(seconds: float) -> Iterator[None]:
-    """A Ray that starts in this context has this long for each of its two parts: the control store and this node.
+    """A context in which a starting Ray has this long for each of two parts: the control store and this node.
 
     By default Ray waits 30 s for each; it has a setting for the first only.
     """
@@ -98,7 +98,7 @@ def up_within(seconds: float) -> Iterator[None]:
             try:
                 return look(*arguments)  # type: ignore[no-untyped-call]
             except RuntimeError as error:
-                # It looked for a second.
+                # Each call already waits for a second.
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"this node did not come up within {seconds:g} s") from error
 
@@ -114,16 +114,16 @@ def up_within(seconds: float) -> Iterator[None]:
 
 
 def ask_control_store(address: str, seconds: float) -> None:
-    """Asks whether a cluster's control store answers at an address; `ray.init` itself would ask for minutes.
+    """Checks that a cluster's control store answers at an address; `ray.init` itself would try for minutes.
 
     Raises:
-        AuthenticationError: If it is one, which wants another token than this process has.
-        ConnectionError: If nothing there answers as Ray does.
+        AuthenticationError: If it is a control store that requires another token than this process has.
+        ConnectionError: If nothing at the address answers as Ray does.
     """
-    # A proxy for the web does not know the way to a cluster.
+    # Proxies are not used, because a web proxy does not know the way to a cluster.
     with grpc_utils.init_grpc_channel(address, [("grpc.enable_http_proxy", 0)]) as channel:
         try:
-            # An empty request is no bytes.
+            # An empty request is serialized to zero bytes.
             channel.unary_unary(_ARE_YOU_ALIVE)(b"", timeout=seconds)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNAUTHENTICATED:
@@ -132,12 +132,12 @@ def ask_control_store(address: str, seconds: float) -> None:
 
 
 def use_own_token() -> bool:
-    """Shows the user's token from here on if there is one, unless `RAY_AUTH_MODE` says what to do.
+    """Sends the user's token from now on, if there is one and `RAY_AUTH_MODE` does not decide otherwise.
 
-    A Ray that another program has started here asks for the token, although nothing in the environment says so.
+    A Ray that another program has started here requires the token, although nothing in the environment says so.
 
     Returns:
-        Whether a token is shown.
+        Whether a token is sent.
     """
     if has_token():
         ask_for_token()
@@ -145,26 +145,26 @@ def use_own_token() -> bool:
 
 
 def ask_for_token() -> None:
-    """Lets a Ray that starts here want a token of whoever connects, unless `RAY_AUTH_MODE` says what to do."""
+    """Makes a Ray that starts here require a token of whoever connects, unless `RAY_AUTH_MODE` is set."""
     if "RAY_AUTH_MODE" not in os.environ:
         os.environ["RAY_AUTH_MODE"] = "token"
-        # Ray read the environment when it was imported.
+        # Initialized again, because Ray has read the environment when it was imported.
         Config.initialize("")
 
 
 def has_token() -> bool:
-    """Whether Ray finds a token in the environment or in the user's home."""
+    """Returns whether Ray finds a token in the environment or in the user's home."""
     in_environment = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
     return in_environment or os.access(Path.home() / ".ray" / "auth_token", os.R_OK)
 
 
 def control_store() -> Any | None:
-    """The client of the cluster's control store, which knows its nodes; `None` through `ray://`."""
+    """Returns the client of the cluster's control store, which knows the nodes; `None` through `ray://`."""
     return getattr(worker.global_worker, "gcs_client", None)
 
 
 def put_note(name: str, text: str, seconds: float) -> None:
-    """Leaves a text in the control store, for others on the cluster; replaces the one of this name."""
+    """Stores a text in the control store for other processes on the cluster; replaces an earlier text of this name."""
     if (client := control_store()) is not None:
         client.internal_kv_put(name.encode(), text.encode(), True, _NOTES, timeout=seconds)
 
@@ -176,32 +176,33 @@ def remove_note(name: str, seconds: float) -> None:
 
 
 def read_notes(seconds: float) -> dict[str, str]:
-    """All texts that were left in the control store, by name; none through `ray://`."""
+    """Returns all texts that were stored with `put_note`, by name; none through `ray://`."""
     client = control_store()
     names = [] if client is None else client.internal_kv_keys(b"", _NOTES, timeout=seconds)
     if client is None or not names:
         return {}
-    found = client.internal_kv_multi_get(names, _NOTES, timeout=seconds)
-    return {name.decode(): text.decode() for name, text in found.items()}
+    texts = client.internal_kv_multi_get(names, _NOTES, timeout=seconds)
+    return {name.decode(): text.decode() for name, text in texts.items()}
 
 
 def running_jobs(jobs: Iterable[str], seconds: float) -> set[str]:
-    """Those of these jobs, by their ids, whose driver is alive."""
+    """Returns the ids among these job ids whose driver is alive."""
     client = control_store()
     if client is None:
         return set()
-    # Each by its id: a cluster remembers all that it ever had. The two skipped fields would cost calls to each driver.
+    # Each job is requested by its id, because a cluster remembers every job that it ever had. The two skipped fields
+    # would cost calls to each driver.
     skipped = {"skip_submission_job_info_field": True, "skip_is_running_tasks_field": True}
     return {
         job
         for job in jobs
-        for found, info in client.get_all_job_info(job_or_submission_id=job, **skipped, timeout=seconds).items()
-        if found.hex() == job and not info.is_dead
+        for job_id, info in client.get_all_job_info(job_or_submission_id=job, **skipped, timeout=seconds).items()
+        if job_id.hex() == job and not info.is_dead
     }
 
 
 def dead_process() -> str | None:
-    """The name of a vital process that has died, of a Ray that was started here; `None` if all are alive."""
+    """Returns the name of a vital process that has died, of a Ray that was started here; `None` if all are alive."""
     node = worker._global_node
     dead: set[str] = set() if node is None else {kind for kind, _ in node.dead_processes()}
     return next(iter(dead & _VITAL), None)

@@ -1,6 +1,6 @@
 """The trainers of a sweep: long-lived Ray actors on the nodes of a cluster, each with one pack at a time.
 
-`PoolPlan` decides; what it decides is done here, and what Ray answers is told to it.
+`PoolPlan` decides what to do. This module does it through Ray, and passes Ray's answers to the plan.
 """
 
 import time
@@ -38,9 +38,9 @@ from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.executors.programs import KnownPrograms
 
 _LOOK_SECONDS = 1.0
-"""Seconds between two queries for the nodes that are up, and for those that Ray is about to remove."""
+"""Seconds between two requests for the nodes that are up, and for those that Ray is about to remove."""
 _HEAD_SECONDS = 40.0
-"""How long a cluster's head may be silent. After 60 Ray ends the driver's process, without an exception."""
+"""How long a cluster's head may be silent. After 60 s, Ray ends the driver's process without an exception."""
 _NODE_LABEL = "ray.io/node-id"
 _NODE_IS_GONE = "its node has died"
 
@@ -48,20 +48,20 @@ _NODE_IS_GONE = "its node has died"
 class TrainerPool:
     """Hands packs to idle trainers and collects their reports. A dead trainer is replaced.
 
-    The pool follows the cluster: nodes that come are used at the next look, and trainers on nodes that are about to go
+    The pool follows the cluster: new nodes are used at the next look, and trainers on nodes that are about to leave
     (Ray drains the node, or the process gets a SIGTERM) hand back their packs. A trainer is idle as soon as Ray has
-    placed it: while other programs hold some cores or GPUs, the rest of the trainers work. A trainer whose GPU context
-    is broken is replaced. Nodes where no trainer starts, or where other code would train, are given up. What sweeps of
-    higher priority want is left to them: trainers in their way hand back their packs, and start again when it is free.
+    placed it: while other programs hold some cores or GPUs, the placed trainers work. A trainer whose GPU context is
+    broken is replaced. Nodes on which no trainer starts, or other code would train, are given up. Resources that sweeps
+    of higher priority want are left to them: trainers that hold these hand back their packs, and start again later.
 
     Args:
-        workload: The problem, sent to each trainer once.
-        run: The run that its rows name.
-        wanted: How many trainers, on what.
-        n_nodes: Nodes that have to be up before the first trainer starts.
-        priority: Among the sweeps on the cluster; those of higher priority come first.
+        workload: The problem, which is sent to each trainer once.
+        run: The values that all rows of the run share.
+        wanted: The number of trainers and their resources.
+        n_nodes: Number of nodes that must be up before the first trainer starts.
+        priority: Priority among the sweeps on the cluster; sweeps of higher priority come first.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
-        programs: Compiled by this process meanwhile; no pack is handed out before they are sent to its trainer.
+        programs: Programs that this process is compiling; no pack is handed out before its trainer has got them.
         at_close: Called once the trainers have ended.
 
     Raises:
@@ -91,24 +91,21 @@ class TrainerPool:
         self._plan = PoolPlan(wanted, n_nodes)
         self._others = OtherSweeps(run.sweep, priority)
         self._actors: dict[int, ActorHandle[TrainerActor]] = {}
-        # The call that each trainer is about to answer: that it is up, or how far its pack is.
+        # The call that each trainer is about to answer: for its start, or for its pack's progress.
         self._calls: dict[ray.ObjectRef[Any], int] = {}
         self._looked, self._answered = float("-inf"), time.monotonic()
         self._look()
 
     @property
     def n_trainers(self) -> int:
-        """How many packs can train at once; before any node is up, how many trainers are asked for."""
         return self._plan.n_trainers
 
     @property
     def n_placed(self) -> int:
-        """How many trainers are up."""
         return self._plan.n_placed
 
     @property
     def waiting_for(self) -> str:
-        """What has to come before any pack can train; empty once one can."""
         if self._plan.n_awaited:
             return f"{self._plan.n_awaited} nodes; {len(self._plan.nodes)} are up"
         if self.n_placed:
@@ -118,7 +115,6 @@ class TrainerPool:
 
     @property
     def has_idle(self) -> bool:
-        """Whether a pack can be handed out."""
         return self._plan.has_idle and self._are_compiled
 
     @property
@@ -127,66 +123,55 @@ class TrainerPool:
 
     @property
     def accelerator(self) -> str:
-        """The type of the trainer that gets the next pack."""
         return self._plan.accelerator
 
     @property
     def machine(self) -> str:
-        """The type of machine of the trainer that gets the next pack."""
         return self._plan.machine
 
     @property
     def machines(self) -> frozenset[str]:
-        """The types of machine of all trainers that are up."""
         return self._plan.machines
 
     @property
     def idle_machines(self) -> frozenset[str]:
-        """Those of trainers that are idle."""
         return self._plan.idle_machines
 
     @property
     def running(self) -> list[PackOrder]:
-        """The packs being trained."""
         return self._plan.running
 
     def notices(self) -> list[str]:
-        """What the user should know of the trainers since the last call."""
         return [*self._plan.record.notices(), *self._others.notices()]
 
     def train(self, order: PackOrder) -> None:
-        """Hands a pack to an idle trainer."""
         number = self._plan.hand_out(order.without_state())
         actor = self._actors[number]
         if self._programs is not None and self._run.engine == "blocks" and number not in self._have_programs:
             self._sent = self._sent or ray.put(self._programs.result())
-            # An actor answers its calls in their order.
+            # An actor executes calls in order, so it has the programs before it starts the pack.
             actor.take_programs.remote(self._sent)
             self._have_programs.add(number)
         self._calls[actor.start.remote(order, self.n_trainers)] = number
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
-        """Lets a pack that waits at a probe train on without the trainings at these positions."""
         number = self._plan.answered(order.pack)
         self._calls[self._actors[number].proceed.remote(pruned)] = number
 
     def reports(self, timeout: float) -> Reports:
-        """The reports received within `timeout` seconds. Packs that only made progress continue to train."""
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
             self._look()
         return self._collect_within(timeout)
 
     def hand_back(self, seconds: float) -> Reports:
-        """Asks all trainers for their packs; returns the reports received in time, and leaves the other packs."""
         self._plan.is_closing = True
         deadline = time.monotonic() + seconds
-        found = []
+        reports = []
         while self._plan.is_training and (left := deadline - time.monotonic()) > 0:
-            found += self._collect_within(left)
-        return found
+            reports += self._collect_within(left)
+        return reports
 
     def close(self) -> None:
-        """Ends all trainers at once, with what they are training."""
         while self._actors:
             ray.kill(self._actors.popitem()[1])
         self._forget()
@@ -204,12 +189,12 @@ class TrainerPool:
             if self._programs is not None and not self._programs.done():
                 wait([self._programs], timeout)
             else:
-                # Until a node comes.
+                # There is no trainer yet, so this waits for a node.
                 time.sleep(timeout)
             return []
         ready, _ = ray.wait(waited_for, timeout=timeout)
         if ready:
-            # By then others may be ready too: all of them at once.
+            # More reports may be ready by now: all of them are taken at once.
             ready, _ = ray.wait(waited_for, num_returns=len(waited_for), timeout=0)
         reports: Reports = []
         for reference in ready:
@@ -221,7 +206,7 @@ class TrainerPool:
         return reports
 
     def _look(self) -> None:
-        """Follows the cluster, and compares notes with the other sweeps on it.
+        """Follows the cluster's nodes, and exchanges notes with the other sweeps on it.
 
         Raises:
             PoolError: If Ray is gone, which would end this process within a minute; or if no node can train.
@@ -245,19 +230,19 @@ class TrainerPool:
         self._others.compare(plan.nodes, plan.claimed, {node: len(shares) for node, shares in waiting.items()})
 
     def _lose(self, reason: str) -> NoReturn:
-        # With Ray gone, `close` has nobody to ask to end the actors.
+        # The actors are forgotten, because without Ray, `close` cannot ask anybody to end them.
         self._forget()
         raise PoolError(reason)
 
     def _welcome(self, number: int, reference: "ray.ObjectRef[Settled]") -> None:
         try:
-            found: Settled = ray.get(reference)
+            settled: Settled = ray.get(reference)
         except RayError as error:
             is_gone = isinstance(error, ActorUnschedulableError) or _NODE_IS_GONE in str(error)
             self._do(self._plan.not_started(number, str(error), has_lost_its_node=is_gone))
             return
-        changes = found.changes_from(self._environment)
-        self._do(self._plan.settled(number, found.node, found.host, found.accelerator, changes, found.machine))
+        changes = settled.changes_from(self._environment)
+        self._do(self._plan.settled(number, settled.node, settled.host, settled.accelerator, changes, settled.machine))
 
     def _collect(self, number: int, reference: "ray.ObjectRef[Report]") -> tuple[PackOrder, Report | TrainerLost]:
         order = self._plan.trainers[number].order
@@ -265,18 +250,18 @@ class TrainerPool:
         try:
             report: Report = ray.get(reference)
         except RayTaskError:
-            # The trainer's own code raised outside of a training: our fault, not the machine's.
+            # The trainer's own code raised outside of a training: a fault of attnsweep, not of the machine.
             raise
         except RayError as error:
             self._do(self._plan.lost(number))
             return order, TrainerLost(str(error), _is_out_of_memory(error))
-        told, actions = self._plan.reported(number, report)
+        report_or_loss, actions = self._plan.reported(number, report)
         self._do(actions)
-        return order, told
+        return order, report_or_loss
 
     def _do(self, actions: Iterable[Action]) -> None:
-        for what, number in actions:
-            match what:
+        for action, number in actions:
+            match action:
                 case "start":
                     self._start(number)
                 case "go on":
@@ -284,10 +269,11 @@ class TrainerPool:
                 case "hand back":
                     self._calls[self._actors[number].hand_back.remote()] = number
                 case "end":
-                    # A trainer out of reach may still be alive, and hold its core.
+                    # The actor is killed, because a trainer that cannot be reached may still be alive and hold its
+                    # core.
                     ray.kill(self._actors.pop(number))
-                    self._calls = {reference: each for reference, each in self._calls.items() if each != number}
-                    # The next look, which comes at once, replaces it where it is still wanted.
+                    self._calls = {reference: other for reference, other in self._calls.items() if other != number}
+                    # The next look replaces the trainer if it is still wanted, so it is made due at once.
                     self._looked = float("-inf")
 
     def _start(self, number: int) -> None:
@@ -306,5 +292,5 @@ class TrainerPool:
 
 
 def _is_out_of_memory(error: RayError) -> bool:
-    # The error of a dead actor names the cause only in its text.
+    # The error of a dead actor names the cause only in its text, so the text is searched.
     return isinstance(error, OutOfMemoryError) or "OutOfMemory" in str(error) or "OUT_OF_MEMORY" in str(error)

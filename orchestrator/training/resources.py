@@ -1,4 +1,4 @@
-"""The resources of a sweep: Ray, on this machine or a cluster; or this process alone."""
+"""The resources of a sweep: Ray on this machine or a cluster, or only this process."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,38 +20,40 @@ if TYPE_CHECKING:
 
 _TRAINER_MODULE = "attnsweep.orchestrator.training.trainer_actor"
 _FILES_OF_GPUS = "/dev/nvidiactl", "/dev/dxg", "/dev/kfd"
-"""One of them is there if a GPU is. PyTorch, which knows exactly, takes seconds to import."""
+"""One of these exists on a machine with a GPU. PyTorch would know exactly, but takes seconds to import."""
 
 StartPool: TypeAlias = "Callable[[Workload[Any], RunContext], Pool]"
-"""Starts the trainers of a workload, for one run."""
+"""Starts the trainers of a workload for one run."""
 
 
 def cluster_address(address: str | None) -> str | None:
-    """The address of the cluster to join, `RAY_ADDRESS` where none is given; `None` to start Ray on this machine."""
-    found = (environ.get("RAY_ADDRESS") or None) if address is None else address
-    return None if found == "local" else found
+    """Returns the address of the cluster to join, by default `RAY_ADDRESS`; `None` to start Ray on this machine."""
+    chosen = (environ.get("RAY_ADDRESS") or None) if address is None else address
+    return None if chosen == "local" else chosen
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What a run may use, and its limits.
+    """The resources that a run may use, and its limits.
 
     Attributes:
         address: A Ray cluster; `None` for `RAY_ADDRESS` or this machine.
-        local: Train in this process, without Ray.
-        n_trainers: Trainer actors: a number, or the least and the most; `None` for as many as fit, one per GPU, and one
-            per core of machines without GPUs. More than fit are asked of Ray, whose autoscaler may bring machines.
-        n_nodes: Machines of the cluster that have to be up before training begins.
-        device: `cpu` or `cuda`; `auto` for GPUs where a machine has some.
-        priority: Among the sweeps of a cluster: those of lower priority leave this one what it wants.
-        engine: What takes the steps of a new sweep's trainings; `auto` for `blocks` where that pays on CPUs.
-        pack_size: Trainings in a pack; `None` finds the fastest size.
-        max_failures: Trainings that may fail in this run before it stops; `None` for any number.
+        local: Trains in this process, without Ray.
+        n_trainers: Trainer actors: a number, or the least and the most; `None` for as many as fit: one per GPU, and one
+            per core of machines without GPUs. If fewer fit, the rest are requested from Ray, whose autoscaler may add
+            machines.
+        n_nodes: Machines of the cluster that must be up before training begins.
+        device: `cpu` or `cuda`; `auto` uses the GPUs of machines that have some.
+        priority: Priority among the sweeps of a cluster: sweeps of lower priority leave this one the resources that it
+            wants.
+        engine: The engine that takes the steps of a new sweep's trainings; `auto` chooses `blocks` if it pays on CPUs.
+        pack_size: Trainings in a pack; `None` searches for the fastest size.
+        max_failures: Number of trainings that may fail in this run before it stops; `None` for any number.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
 
     Raises:
-        UserError: If `local` comes with an address, with several trainers, with nodes or with a priority, or
-            `merged` with a device that may be a CPU.
+        UserError: If `local` is combined with an address, several trainers, nodes or a priority, or the engine `merged`
+            with a device that may be a CPU.
     """
 
     address: str | None = None
@@ -78,24 +80,24 @@ class Resources:
             raise UserError(
                 "engine",
                 given=f"merged with device {self.device}",
-                expected="device cuda: merged steps are compiled for GPUs",
+                expected="device cuda, because merged steps are compiled for GPUs",
                 fix="add --device cuda, or use --engine auto",
             )
 
     @property
     def starts_ray(self) -> bool:
-        """Whether Ray starts on this machine for the run."""
+        """Whether the run starts Ray on this machine."""
         return not self.local and cluster_address(self.address) is None
 
     @property
     def preloaded(self) -> list[str]:
-        """Modules that a Ray started on this machine imports in a process for each core: if all are for trainers."""
+        """Modules that a Ray started here imports in one process per core; none if not every core gets a trainer."""
         is_on_cpus = self.device == "cpu" or (self.device == "auto" and not any(map(exists, _FILES_OF_GPUS)))
         return [_TRAINER_MODULE] if self.starts_ray and self.n_trainers is None and is_on_cpus else []
 
     @property
     def wanted(self) -> Wanted:
-        """The trainers, as nodes are searched for them."""
+        """The trainers that the pool requests."""
         match self.n_trainers:
             case None:
                 return Wanted(device=self.device)
@@ -106,15 +108,15 @@ class Resources:
 
 
 _starting: "list[Future[bool]]" = []
-"""What `starting_meanwhile` starts, for `open_resources`. A process has at most one Ray."""
+"""The start of Ray by `starting_meanwhile`, for `open_resources`. A process has at most one Ray."""
 
 
 @contextmanager
 def starting_meanwhile(resources: Resources) -> Iterator[None]:
-    """Within this context a thread starts Ray, if these resources start one; `open_resources` finds it.
+    """A context in which a thread starts Ray, if these resources need it; `open_resources` takes over that Ray.
 
-    The driver imports PyTorch and checks the sweep meanwhile. Both take seconds, and Ray's are spent by processes of
-    its own. Ray ends with the context at the latest, also if a mistake was found meanwhile and nobody needs it.
+    The driver imports PyTorch and checks the sweep meanwhile. Both take seconds, and Ray starts in processes of its
+    own. Ray ends with the context at the latest, also if a mistake was found meanwhile and Ray is not needed.
     """
     if not resources.starts_ray:
         yield
@@ -139,7 +141,7 @@ def _start_ray(resources: Resources) -> bool:
 def _end_ray(*, is_ours: bool) -> None:
     import ray
 
-    # Does nothing if it has ended.
+    # Does nothing if Ray has already ended.
     if is_ours:
         ray.shutdown()
 
@@ -150,7 +152,7 @@ def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None
 
     Args:
         resources: What a run may use.
-        programs: Compiled meanwhile; trainers in other processes wait for them, and need not compile them.
+        programs: Programs that are being compiled; trainers in other processes wait for them and need not compile them.
 
     Raises:
         UserError: If the resources are not available.
@@ -181,7 +183,7 @@ def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None
             priority=resources.priority,
             checkpoint_seconds=resources.checkpoint_seconds,
             programs=programs,
-            # Not in a thread: whatever frees a reference meanwhile would end the process.
+            # Shut down in this thread: in another one, a reference that is freed meanwhile would end the process.
             at_close=ray.shutdown if is_only_here else lambda: None,
         )
 
@@ -190,32 +192,34 @@ def _device_here(device: Device) -> str:
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device", given=device, expected="a GPU that PyTorch can use here", fix="leave it out")
+        raise UserError("--device", given=device, expected="a GPU that PyTorch can use here", fix="leave out --device")
     return "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
 
 
 def _check_fits(resources: Resources) -> None:
-    """Refuses what one machine will never have."""
+    """Refuses resources that a Ray on one machine can never have."""
     from attnsweep.orchestrator.training.cluster import usable_nodes
 
     nodes = usable_nodes() or []
-    n_cpus, n_gpus = (int(sum(each)) for each in zip(*((node.n_cpus, node.n_gpus) for node in nodes), strict=True))
+    n_cpus, n_gpus = (int(sum(counts)) for counts in zip(*((node.n_cpus, node.n_gpus) for node in nodes), strict=True))
     wanted = resources.wanted
     if wanted.device == "cuda" and n_gpus == 0:
-        raise UserError("--device", given="cuda", expected="cpu or auto: Ray finds no GPU here", fix="leave it out")
+        raise UserError(
+            "--device", given="cuda", expected="cpu or auto, because Ray finds no GPU here", fix="leave out --device"
+        )
     if (wanted.device == "cpu" or n_gpus == 0) and wanted.least > n_cpus:
         raise UserError(
             "--trainers",
             given=wanted.least,
             expected=f"1..{n_cpus} (CPU cores of this machine)",
-            fix="lower it: a trainer keeps one core busy",
+            fix="give a lower number, because each trainer keeps one core busy",
         )
     if resources.n_nodes > 1:
         raise UserError(
             "--wait-nodes",
             given=resources.n_nodes,
-            expected="1: Ray starts on this machine alone",
-            fix="give --address",
+            expected="1, because Ray starts only on this machine",
+            fix="give the --address of a cluster",
         )
 
 

@@ -1,4 +1,4 @@
-"""From a trained pack to rows of the ledger."""
+"""Converts a trained pack to rows of the ledger. L is the number of lanes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class PackContext:
 def ended_rows(
     workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any], result: PackResult, context: PackContext
 ) -> Rows:
-    """The rows of a finished pack: what a trainer hands to the ledger, and what a replay compares with it."""
+    """Returns the rows of a finished pack, for the ledger or for the comparison of a replay."""
     trainings = [task.training for task in tasks]
     verdicts = judged(workload, trainings[0].parameters, result.evidence)
     shares = np.array([task.certified_share for task in tasks])
@@ -55,7 +55,7 @@ def ended_rows(
 
 
 def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -> list[Standing]:
-    """How each training of a pack has ended, or would end at the probe that the pack has reached."""
+    """Returns how each training of a pack has ended, or would end at the probe that the pack has reached."""
     result = pack.result()
     verdicts = judged(workload, tasks[0].training.parameters, result.evidence)
     outcome = np.where(result.diverged_step >= 0, "diverged", result.at_last_probe(verdicts.outcome))
@@ -69,14 +69,14 @@ def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -
 
 
 def _measured_by(certificates: Sequence[Certificate | None]) -> dict[str, NDArray[np.float64]]:
-    """(L,) by metric name: the numbers that certificates found; NaN where they found none."""
-    measured = [each.measured if each else {} for each in certificates]
-    names = sorted({name for each in measured for name in each})
-    return {name: np.array([each.get(name, np.nan) for each in measured]) for name in names}
+    """Returns the numbers that certificates have measured, arrays (L,) by metric name; NaN where one has none."""
+    measured = [certificate.measured if certificate else {} for certificate in certificates]
+    names = sorted({name for numbers in measured for name in numbers})
+    return {name: np.array([numbers.get(name, np.nan) for numbers in measured]) for name in names}
 
 
 def joined(packs: Sequence[Rows]) -> Rows:
-    """The rows of several packs."""
+    """Concatenates the rows of several packs."""
     if len(packs) == 1:
         return packs[0]
     heads = [rows.heads for rows in packs if rows.heads is not None]
@@ -96,7 +96,7 @@ def trained_rows(
     context: PackContext,
     escapes: NDArray[np.float64] | None = None,
 ) -> pa.Table:
-    """The `trainings` rows of a trained pack; `escapes` are the predicted ones (L,), NaN where there is none."""
+    """Returns the `trainings` rows of a trained pack; `escapes` (L,) are predicted escape steps, NaN for none."""
     overflowed, is_pruned = result.diverged_step >= 0, result.pruned_step >= 0
     final, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
     onset = result.evidence.steps[onset_probe(verdicts.outcome, result.last_probe)]
@@ -109,8 +109,8 @@ def trained_rows(
         workload,
         tasks,
         context,
-        certificate=[each and each.test for each in certificates],
-        certified=[each and each.agrees for each in certificates],
+        certificate=[certificate and certificate.test for certificate in certificates],
+        certified=[certificate and certificate.agrees for certificate in certificates],
         outcome=outcome,
         outcome_detail=[str(word) or None for word in np.where(result.is_cut_short, "", detail)],
         stuck=is_stuck(workload, outcome),
@@ -130,7 +130,7 @@ def trained_rows(
 
 
 def failed_rows(workload: Workload[Any], tasks: Sequence[Task], error: str, context: PackContext) -> Rows:
-    """The rows of trainings that raised: nothing was measured."""
+    """Returns the rows of trainings that raised, without measurements."""
     trainings = _rows(
         workload,
         tasks,
@@ -150,11 +150,11 @@ def curve_rows(
     result: PackResult,
     scores: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> pa.Table:
-    """The `curves` rows of a trained pack: one per training, probe and metric that was finite.
+    """Returns the `curves` rows of a trained pack: one per training, probe and metric whose value is finite.
 
     Args:
         workload, tasks, result: The pack.
-        scores: (L,) by metric name: values measured once, at the end of a training; NaN if not measured.
+        scores: Arrays (L,) by metric name: values measured once, at the end of a training; NaN if not measured.
     """
     schema = schemas_of(workload)["curves"]
     ids = pa.array([_training_id(workload, task) for task in tasks])
@@ -178,7 +178,7 @@ def curve_rows(
 
 
 def head_rows(workload: Workload[Any], tasks: Sequence[Task], result: PackResult) -> pa.Table | None:
-    """The `heads` rows of a trained pack: one per training, probe, layer and head; `None` without heads."""
+    """Returns the `heads` rows of a trained pack: one per training, probe, layer and head; `None` without heads."""
     if not result.heads:
         return None
     tables = [_heads_at(workload, tasks, probe) for probe in result.heads]
@@ -188,16 +188,16 @@ def head_rows(workload: Workload[Any], tasks: Sequence[Task], result: PackResult
 def _heads_at(workload: Workload[Any], tasks: Sequence[Task], probe: HeadProbe) -> pa.Table:
     shape = probe.heads.role.shape
     lane, layer, head = (index.ravel() for index in np.indices(shape))
-    each = [tasks[position] for position in probe.lanes[lane]]
+    tasks_of_rows = [tasks[position] for position in probe.lanes[lane]]
     scores = {
         f"score_{name}": pa.array(np.broadcast_to(probe.heads.scores[name], shape).ravel(), from_pandas=True)
         for name in workload.head_score_names
     }
     return pa.table(
         {
-            "training_id": [_training_id(workload, task) for task in each],
-            "trial": pa.array([task.trial for task in each], pa.int32()),
-            "replicate": pa.array([task.replicate for task in each], pa.int32()),
+            "training_id": [_training_id(workload, task) for task in tasks_of_rows],
+            "trial": pa.array([task.trial for task in tasks_of_rows], pa.int32()),
+            "replicate": pa.array([task.replicate for task in tasks_of_rows], pa.int32()),
             "step": pa.array([probe.step] * lane.size, pa.int32()),
             "layer": pa.array(layer, pa.int32()),
             "head": pa.array(head, pa.int32()),
@@ -215,12 +215,14 @@ def _rows(workload: Workload[Any], tasks: Sequence[Task], context: PackContext, 
     columns: dict[str, Any] = {
         "sweep": [context.sweep] * n_rows,
         "workload": [workload.name] * n_rows,
-        "variant": [getattr(each, variant_field) if variant_field else None for each in parameters],
+        "variant": [getattr(values, variant_field) if variant_field else None for values in parameters],
         "trial": [task.trial for task in tasks],
         "replicate": [task.replicate for task in tasks],
         "training_id": [_training_id(workload, task) for task in tasks],
         "seed": [task.training.seed for task in tasks],
-        **{f"param_{name}": [getattr(each, name) for each in parameters] for name in workload.parameters.declared()},
+        **{
+            f"param_{name}": [getattr(values, name) for values in parameters] for name in workload.parameters.declared()
+        },
         "pack": [context.pack] * n_rows,
         "lane": list(range(n_rows)),
         "pack_size": [n_rows] * n_rows,
@@ -239,7 +241,7 @@ def _rows(workload: Workload[Any], tasks: Sequence[Task], context: PackContext, 
 
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:
-    # Arrow makes dictionaries from lists only; `from_pandas` turns NaN into null.
+    # Arrow makes dictionaries only from lists. `from_pandas` turns NaN into null.
     plain = values.tolist() if isinstance(values, np.ndarray) and pa.types.is_dictionary(kind) else values
     return pa.array(plain, type=kind, from_pandas=True)
 
@@ -253,5 +255,5 @@ def _unless(overflowed: NDArray[np.bool_], values: NDArray[np.float64]) -> NDArr
 
 
 def _whole(step: float) -> int | None:
-    """A step as its column holds it."""
+    """Returns a step as its column stores it: at most `_MOST_STEPS`, null if it is not finite."""
     return int(min(step, _MOST_STEPS)) if np.isfinite(step) else None

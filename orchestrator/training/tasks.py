@@ -1,4 +1,4 @@
-"""The tasks of a sweep: each training with its place in the sweep, its seed, and the id that follows from them."""
+"""The tasks of a sweep: each training with its trial and replicate, its seed, and the id that follows from them."""
 
 import hashlib
 import json
@@ -11,23 +11,23 @@ from attnsweep.workloads.interventions import INTERVENTION
 from attnsweep.workloads.parameters import TrainingParameters, Value
 
 if TYPE_CHECKING:
-    # A trainer imports this module, and the code that it runs is fingerprinted: storage is no part of that.
+    # Imported for types only: trainers import this module, and their code is fingerprinted, which excludes the storage.
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
     from attnsweep.search_spaces.sweep import Sweep
 
 Shape: TypeAlias = tuple[Value, ...]
-"""The static parameters of a training."""
+"""The static parameters of a training: only trainings with equal ones may share a pack."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One training to run.
+    """A training to run, with its place in the sweep.
 
     Attributes:
-        trial, replicate: Its place in the sweep.
-        training: Its parameters and seed.
-        certified_share: Probability that its label is tested by a certificate if it ends stuck.
-        pruned_step: The probe at which it is pruned, if that is known already.
+        trial, replicate: The trial's number, and the number of the training within it.
+        training: The training's parameters and seed.
+        certified_share: Probability that a certificate tests the training's label, if it ends stuck.
+        pruned_step: The probe at which the training is pruned, if that is known already.
     """
 
     trial: int
@@ -38,35 +38,36 @@ class Task:
 
     @property
     def shape(self) -> Shape:
-        """Equal for two trainings if and only if they may share a pack."""
+        """The static parameters. Two trainings may share a pack if and only if these are equal."""
         shape: Shape = self.training.parameters.static_key()
         return shape
 
 
 def training_seed(sweep_seed: int, trial: int | str, replicate: int) -> int:
-    """The seed of a training, 0..2^63-1.
+    """Returns the seed of a training, 0..2^63-1.
 
     Args:
-        trial: Its number, or the configuration whose trials share seeds: see `seeded_by`.
+        trial: The trial's number, or the configuration whose trials share seeds: see `seeded_by`.
     """
     digest = hashlib.blake2b(f"{sweep_seed}/{trial}/{replicate}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 def training_id(workload: str, parameters: TrainingParameters, seed: int) -> str:
-    """Equal for two trainings if and only if workload, parameters and seed are equal, on any machine."""
+    """Returns a hash of workload, parameters and seed, the same on any machine."""
     content = json.dumps([workload, parameters.identity(), seed], sort_keys=True)
     return hashlib.blake2b(content.encode(), digest_size=10).hexdigest()
 
 
 def seeded_by(spec: "Sweep", trial: int, parameters: TrainingParameters) -> int | str:
-    """What the seeds of a trial follow from: its number, but in a grid over interventions its other parameters.
+    """Returns what the seeds of a trial depend on: its number or, in a grid over interventions, its other parameters.
 
-    So trials that differ in the intervention alone have the same seeds: pairs. Elsewhere a trial may be drawn twice.
+    So trials that differ only in the intervention have the same seeds, and can be compared in pairs. Other samplers may
+    draw a configuration twice, so their seeds depend on the number.
     """
     if spec.sampler != "grid" or INTERVENTION not in spec.varied():
         return trial
-    return json.dumps({name: each for name, each in parameters.identity().items() if name != INTERVENTION})
+    return json.dumps({name: value for name, value in parameters.identity().items() if name != INTERVENTION})
 
 
 def tasks_of(
@@ -76,22 +77,22 @@ def tasks_of(
     values: Mapping[str, Value],
     replicates: Iterable[int],
 ) -> list[Task]:
-    """Some replicates of one trial.
+    """Returns the tasks of some replicates of one trial.
 
     Args:
         directory: The sweep.
-        parameters: What its workload declares.
-        trial: The number of the trial.
-        values: Parameters that the trial sets. The others have the default that the sweep began with.
+        parameters: The parameters that the sweep's workload declares.
+        trial: The trial's number.
+        values: Parameters that the trial sets. All others have the defaults with which the sweep began.
         replicates: The numbers of the replicates.
 
     Raises:
-        SpecError: If its values clash with each other.
+        SpecError: If the values contradict each other.
     """
     resolved = parameters.resolve({**directory.defaults, **values})
-    # In sweeps of version 0.1 the share was a parameter of the training.
-    of_training = resolved.certified_share
-    share = directory.spec.certified_share if of_training is None else of_training
+    # In sweeps of version 0.1, the share is a parameter of the training.
+    own_share = resolved.certified_share
+    share = directory.spec.certified_share if own_share is None else own_share
     origin = seeded_by(directory.spec, trial, resolved)
     seeds = ((replicate, training_seed(directory.spec.seed, origin, replicate)) for replicate in replicates)
     return [Task(trial, replicate, Training(resolved, seed), share) for replicate, seed in seeds]

@@ -37,17 +37,17 @@ from attnsweep.workloads.errors import UserError
 WORTH_KEEPING_SECONDS = 2.0
 """A pack that has trained for less time is handed back without its state."""
 SLICE_SECONDS = 1.0
-"""How long a call trains before it reports, up to `_MANY_TRAINERS`: Ray cannot cancel a running call."""
+"""How long a call trains before it reports, with up to `_MANY_TRAINERS` trainers. Ray cannot cancel a running call."""
 _MANY_TRAINERS = 1000
-"""From so many on slices grow with their number: each report costs the driver a fraction of a millisecond."""
+"""With more trainers, slices grow with their number: a report costs the driver a fraction of a millisecond."""
 _SHARE_OF_SAVING = 0.05
-"""Of a pack's time, that saving its state takes at most, at the default interval."""
+"""The largest share of a pack's time that saving its state may take, at the default interval."""
 _LOOKS_PER_SLICE = 8
-"""Reads of the clock per slice: an evaluation takes from half a millisecond to several seconds."""
+"""Reads of the clock per slice. One evaluation takes from half a millisecond to several seconds."""
 
 
 def slice_seconds(n_trainers: int) -> float:
-    """How long a call trains before it reports, when so many trainers report to one driver."""
+    """Returns how long a call trains before it reports, when this number of trainers report to one driver."""
     return SLICE_SECONDS * max(1.0, n_trainers / _MANY_TRAINERS)
 
 
@@ -55,13 +55,13 @@ class Trainer:
     """Trains packs on one device.
 
     Args:
-        workload: The problem.
-        run: The run that its rows name.
+        workload: The problem that the sweep trains.
+        run: The values that all rows of the run share.
         device: `cpu` or `cuda`.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
 
     Raises:
-        UserError: If the engine is for the other kind of device.
+        UserError: If the engine is `merged` and the device a CPU.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class Trainer:
             raise UserError(
                 "engine",
                 given="merged, on a CPU",
-                expected="a GPU: merged steps are compiled for GPUs",
-                fix="go on with --device cuda, or start a new sweep with --engine auto",
+                expected="a GPU, because merged steps are compiled for GPUs",
+                fix="continue with --device cuda, or start a new sweep with --engine auto",
             )
         self._workload = workload
         self._run = run
@@ -91,21 +91,20 @@ class Trainer:
 
     @property
     def accelerator(self) -> str:
-        """The model of its GPU, or `cpu`."""
+        """The model of the trainer's GPU, or `cpu`."""
         return _model_of(self._device) or "cpu"
 
     @property
     def machine(self) -> str:
-        """The type of machine that its rows' last bits depend on."""
+        """The type of machine, on which the last bits of rows depend."""
         return machine_of(self._device)
 
     @property
     def has_pack(self) -> bool:
-        """Whether a pack is under way."""
         return self._order is not None
 
     def leave(self) -> None:
-        """Makes the trainer hand back its pack within the current slice. Safe in a signal handler."""
+        """Makes the trainer hand back its pack within the current slice. May be called in a signal handler."""
         self._is_leaving = True
 
     def start(self, order: PackOrder, n_trainers: int = 1) -> Report:
@@ -113,7 +112,7 @@ class Trainer:
 
         Args:
             order: The pack.
-            n_trainers: How many report to the same driver.
+            n_trainers: Number of trainers that report to the same driver.
         """
         self._order, self._pack = order, None
         if self._memory is not None:
@@ -129,7 +128,7 @@ class Trainer:
         """Trains the pack's next slice, up to the next probe if the pack waits there.
 
         Args:
-            pruned: After `Probed`, the positions of the trainings that end here.
+            pruned: The positions of the trainings that end here, after a `Probed` report.
         """
         return self._at_the_edge(partial(self._proceed, pruned))
 
@@ -138,7 +137,7 @@ class Trainer:
         return self._at_the_edge(self._hand_back)
 
     def _at_the_edge(self, call: Callable[[], Report]) -> Report:
-        """The report of a call; an exception of a training becomes a `Raised` report."""
+        """Returns the report of a call. An exception of a training becomes a `Raised` report."""
         try:
             return call()
         except STOPS:
@@ -147,7 +146,7 @@ class Trainer:
             return self.raised(error)
 
     def raised(self, error: BaseException) -> Raised:
-        """Drops the pack, one of whose trainings has raised this."""
+        """Drops the pack, of which a training has raised this error, and returns the report."""
         self._order = self._pack = None
         if isinstance(error, NoCompilerError):
             return Raised(str(error), False, self._device, platform.node(), cannot_compile=True)
@@ -163,7 +162,7 @@ class Trainer:
             self._evaluations_per_look, self._told_step = 1, 0
         if pruned:
             self._pack.prune(pruned)
-        # A pack that was handed back at a probe has not been told.
+        # A pack that was handed back at a probe has not got its answer, so it reports again before it trains.
         if not self._is_to_tell(self._pack):
             self._train_slice(self._pack)
         if self._is_to_tell(self._pack):
@@ -179,7 +178,7 @@ class Trainer:
         return Progress(self._pack.step, self._checkpoint_if_due(self._pack), n_running, self._where)
 
     def _is_to_tell(self, pack: Pack[Any]) -> bool:
-        """Whether the pack has reached a probe that it waits at; there is nothing to tell of its start."""
+        """Returns whether the pack has reached a probe at which it waits. Its start needs no report."""
         return self._waits and pack.step > self._told_step
 
     @property
@@ -198,11 +197,11 @@ class Trainer:
         return to_bytes(pack.checkpoint())
 
     def _note_saving(self) -> None:
-        """Sets the time of the next checkpoint. A driver that asks for more has taken the state, or written it."""
+        """Sets the time of the next checkpoint, once the driver has taken or written the last state."""
         if self._saving_since is None:
             return
         now = time.perf_counter()
-        # The state of a large pack takes gigabytes, and seconds.
+        # Large packs are saved more rarely, because their state takes gigabytes and seconds.
         rarer = max(1.0, (now - self._saving_since) / (_SHARE_OF_SAVING * CHECKPOINT_SECONDS))
         self._saves_at, self._saving_since = now + rarer * self._checkpoint_seconds, None
 
@@ -241,8 +240,7 @@ class Trainer:
         return Trained(rows, result.lane_steps, time.perf_counter() - self._started, self._memory_of(order))
 
     def _train_slice(self, pack: Pack[Any]) -> bool:
-        """Trains a slice, up to a probe that the pack waits at, or until it is to leave; returns whether all trainings
-        have ended."""
+        """Trains a slice, up to a probe or until the trainer leaves. Returns whether all trainings have ended."""
         started = looked = time.perf_counter()
         n_probes = 1 if self._waits else None
         while not pack.advance(self._evaluations_per_look, n_probes):
@@ -260,16 +258,16 @@ class Trainer:
 
 
 def _is_out_of_memory(error: BaseException, text: str) -> bool:
-    # PyTorch's CPU allocator raises a plain RuntimeError.
+    # PyTorch's CPU allocator raises a plain RuntimeError, which only its text identifies.
     in_words = isinstance(error, RuntimeError) and "can't allocate memory" in text
     return in_words or isinstance(error, torch.OutOfMemoryError | MemoryError)
 
 
 def machine_of(device: str) -> str:
-    """The type of machine that trains on this device here: the model of the GPU, or the processor's type."""
+    """Returns the type of machine that trains on this device: the model of the GPU, or the type of processor."""
     return _model_of(device) or processor()
 
 
 def _model_of(device: str) -> str | None:
-    """The model of a GPU, as CUDA names it; `None` for another device."""
+    """Returns the model of a GPU, as CUDA names it; `None` for another device."""
     return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else None

@@ -1,4 +1,4 @@
-"""The trainer as Ray runs it, in a process of its own: how its workload gets there, what it says of its machine."""
+"""The trainer as Ray runs it, in its own process: how it gets its workload, and what it reports about its machine."""
 
 import platform
 import signal
@@ -24,14 +24,14 @@ from attnsweep.workloads.user_code import UserCode, user_code_of
 
 
 class Shipment:
-    """A workload as it is sent.
+    """A workload in the form in which it is sent to trainers.
 
-    The code travels as text, and the receiver imports it under the module's name that it has here. So whatever is
-    pickled later (parameters, errors) names its class, as for an installed workload.
+    The code is sent as text, and the receiver imports it under the same module name. So objects that are pickled later
+    (parameters, errors) can name their class, as for an installed workload.
 
     Args:
-        workload: The problem.
-        files: What its trainings read, as `given_file` finds it: absolute paths, and names of bases.
+        workload: The problem that the sweep trains.
+        files: Files that the trainings read, as `given_file` finds them: absolute paths, and names of bases.
     """
 
     def __init__(self, workload: Workload[Any], files: Sequence[str] = ()) -> None:
@@ -42,7 +42,7 @@ class Shipment:
         files = {
             path: given_file(Path(path), "files", "a file that trainings read").read_bytes() for path in self._files
         }
-        # The workload is the state, because that is unpickled after the code has been offered.
+        # The workload is passed as state, because state is unpickled after the code has been made importable.
         return _unloaded, (user_code_of(self.workload), files), self.workload
 
     def __setstate__(self, workload: Workload[Any]) -> None:
@@ -58,15 +58,15 @@ def _unloaded(code: UserCode | None, files: Mapping[str, bytes]) -> Shipment:
 
 @dataclass(frozen=True)
 class Settled:
-    """Where a trainer is, and what it trains with.
+    """A trainer's report on where it is and what it trains with.
 
     Attributes:
-        node: Ray's id of the machine.
-        host: The name of the machine.
-        accelerator: The model of its GPU, or `cpu`.
-        versions: By library.
-        code: A digest by module, of those that the driver asked for and that are installed there.
-        machine: The type of machine, as its rows' environment names it.
+        node: Ray's id of the node.
+        host: The machine's name.
+        accelerator: The model of the trainer's GPU, or `cpu`.
+        versions: Version of each library.
+        code: Digests of the modules, among those that the driver asked for, that are installed on the machine.
+        machine: The type of machine, as the environment of its rows names it.
     """
 
     node: str
@@ -77,52 +77,53 @@ class Settled:
     machine: str = ""
 
     def changes_from(self, driver: Environment) -> list[str]:
-        """What differs from the driver's environment, in words."""
+        """Returns the differences from the driver's environment, in words."""
         code = {name: digest for name, digest in driver.code.items() if name in self.code}
-        here = Environment(versions=self.versions, code=self.code)
-        return driver.model_copy(update={"code": code}).changes(here)
+        installed = Environment(versions=self.versions, code=self.code)
+        return driver.model_copy(update={"code": code}).changes(installed)
 
 
 class TrainerActor(Trainer):
-    """A trainer as Ray runs it."""
+    """A trainer in its own process, as a Ray actor."""
 
     def __init__(self, shipment: Shipment, run: RunContext, device: str, checkpoint_seconds: float) -> None:
-        # Arrow looks for pandas once; it finds it if the user's workload has imported it.
+        # Arrow imports pandas at its first conversion, which takes time. This first conversion hides pandas, unless the
+        # user's workload has imported it already.
         with importing(without=("pandas",)):
             pa.scalar(0)
         super().__init__(shipment.workload, run, device, checkpoint_seconds)
 
     def take_programs(self, programs: KnownPrograms) -> None:
-        """Takes the programs that the driver has compiled; others are compiled here where they are needed."""
+        """Accepts the programs that the driver has compiled. Other programs are compiled here when they are needed."""
         if isinstance(self._programs, Programs):
             self._programs = Programs(programs)
 
     def settle(self, modules: Sequence[str], digests: Mapping[str, str]) -> Settled:
-        """Answers once Ray has given the trainer its resources and its process is up.
+        """Reports the trainer's machine, once Ray has given it its resources and its process is up.
 
-        From here on a SIGTERM, which a machine sends before it is taken away, makes the trainer hand back its pack.
+        From now on a SIGTERM, which precedes the removal of a machine, makes the trainer hand back its pack.
 
         Args:
-            modules: Whose code the driver compares with its own.
-            digests: By the sha256 of a module's text, the digests that the driver knows.
+            modules: Modules whose code the driver compares with its own.
+            digests: Digests that the driver knows, by the sha256 of a module's text.
         """
         before = signal.getsignal(signal.SIGTERM)
 
         def leave(number: int, frame: FrameType | None) -> None:
             self.leave()
-            # With nothing to hand back, Ray's own handler ends the process.
+            # Without a pack, Ray's own handler is called, which ends the process.
             if not self.has_pack and callable(before):
                 before(number, frame)
 
         signal.signal(signal.SIGTERM, leave)
         node = str(ray.get_runtime_context().get_node_id())
         code = digests_here(modules, digests)
-        there = _versions_here(self._run.engine)
-        return Settled(node, platform.node(), self.accelerator, there, code, self.machine)
+        library_versions = _versions_here(self._run.engine)
+        return Settled(node, platform.node(), self.accelerator, library_versions, code, self.machine)
 
 
 def _versions_here(engine: Engine) -> Mapping[str, str]:
-    """The versions on this machine, with what hinders the engine in place of the engine's own."""
+    """Returns the versions on this machine; if the engine cannot run here, its entry says why."""
     try:
         return versions(engine)
     except UserError as error:

@@ -1,4 +1,4 @@
-"""Which trainers a cluster's nodes get: pure functions of the nodes and of what the user wants."""
+"""Distributes a sweep's trainers over the nodes of a cluster: pure functions of the nodes and of the user's wishes."""
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 _RAYS_DIGITS = 4
-"""Ray counts resources in ten thousandths."""
+"""Ray counts resources in ten-thousandths."""
 
 
 @dataclass(frozen=True)
@@ -15,9 +15,9 @@ class Node:
     """A machine of the cluster that is up.
 
     Attributes:
-        id: Ray's.
-        host, address: Its name, and where it is on the network.
-        n_cpus, n_gpus: What Ray may give away there, in use or not.
+        id: Ray's id of the node.
+        host, address: The node's name, and its network address.
+        n_cpus, n_gpus: Resources that Ray may assign on the node, in use or not.
     """
 
     id: str
@@ -33,7 +33,7 @@ class TrainerShare:
 
     Attributes:
         device: `cpu` or `cuda`.
-        num_cpus, num_gpus: Ray resources; fractions of a GPU share it.
+        num_cpus, num_gpus: Ray resources. Trainers with a fraction of a GPU share it.
     """
 
     device: str
@@ -42,26 +42,26 @@ class TrainerShare:
 
 
 class Amount(NamedTuple):
-    """Cores and GPUs of one node; a part of either may be shared."""
+    """Cores and GPUs of one node. Fractions are possible."""
 
     n_cpus: float = 0.0
     n_gpus: float = 0.0
 
     @classmethod
     def of(cls, shares: Iterable[TrainerShare]) -> "Amount":
-        """What some trainers have together."""
-        taken = [*shares]
-        return cls(sum(each.num_cpus for each in taken), sum(each.num_gpus for each in taken))
+        """Returns the sum of some trainers' resources."""
+        all_shares = [*shares]
+        return cls(sum(share.num_cpus for share in all_shares), sum(share.num_gpus for share in all_shares))
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """How many trainers a sweep wants, and on what.
+    """The number of trainers that a sweep wants, and their devices.
 
     Attributes:
-        least: Asked of Ray even where they do not fit, so that an autoscaler brings the nodes.
-        most: `None` for as many as fit: one per GPU, and one per core of nodes without a GPU.
-        device: `cpu` uses cores only, also those of nodes with GPUs; `cuda` GPUs only; `auto` whatever a node has.
+        least: Number that is requested from Ray even if fewer fit, so that an autoscaler adds nodes.
+        most: The largest number; `None` for as many as fit: one per GPU, and one per core of nodes without a GPU.
+        device: `cpu` uses only cores, also of nodes with GPUs; `cuda` uses only GPUs; `auto` uses what each node has.
     """
 
     least: int = 1
@@ -71,11 +71,11 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Allotment:
-    """What each node trains with.
+    """The trainers of each node.
 
     Attributes:
-        by_node: The shares of its trainers, by the node's id; every node is named.
-        pending: Trainers that fit nowhere yet.
+        by_node: The shares of the node's trainers, by the node's id, for every node.
+        pending: Shares of trainers that fit on no node yet.
     """
 
     by_node: Mapping[str, Sequence[TrainerShare]]
@@ -83,44 +83,44 @@ class Allotment:
 
 
 def left_by(nodes: Iterable[Node], claims: Mapping[str, Amount], device: Device) -> list[Node]:
-    """The nodes as others leave them.
+    """Returns the nodes with the resources that other sweeps leave.
 
-    A node whose GPUs are all claimed is not taken for one without GPUs: a sweep on GPUs does not move to its cores.
+    A node whose GPUs are all claimed does not count as a node without GPUs: a sweep on GPUs does not move to its cores.
 
     Args:
-        nodes: That may be used.
-        claims: What others take, by the node's id.
-        device: What is wanted.
+        nodes: The nodes that may be used.
+        claims: Resources that other sweeps take, by the node's id.
+        device: The device that the sweep wants.
     """
-    left = []
+    remaining = []
     for node in nodes:
         n_cpus, n_gpus = claims.get(node.id, Amount())
-        rest = replace(node, n_cpus=_rest(node.n_cpus, n_cpus), n_gpus=_rest(node.n_gpus, n_gpus))
-        if _uses_gpus(node, device) and not _uses_gpus(rest, device):
-            rest = replace(rest, n_cpus=0.0)
-        left.append(rest)
-    return left
+        reduced = replace(node, n_cpus=_minus(node.n_cpus, n_cpus), n_gpus=_minus(node.n_gpus, n_gpus))
+        if _uses_gpus(node, device) and not _uses_gpus(reduced, device):
+            reduced = replace(reduced, n_cpus=0.0)
+        remaining.append(reduced)
+    return remaining
 
 
-def _rest(there: float, taken: float) -> float:
-    return max(round(there - taken, _RAYS_DIGITS), 0.0)
+def _minus(available: float, taken: float) -> float:
+    return max(round(available - taken, _RAYS_DIGITS), 0.0)
 
 
-def allot(nodes: Sequence[Node], wanted: Wanted, there: Mapping[str, int]) -> Allotment:
-    """Shares out trainers; those that are there stay where they are, as far as there is a place for them.
+def allot(nodes: Sequence[Node], wanted: Wanted, n_up_by_node: Mapping[str, int]) -> Allotment:
+    """Distributes trainers over the nodes. Trainers that are up stay on their node, as far as it has a place for them.
 
-    If exactly so many trainers are wanted, and there are GPUs but too few, trainers share them: 10 trainers on 8 GPUs
-    as 2, 2, 1, 1, 1, 1, 1, 1.
+    If an exact number of trainers is wanted and there are too few GPUs, trainers share them: 10 trainers on 8 GPUs as
+    2, 2, 1, 1, 1, 1, 1, 1.
 
     Args:
-        nodes: That may be used.
-        wanted: What for.
-        there: Trainers by the node's id.
+        nodes: The nodes that may be used.
+        wanted: The trainers that the sweep wants.
+        n_up_by_node: Number of trainers that are up, by the node's id.
     """
     places = {node.id: _n_places(node, wanted.device) for node in nodes}
     n_places = sum(places.values())
     n_wanted = max(wanted.least, n_places if wanted.most is None else min(wanted.most, n_places))
-    counts = _spread(places, min(n_wanted, n_places), there)
+    counts = _spread(places, min(n_wanted, n_places), n_up_by_node)
     n_left = n_wanted - n_places
     with_gpus = [node for node in nodes if _uses_gpus(node, wanted.device)]
     if n_left > 0 and with_gpus and wanted.least == wanted.most:
@@ -143,14 +143,14 @@ def _n_places(node: Node, device: Device) -> int:
     return 0 if device == "cuda" else int(node.n_cpus)
 
 
-def _spread(places: Mapping[str, int], n_wanted: int, there: Mapping[str, int]) -> dict[str, int]:
-    """How many of the wanted trainers each node gets: first where they are, then where most places are free."""
+def _spread(places: Mapping[str, int], n_wanted: int, n_up_by_node: Mapping[str, int]) -> dict[str, int]:
+    """Returns how many trainers each node gets: first those that are up there, then where most places are free."""
     if n_wanted == sum(places.values()):
         return dict(places)
-    counts = {node_id: min(there.get(node_id, 0), n_places) for node_id, n_places in places.items()}
+    counts = {node_id: min(n_up_by_node.get(node_id, 0), n_places) for node_id, n_places in places.items()}
     surplus = sum(counts.values()) - n_wanted
     step = -1 if surplus > 0 else 1
-    # The next trainer goes to the node with most free places, or leaves the one with fewest.
+    # The next trainer goes to the node with most free places; a surplus one leaves the node with fewest.
     queue = [(step * (counts[node_id] - places[node_id]), node_id) for node_id in places if step > 0 or counts[node_id]]
     heapq.heapify(queue)
     for _ in range(abs(surplus)):
@@ -162,7 +162,7 @@ def _spread(places: Mapping[str, int], n_wanted: int, there: Mapping[str, int]) 
 
 
 def _in_turns(nodes: Sequence[Node], number: int) -> Iterable[str]:
-    """The nodes that so many more trainers go to: a GPU of each node in turn, each GPU equally often."""
+    """Yields the nodes of `number` more trainers: a GPU of each node in turn, every GPU equally often."""
     rounds = max(int(node.n_gpus) for node in nodes)
     gpus = [node.id for turn in range(rounds) for node in nodes if turn < int(node.n_gpus)]
     return (gpus[n % len(gpus)] for n in range(number))
@@ -172,6 +172,6 @@ def _shares(node: Node, count: int, device: Device) -> list[TrainerShare]:
     if not _uses_gpus(node, device):
         return [TrainerShare("cpu", 1.0, 0.0)] * count
     n_gpus, n_cpus = int(node.n_gpus), min(1.0, node.n_cpus / max(count, 1))
-    each, n_with_one_more = divmod(count, n_gpus)
-    on_gpus = [each + 1] * n_with_one_more + [each] * (n_gpus - n_with_one_more)
+    n_per_gpu, n_with_one_more = divmod(count, n_gpus)
+    on_gpus = [n_per_gpu + 1] * n_with_one_more + [n_per_gpu] * (n_gpus - n_with_one_more)
     return [TrainerShare("cuda", n_cpus, 1.0 / sharing) for sharing in on_gpus for _ in range(sharing)]

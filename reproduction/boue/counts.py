@@ -1,4 +1,4 @@
-"""The numbers of parameters that Boue 2025 prints, counted on our model, and what its words about cost say.
+"""The parameter counts that Boue 2025 prints, compared with our model, and the paper's statements about cost.
 
 Parameters are counted by building the model without memory (torch's meta device), not by the paper's formulas.
 """
@@ -21,18 +21,18 @@ from attnsweep.workloads.gpt.parameters import GPTParameters
 from attnsweep.workloads.identities import KeyBias, RowSums
 
 BASE = GPTShape(n_words=50_257, n_context=1024, d_model=768, n_heads=12, n_blocks=12)
-"""GPT-2 small."""
+"""The shape of GPT-2 small."""
 _OTHERS = (
     ("medium, tied", dataclasses.replace(BASE, d_model=1024, n_heads=16, n_blocks=24, is_tied=True), 354_823_168),
     ("large, tied", dataclasses.replace(BASE, d_model=1280, n_heads=20, n_blocks=36, is_tied=True), 774_030_080),
     ("XL, tied", dataclasses.replace(BASE, d_model=1600, n_heads=25, n_blocks=48, is_tied=True), 1_557_611_200),
 )
 _SMALL = GPTShape(n_words=11, n_context=24, d_model=16, n_heads=2, n_blocks=2)
-"""The model whose multiplications are counted and whose cache is compared."""
+"""The shape of the model whose multiplications are counted and whose cache is compared."""
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Counts; nothing is trained."""
+    """Compares parameter counts, caches and multiplications with the paper's; nothing is trained."""
     del directory
     console.print("counting parameters without memory, and multiplications of small models")
     return Comparison(
@@ -53,7 +53,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def n_parameters(module: nn.Module) -> int:
-    """How many numbers are trained."""
+    """Returns the number of trained parameters, counted as single numbers."""
     return sum(value.numel() for value in module.parameters())
 
 
@@ -70,7 +70,7 @@ def _exact(name: str, published: int, ours: int) -> ComparedValue:
 
 
 def _by_formula(name: str, formula: int, ours: int) -> ComparedValue:
-    """A number that the paper does not print, but a formula gives."""
+    """Compares a count that the paper does not print, but that a formula gives."""
     return value_row(name, f"{ours:,}", f"formula: {formula:,}", agrees=ours == formula)
 
 
@@ -79,17 +79,17 @@ def _share(name: str, published: str, ours: float, low: float, high: float) -> C
 
 
 def _parameters() -> Iterator[ComparedValue]:
-    whole, one = _built(BASE), _built(dataclasses.replace(BASE, n_blocks=1))
+    full, single = _built(BASE), _built(dataclasses.replace(BASE, n_blocks=1))
     tied = _built(dataclasses.replace(BASE, is_tied=True))
-    assert whole.head is not None
-    yield _exact("one block, d = 768", 7_087_872, n_parameters(whole.blocks[0]))
-    yield _exact("model with 1 block", 85_120_849, n_parameters(one))
-    yield _exact("model with 12 blocks", 163_087_441, n_parameters(whole))
-    yield _share("12 blocks over 1 block", "about twice", n_parameters(whole) / n_parameters(one), 1.8, 2.2)
-    yield _exact("head", 38_647_633, n_parameters(whole.head))
+    assert full.head is not None
+    yield _exact("one block, d = 768", 7_087_872, n_parameters(full.blocks[0]))
+    yield _exact("model with 1 block", 85_120_849, n_parameters(single))
+    yield _exact("model with 12 blocks", 163_087_441, n_parameters(full))
+    yield _share("12 blocks over 1 block", "about twice", n_parameters(full) / n_parameters(single), 1.8, 2.2)
+    yield _exact("head", 38_647_633, n_parameters(full.head))
     n_tied = n_parameters(tied)
     yield value_row("12 blocks, tied", f"{n_tied:,}", "about 124 million", agrees=round(n_tied / 1e6) == 124)
-    yield _share("saved by tying", "24%", 1.0 - n_tied / n_parameters(whole), 0.235, 0.245)
+    yield _share("saved by tying", "24%", 1.0 - n_tied / n_parameters(full), 0.235, 0.245)
     for name, shape, published in _OTHERS:
         yield _by_formula(name, published, n_parameters(_built(shape)))
 
@@ -116,12 +116,15 @@ def _further() -> Iterator[ComparedValue]:
 
 
 def _flat() -> ComparedValue:
-    """Directions in which the loss is constant whatever the weights: key biases, and constants added to a row."""
-    # Without the words: the tasks have fewer, and the declarations do not depend on their number.
+    """Compares the number of directions in which the loss is constant for any weights.
+
+    They are the key biases, and a constant added to a row of a matrix.
+    """
+    # `n_words` is left out: the tasks have fewer words, and the declarations do not depend on their number.
     sizes = {name: getattr(BASE, name) for name in ("d_model", "n_heads", "n_blocks")}
     declared = identities_of(GPTParameters(n_tokens=BASE.n_context, **sizes))
     state = dict(_built(BASE).named_parameters())
-    ours = sum(each.sums(state).numel() for each in declared if isinstance(each, KeyBias | RowSums))
+    ours = sum(identity.sums(state).numel() for identity in declared if isinstance(identity, KeyBias | RowSums))
     return _by_formula("flat directions of 12 blocks: key biases, rows", 107_370, ours)
 
 
@@ -152,8 +155,10 @@ def _cache() -> Iterator[ComparedValue]:
 
 
 def _multiplications() -> Iterator[ComparedValue]:
-    """Multiply-adds of scores and mixing in all blocks, which are products of batches of matrices; linear layers are
-    not."""
+    """Compares the multiply-adds of scores and mixing in all blocks with formulas.
+
+    These are products of batches of matrices (`bmm`), unlike linear layers, which are therefore not counted.
+    """
     model, token_BT = random_model(_SMALL), _tokens(24)
     B, d, n = _SMALL.n_blocks, _SMALL.d_model, token_BT.shape[1]
 

@@ -1,4 +1,5 @@
-"""Tables 2 and 3 of Boue 2025: the layers and their gradients by hand, in float64, beside our model and autograd.
+"""Tables 2 and 3 of Boue 2025: layers and their gradients by hand-written formulas, compared in float64 with our model
+and autograd.
 
 Axes: T token, D model, V word.
 """
@@ -26,7 +27,7 @@ from attnsweep.workloads.gpt.model import GPT, GPTShape
 from attnsweep.workloads.gpt.workload import GPTWorkload
 
 EXACT = 1e-14
-"""What counts as equal: an error as a share of the whole gradient's norm."""
+"""The largest error that counts as equal, as a share of the whole gradient's norm."""
 _PLAIN = GPTShape(n_words=11, n_context=9, d_model=12)
 
 
@@ -39,7 +40,7 @@ _CASES = (
     (dataclasses.replace(_PLAIN, n_heads=2, n_blocks=2, lora_rank=3), 1e-1),
     (dataclasses.replace(_PLAIN, n_heads=3, qk="merged", n_blocks=2), 1e-5),
 )
-"""Shapes, and epsilons of LayerNorm."""
+"""The shapes of the compared models, with LayerNorm's epsilon."""
 _TABLE_3: Mapping[str, str] = {
     "head.weight": "w_11: a_11^t D",
     "head.bias": "b_11: sum of D",
@@ -69,7 +70,7 @@ _TABLE_3: Mapping[str, str] = {
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Computes each row by hand and by our model; nothing is trained."""
+    """Compares each formula of tables 2 and 3 with our model; nothing is trained."""
     del directory
     console.print("gradients by hand and by autograd, of seven small models")
     return Comparison(
@@ -88,10 +89,10 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def gradients_of(model: GPT, batch: Batch) -> tuple[dict[str, Tensor], float]:
-    """Autograd's, by name, and the norm of them all."""
+    """Returns the gradients by autograd, by name, and the norm of all of them together."""
     values = dict(model.named_parameters())
-    found = torch.autograd.grad(GPTWorkload().loss(model, batch), list(values.values()))
-    return dict(zip(values, found, strict=True)), math.sqrt(sum(float(value.square().sum()) for value in found))
+    gradients = torch.autograd.grad(GPTWorkload().loss(model, batch), list(values.values()))
+    return dict(zip(values, gradients, strict=True)), math.sqrt(sum(float(value.square().sum()) for value in gradients))
 
 
 def _cases() -> Iterator[tuple[GPT, Batch]]:
@@ -114,10 +115,10 @@ def _table_2() -> Iterator[ComparedValue]:
 def _table_3() -> Iterator[ComparedValue]:
     errors: dict[str, float] = {}
     for model, batch in _cases():
-        theirs, norm = gradients_of(model, batch)
+        autograd, norm = gradients_of(model, batch)
         with torch.no_grad():
             by_hand = gradients_by_hand(model, batch)
-        for name, value in theirs.items():
+        for name, value in autograd.items():
             row = next(row for row in reversed(tuple(_TABLE_3)) if name == row or name.endswith(f".{row}"))
             error = float((value - by_hand[name]).abs().max()) / norm
             errors[row] = max(error, errors.get(row, 0.0))
@@ -126,12 +127,12 @@ def _table_3() -> Iterator[ComparedValue]:
 
 
 def _redundant() -> Iterator[ComparedValue]:
-    """b_v: the paper says that it contributes, but b_3 does the same."""
+    """Compares the gradient of b_v, of which the paper says that it contributes, with w_3 times the gradient of b_3."""
     model = random_model(_PLAIN, 1e-5)
-    found, norm = gradients_of(model, random_batch(_PLAIN.n_words))
+    gradients, norm = gradients_of(model, random_batch(_PLAIN.n_words))
     out = model.get_parameter("blocks.0.attention.out.weight").detach()
-    follows = found["blocks.0.attention.out.bias"] @ out
-    error = float((found["blocks.0.attention.value.bias"] - follows).abs().max()) / norm
+    expected = gradients["blocks.0.attention.out.bias"] @ out
+    error = float((gradients["blocks.0.attention.value.bias"] - expected).abs().max()) / norm
     yield value_row("b_v's gradient less w_3 times b_3's", error, "b_v has a valid contribution", agrees=error >= EXACT)
 
 
@@ -145,63 +146,65 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": lambda x: gelu(x, approximate="tanh"),
 }
 States = dict[str, Tensor]
-"""The stream after each layer, by the layer's name; of a model with several blocks, after the last of a kind."""
+"""The residual stream after each layer, by the layer's name; with several blocks, after the last layer of that name."""
 
 
 def states_of(model: GPT, batch: Batch) -> States:
-    """What our model computes."""
+    """Returns the residual stream after each layer as our model computes it."""
     x = model.embedded(batch["token"])
     sight = Sight.causal(x) if model.shape.is_causal else Sight.everything(x)
-    found = {"embeddings": x}
-    for each in model.blocks:
-        block = cast(TransformerBlock, each)
-        given, weights = block.attention(block.attention_norm(x), sight)
-        found |= {"attention weights": weights, "attention and projection": x + given}
+    states = {"embeddings": x}
+    for module in model.blocks:
+        block = cast(TransformerBlock, module)
+        mixed, weights = block.attention(block.attention_norm(x), sight)
+        states |= {"attention weights": weights, "attention and projection": x + mixed}
         x = block(x, sight)[0]
-        found["feed-forward part"] = x
-    return found | {"logits": model.logits(x), "cross-entropy": GPTWorkload().loss(model, batch)}
+        states["feed-forward part"] = x
+    return states | {"logits": model.logits(x), "cross-entropy": GPTWorkload().loss(model, batch)}
 
 
 def states_by_hand(model: GPT, batch: Batch) -> States:
-    """The formulas, with the parameters by name."""
+    """Computes the same states by the paper's formulas, with the parameters by name."""
     p = {**dict(model.named_buffers()), **dict(model.named_parameters())}
     token_T, n = batch["token"][0], batch["token"].shape[1]
     x = p["token.weight"][token_T] + p["position"][:n]
-    found = {"embeddings": x.unsqueeze(0)}
+    states = {"embeddings": x.unsqueeze(0)}
     for b in range(model.shape.n_blocks):
-        at = f"blocks.{b}."
-        given, weights = _attention(model, p, at + "attention.", _norm(p, at + "attention_norm.", x))
-        x = x + given
-        found |= {"attention weights": weights, "attention and projection": x.unsqueeze(0)}
-        hidden = _ACTIVATIONS[model.shape.activation](_linear(p, at + "ffn.first.", _norm(p, at + "ffn_norm.", x)))
-        x = x + _linear(p, at + "ffn.second.", hidden)
-        found["feed-forward part"] = x.unsqueeze(0)
+        prefix = f"blocks.{b}."
+        mixed, weights = _attention(model, p, prefix + "attention.", _norm(p, prefix + "attention_norm.", x))
+        x = x + mixed
+        states |= {"attention weights": weights, "attention and projection": x.unsqueeze(0)}
+        hidden = _ACTIVATIONS[model.shape.activation](
+            _linear(p, prefix + "ffn.first.", _norm(p, prefix + "ffn_norm.", x))
+        )
+        x = x + _linear(p, prefix + "ffn.second.", hidden)
+        states["feed-forward part"] = x.unsqueeze(0)
     y = _norm(p, "last_norm.", x)
     logits = y @ p["token.weight"].T if model.shape.is_tied else _linear(p, "head.", y)
     nats = torch.logsumexp(logits, 1) - logits[torch.arange(n), batch["target"][0]]
     loss = (nats * batch["weight"][0]).sum()
-    return found | {"logits": logits.unsqueeze(0), "cross-entropy": loss}
+    return states | {"logits": logits.unsqueeze(0), "cross-entropy": loss}
 
 
-def _linear(p: States, at: str, x: Tensor) -> Tensor:
-    y = x @ p[at + "weight"].T + p[at + "bias"]
-    if at + "down.weight" not in p:
+def _linear(p: States, prefix: str, x: Tensor) -> Tensor:
+    y = x @ p[prefix + "weight"].T + p[prefix + "bias"]
+    if prefix + "down.weight" not in p:
         return y
-    return y + p[at + "scale"] * x @ p[at + "down.weight"].T @ p[at + "up.weight"].T
+    return y + p[prefix + "scale"] * x @ p[prefix + "down.weight"].T @ p[prefix + "up.weight"].T
 
 
-def _norm(p: States, at: str, x: Tensor) -> Tensor:
+def _norm(p: States, prefix: str, x: Tensor) -> Tensor:
     variance = ((x - x.mean(1, keepdim=True)) ** 2).mean(1, keepdim=True)
-    return (x - x.mean(1, keepdim=True)) / torch.sqrt(variance + p[at + "layer_norm_eps"]) * p[at + "gain_D"] + p[
-        at + "bias_D"
-    ]
+    return (x - x.mean(1, keepdim=True)) / torch.sqrt(variance + p[prefix + "layer_norm_eps"]) * p[
+        prefix + "gain_D"
+    ] + p[prefix + "bias_D"]
 
 
-def _attention(model: GPT, p: States, at: str, x: Tensor) -> tuple[Tensor, Tensor]:
+def _attention(model: GPT, p: States, prefix: str, x: Tensor) -> tuple[Tensor, Tensor]:
     n_heads, n = model.shape.n_heads, x.shape[0]
-    query = _linear(p, at + "query.", x).chunk(n_heads, 1)
-    key = [x] * n_heads if model.shape.qk == "merged" else _linear(p, at + "key.", x).chunk(n_heads, 1)
-    value = _linear(p, at + "value.", x).chunk(n_heads, 1)
+    query = _linear(p, prefix + "query.", x).chunk(n_heads, 1)
+    key = [x] * n_heads if model.shape.qk == "merged" else _linear(p, prefix + "key.", x).chunk(n_heads, 1)
+    value = _linear(p, prefix + "value.", x).chunk(n_heads, 1)
     weights = []
     for q, k in zip(query, key, strict=True):
         z = q @ k.T / math.sqrt(model.shape.d_model // n_heads)
@@ -209,4 +212,4 @@ def _attention(model: GPT, p: States, at: str, x: Tensor) -> tuple[Tensor, Tenso
             z = z + torch.triu(torch.full((n, n), -math.inf, dtype=z.dtype), 1)
         weights.append(z.exp() / z.exp().sum(1, keepdim=True))
     mixed = torch.cat([r @ v for r, v in zip(weights, value, strict=True)], 1)
-    return _linear(p, at + "out.", mixed), torch.stack(weights).unsqueeze(0)
+    return _linear(p, prefix + "out.", mixed), torch.stack(weights).unsqueeze(0)

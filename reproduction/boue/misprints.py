@@ -1,4 +1,5 @@
-"""Where Boue 2025 misprints, with what goes wrong if the printed form is taken at its word: computed, where it can be.
+"""The misprints of Boue 2025, with the error that the printed form causes if it is taken literally, where it can be
+computed.
 
 Axes: B sequence, H head, Q query, K key, C, E channels.
 """
@@ -19,17 +20,17 @@ _SHAPE = GPTShape(n_words=11, n_context=9, d_model=12, n_heads=2, activation="ge
 
 
 class MaskThatMultiplies(Attention):
-    """As printed in equation 13: logits times 0 above the diagonal, then the softmax."""
+    """Attention with the causal mask as printed in equation 13: logits times 0 above the diagonal, then the softmax."""
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """As `Attention.attend`, but for the mask."""
+        """Computes `Attention.attend` with the multiplied mask."""
         query_BHQC = by_head(self.query(asking_BQD) * self.factor(sight), value_BHKE.shape[1])
         weight_BHQK = torch.softmax(query_BHQC @ key_BHKC.mT * (sight.bias_BQK.unsqueeze(1) == 0), -1)
         return self.out((weight_BHQK @ value_BHKE).transpose(1, 2).flatten(2)), weight_BHQK
 
 
 def misprints() -> list[list[str]]:
-    """A table: place, printed, right, and what the printed form gives here."""
+    """Returns a table with the columns: place, printed form, right form, and the error of the printed form here."""
     future, share = multiplying_mask()
     low, high = (epsilon_added_to_the_deviation(eps) for eps in (1e-5, 0.3))
     return [
@@ -71,20 +72,23 @@ def misprints() -> list[list[str]]:
 
 
 def multiplying_mask() -> tuple[float, float]:
-    """The share of attention on later tokens, and that of the key bias in the gradient's norm."""
+    """Returns two errors of the mask as printed.
+
+    They are the mean share of attention on later tokens, and the share of the key bias in the gradient's norm.
+    """
     model, batch = random_model(_SHAPE), random_batch(_SHAPE.n_words)
     block = model.blocks[0]
     block.attention.__class__ = MaskThatMultiplies
     weights = model.trace(batch["token"])[1][0].detach()
     values = dict(model.named_parameters())
-    found = torch.autograd.grad(GPTWorkload().loss(model, batch), list(values.values()))
-    by_name = dict(zip(values, found, strict=True))
-    norm = math.sqrt(sum(float(value.square().sum()) for value in found))
+    gradients = torch.autograd.grad(GPTWorkload().loss(model, batch), list(values.values()))
+    by_name = dict(zip(values, gradients, strict=True))
+    norm = math.sqrt(sum(float(value.square().sum()) for value in gradients))
     return float(weights.triu(1).sum(-1).mean()), float(by_name["blocks.0.attention.key.bias"].norm()) / norm
 
 
 def low_rank_without_the_weight() -> float:
-    """The relative error of the printed gradient below the head."""
+    """Returns the relative error of the printed gradient below the head, which leaves out the frozen weight."""
     draw = torch.Generator().manual_seed(3)
     D, w, d, u = (
         torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in ((7, 11), (12, 11), (12, 3), (3, 11))
@@ -95,17 +99,17 @@ def low_rank_without_the_weight() -> float:
 
 
 def cache_without_scale() -> float:
-    """How far the logits of the last token are off."""
+    """Returns the largest error of the last token's logits if the cached step has no scale, as printed."""
     return _cache_error(scale=1.0)
 
 
 def cache_with_scale() -> float:
-    """The same with the scale."""
+    """Returns the largest error of the last token's logits if the cached step has the scale."""
     return _cache_error(scale=None)
 
 
 def epsilon_added_to_the_deviation(eps: float) -> float:
-    """The relative error of equation 40 for (x - mean) / (s + eps)."""
+    """Returns the relative error of equation 40 for the norm (x - mean) / (s + eps)."""
     draw = torch.Generator().manual_seed(4)
     x, D = (torch.randn(7, 12, generator=draw, dtype=torch.float64) for _ in range(2))
     x.requires_grad_()

@@ -1,4 +1,4 @@
-"""Propositions 2 and 3 of Chiang & Cholak 2022: transformers as confident as wished, at every length."""
+"""Propositions 2 and 3 of Chiang & Cholak 2022: transformers with any wanted cross-entropy, at every length."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +17,9 @@ LENGTHS = {"first": (1, 10, 100, 1000, 10_000, 100_000), "parity": (1, 10, 100, 
 N_STRINGS = 20
 _EXACT: Mapping[str, Callable[[], Encoder]] = {"first": exact_first, "parity": exact_parity}
 _LEAST_LOGIT = 0.25
-"""Proposition 3: with logits times log n, the answer of FIRST is further from 0 than this at every length."""
+"""The least distance from 0 of the answer of FIRST at any length, with logits times log n, by proposition 3."""
 _ROUNDING = 1e-4
-"""The relative difference that LayerNorm at epsilon 0 makes to small numbers."""
+"""The relative error that rounding in LayerNorm at epsilon 0 causes."""
 
 
 def reproduce(
@@ -28,14 +28,18 @@ def reproduce(
     lengths: Mapping[str, Sequence[int]] = LENGTHS,
     n_strings: int = N_STRINGS,
 ) -> Comparison:
-    """Asks for three cross-entropies, and measures them at these lengths."""
+    """Builds transformers for three wanted cross-entropies, and measures them at the given lengths."""
     del directory
     console.print("answering random strings by transformers that are as confident as wished")
     return Comparison(
         title="chiang-confidence: cross-entropies as low as wished",
         source="Chiang & Cholak 2022, sections 4.3 and 5.3, Propositions 2 and 3",
         rows=[
-            *(_extra_layer(language, at, bits, n_strings) for language, at in lengths.items() for bits in WANTED_BITS),
+            *(
+                _extra_layer(language, own, bits, n_strings)
+                for language, own in lengths.items()
+                for bits in WANTED_BITS
+            ),
             *(_scaled(lengths["first"], bits, n_strings) for bits in (None, *WANTED_BITS)),
         ],
         notes=[
@@ -43,21 +47,21 @@ def reproduce(
             "agree if the highest of any string at any length equals it (relative 1e-4) and every answer is right.",
             "Proposition 3: the answer of FIRST is beyond 1/4 on the right side of 0, so it loses at most log2(1 + "
             "e^-1/4) bits; a larger weight of the answer lowers this to what is wished. No LayerNorm.",
-            f"{n_strings} random strings at each of the lengths {', '.join(f'{each:,}' for each in lengths['first'])} "
+            f"{n_strings} random strings at each of the lengths {', '.join(f'{n:,}' for n in lengths['first'])} "
             f"(PARITY: {', '.join(map(str, lengths.get('parity', ())))}).",
         ],
     )
 
 
 def _extra_layer(language: str, lengths: Sequence[int], bits: float, n_strings: int) -> ComparedValue:
-    """Proposition 2: the extra layer erases all but the answer, and LayerNorm at epsilon 0 gives it one size."""
+    """Checks proposition 2: an extra layer erases all but the answer, and LayerNorm at epsilon 0 gives it one size."""
     most, are_right = _most_bits(with_extra_layer(_EXACT[language](), 0.0, bits), language, lengths, n_strings)
     agrees = are_right and math.isclose(most, bits, rel_tol=_ROUNDING)
     return value_row(f"Proposition 2, {language.upper()}: most bits at any length", most, bits, agrees=agrees)
 
 
 def _scaled(lengths: Sequence[int], bits: float | None, n_strings: int) -> ComparedValue:
-    """Proposition 3, with the answer as it is or enlarged so that at most `bits` are lost."""
+    """Checks proposition 3, with the answer unchanged or enlarged so that at most `bits` are lost."""
     encoder = exact_first(1.0, "log_n_inv_sqrt_d")
     at_most = math.log2(1 + math.exp(-_LEAST_LOGIT)) if bits is None else bits
     if bits is not None:
@@ -68,6 +72,6 @@ def _scaled(lengths: Sequence[int], bits: float | None, n_strings: int) -> Compa
 
 
 def _most_bits(encoder: Encoder, language: str, lengths: Sequence[int], n_strings: int) -> tuple[float, bool]:
-    """The most bits that a string loses, and whether all answers are right."""
-    found = [answers(encoder, language, length, n_strings) for length in lengths]
-    return max(float(each.bits_B.max()) for each in found), all(each.accuracy == 1.0 for each in found)
+    """Returns the most bits that any string loses, and whether all answers are right."""
+    by_length = [answers(encoder, language, length, n_strings) for length in lengths]
+    return max(float(own.bits_B.max()) for own in by_length), all(own.accuracy == 1.0 for own in by_length)

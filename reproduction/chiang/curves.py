@@ -1,4 +1,4 @@
-"""Curves by epoch of trainings on a formal language: one column per attention scale, one colour per length."""
+"""Draws curves by epoch of trainings on a formal language: one column per attention scale, one colour per length."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from attnsweep.reproduction.rows import Bounds, bounded_mean_intervals
 from attnsweep.reproduction.trained import queried
 
 STEPS_PER_EPOCH = 100
-"""Steps per epoch in the paper. A sweep's own epochs only set how often it measures."""
+"""The number of steps per epoch in the paper. A sweep's own epochs only set how often it measures."""
 SCALES = {
     "inv_sqrt_d": "unscaled",
     "log_n_inv_sqrt_d": r"logits $\times\,\log n$ (eq. 2)",
     "log_n_query_inv_sqrt_d": r"query input $\times\,\log n$",
 }
-"""Titles of the columns, by `attention_scale`."""
+"""The titles of the columns, by `attention_scale`."""
 _COLOURS = ("#0072B2", "#009E73", "#E69F00", "#CC79A7", "#595959")
-"""Okabe & Ito 2008, by increasing length."""
+"""The colours by increasing length, from Okabe & Ito 2008."""
 
 _CURVES = """
 select param_attention_scale, param_train_length, metric, step, list(value order by trial, replicate)
@@ -33,7 +33,7 @@ _LENGTH = "select any_value(coalesce(param_longest_test_length, 1000)) from trai
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One configuration of the figure."""
+    """The attention scale and training length of one configuration."""
 
     attention_scale: str
     train_length: int
@@ -46,10 +46,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A metric over training.
+    """The values of a metric over the epochs, for all seeds of a cell.
 
     Attributes:
-        epochs: (S,) in the paper's epochs.
+        epochs: The epochs of the S probes as the paper counts them, (S,).
         values: S samples, with one value for each seed that was still training.
     """
 
@@ -64,12 +64,12 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Panel:
-    """A row of the figure.
+    """A row of the figure, which shows one metric for every attention scale.
 
     Attributes:
-        metric, label: What it shows.
+        metric, label: The metric that it shows, and the label of its axis.
         chance: The value that guessing reaches, if it is known.
-        limits: Of the axis.
+        limits: The limits of the axis.
         ends: The lowest and the highest possible value; without a highest one, 0 and the highest of any training.
     """
 
@@ -84,37 +84,36 @@ Curves = Mapping[tuple[Cell, str], Curve]
 
 
 def longest_test_length(sweep: SweepDirectory) -> int:
-    """The length of the longest test strings."""
     [(length,)] = queried(sweep, _LENGTH)
     return int(length)
 
 
 def read_curves(sweep: SweepDirectory, metrics: Sequence[str]) -> Curves:
-    """The curves of every configuration, by scale and increasing length."""
+    """Reads the curves of every configuration, by scale and increasing length."""
     points: dict[tuple[Cell, str], list[tuple[int, list[float]]]] = {}
     for scale, length, metric, step, values in queried(sweep, _CURVES, list(metrics)):
         points.setdefault((Cell(scale, length), metric), []).append((step, values))
     return {
-        key: Curve(np.array([step for step, _ in each]) / STEPS_PER_EPOCH, [np.array(values) for _, values in each])
-        for key, each in points.items()
+        key: Curve(np.array([step for step, _ in curve]) / STEPS_PER_EPOCH, [np.array(values) for _, values in curve])
+        for key, curve in points.items()
     }
 
 
 def cells_of(curves: Curves) -> list[Cell]:
-    """The configurations of the curves: unscaled ones first, then by increasing length."""
+    """Returns the configurations of the curves: unscaled ones first, then by increasing length."""
     order = list(SCALES)
     return sorted({cell for cell, _ in curves}, key=lambda cell: (order.index(cell.attention_scale), cell.train_length))
 
 
 def from_zero(curves: Curves, metric: str) -> Bounds:
-    """0, and the highest value that any training has at any time."""
+    """Returns 0 and the highest value that any training has at any time."""
     return 0.0, max(
         float(values.max()) for (_, name), curve in curves.items() if name == metric for values in curve.values
     )
 
 
 def draw_curves(curves: Curves, panels: Sequence[Panel]) -> Figure:
-    """Means over seeds with their 95% intervals."""
+    """Draws means over seeds with their 95% intervals: a row per panel, a column per scale, a colour per length."""
     cells = cells_of(curves)
     scales = list(dict.fromkeys(cell.attention_scale for cell in cells))
     lengths = sorted({cell.train_length for cell in cells})
@@ -151,7 +150,7 @@ def draw_curves(curves: Curves, panels: Sequence[Panel]) -> Figure:
 
 
 def frame(place: Axes, chance: float | None = None) -> None:
-    """Grid and ticks; a dashed line where guessing is, if that is known."""
+    """Draws a grid and ticks, and a dashed line at the value that guessing reaches, if it is known."""
     if chance is not None:
         place.axhline(chance, color="0.55", linewidth=0.8, linestyle=(0, (2, 2)))
     place.grid(color="0.93", linewidth=0.6)

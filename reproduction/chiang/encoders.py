@@ -17,13 +17,13 @@ from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderLayer, 
 from attnsweep.workloads.formal_languages.tokens import N_SYMBOLS
 
 Entries = Mapping[tuple[int, int], float]
-"""A matrix, as its nonzero entries by (input, output)."""
+"""The nonzero entries of a matrix by (input, output)."""
 
 
 def blank_encoder(
     n_layers: int, n_heads: int, d_model: int, d_ffn: int, position_dimensions: Sequence[int], attention_scale: str
 ) -> Encoder:
-    """An encoder of zeros, float64, without LayerNorm.
+    """Returns an encoder with all weights 0, in float64, without LayerNorm.
 
     Symbols are embedded in dimensions 0 to 2, and position features in `position_dimensions`.
     """
@@ -54,7 +54,7 @@ def set_attention(
 
     Args:
         query, key: Weights by input dimension.
-        values: By output dimension, the weights by input dimension.
+        values: For each output dimension, the weights by input dimension.
     """
     shape, weights = encoder.shape, _layer(encoder, layer)
     d_head = shape.d_model // shape.n_heads
@@ -81,11 +81,12 @@ def set_feed_forward(encoder: Encoder, layer: int, first: Entries, second: Entri
 
 
 def with_layer_norm(plain: Encoder, layer_norm_eps: float) -> Encoder:
-    """The same encoder with LayerNorm: every activation x is stored together with -x, so that centring does nothing.
+    """Returns the same encoder with LayerNorm: every activation x is stored together with -x, so that centring does
+    nothing.
 
-    LayerNorm then only multiplies each token by a positive number. Since there are no biases, all signs stay. The last
-    feed-forward part erases all but the answer, so that the last LayerNorm makes the answer large. The last layer of
-    `plain` must have a zero feed-forward part.
+    LayerNorm then only multiplies each token by a positive number. Since there are no biases, all signs are preserved.
+    The last feed-forward part erases all but the answer, so that the last LayerNorm makes the answer large. The last
+    layer of `plain` must have a zero feed-forward part.
 
     Source: Chiang & Cholak 2022, section 4.3.
     """
@@ -95,7 +96,7 @@ def with_layer_norm(plain: Encoder, layer_norm_eps: float) -> Encoder:
 
 
 def with_extra_layer(plain: Encoder, layer_norm_eps: float, cross_entropy_bits: float) -> Encoder:
-    """The same encoder with LayerNorm and an extra layer that erases all but the answer s.
+    """Returns the same encoder with LayerNorm and an extra layer that erases all but the answer s.
 
     At epsilon 0 its logits are +-l at every length, where l gives the cross-entropy `cross_entropy_bits`.
 
@@ -103,14 +104,14 @@ def with_extra_layer(plain: Encoder, layer_norm_eps: float, cross_entropy_bits: 
     """
     encoder = _carried_twice(plain, layer_norm_eps, plain.shape.n_layers + 1)
     _erase_all_but_the_answer(encoder, plain.shape.n_layers)
-    # Of D entries only +-s are nonzero, and LayerNorm scales them to +-sqrt(D / 2).
+    # Only two of the D entries, +-s, are nonzero, and LayerNorm scales them to +-sqrt(D / 2).
     wanted = -math.log(math.expm1(cross_entropy_bits * math.log(2.0)))
     encoder.answer_weight_D1.data *= wanted / math.sqrt(encoder.shape.d_model / 2.0)
     return encoder
 
 
 def _carried_twice(plain: Encoder, layer_norm_eps: float, n_layers: int) -> Encoder:
-    """An encoder of twice the width, with LayerNorm; layers beyond those of `plain` are 0."""
+    """Returns an encoder of twice the width, with LayerNorm; layers beyond those of `plain` are 0."""
     D, H, W = plain.shape.d_model, plain.shape.n_heads, plain.shape.d_ffn
     K = D // H
     shape = EncoderShape(
@@ -139,7 +140,7 @@ def _carried_twice(plain: Encoder, layer_norm_eps: float, n_layers: int) -> Enco
 
 
 def _erase_all_but_the_answer(encoder: Encoder, layer: int) -> None:
-    """Subtracts x_j = relu(x_j) - relu(-x_j) in every dimension but those of the answer."""
+    """Subtracts x_j = relu(x_j) - relu(-x_j) in every dimension except the answer's."""
     weights, half = _layer(encoder, layer), encoder.shape.d_model // 2
     assert not weights.second_weight_WD.any()
     erased = torch.eye(half, dtype=torch.float64)
@@ -149,7 +150,7 @@ def _erase_all_but_the_answer(encoder: Encoder, layer: int) -> None:
 
 
 def _opposed(matrix: Tensor) -> Tensor:
-    """[x, -x] along the last axis."""
+    """Returns [x, -x] along the last axis."""
     return torch.cat([matrix, -matrix], dim=-1)
 
 
@@ -164,7 +165,7 @@ _FIRST_FEATURES = (_FIRST,)
 
 
 def exact_first(strength: float = 1.0, attention_scale: str = "inv_sqrt_d") -> Encoder:
-    """Two layers: the first marks a 1 at position 1, and in the second CLS reads the mark.
+    """Returns FIRST in two layers: the first marks a 1 at position 1, and in the second CLS reads the mark.
 
     s = e^c / (e^c + n - 1) (I[w_1 = 1] - 1/2), where c is `strength` (times log n if the scale has that factor).
     """
@@ -177,7 +178,8 @@ def exact_first(strength: float = 1.0, attention_scale: str = "inv_sqrt_d") -> E
 
 
 def flawed_first(strength: float = 1.0, attention_scale: str = "inv_sqrt_d") -> Encoder:
-    """One layer: CLS attends to position 1 more than to others, but in long strings the others outweigh it.
+    """Returns FIRST in one layer: CLS attends to position 1 more than to others, but in long strings the others
+    outweigh it.
 
     s = (e^c - 1) / (e^c + n - 1) (I[w_1 = 1] - 1/2) + (k - n/2) / (e^c + n - 1), where k is the number of 1s.
     """
@@ -192,7 +194,8 @@ _ZERO, _ONE, _CLS, _POSITION, _COSINE, _ONES, _UNIT, _IS_COUNT, _PARITY_ANSWER =
 
 
 def exact_parity(strength: float = 1.0, attention_scale: str = "inv_sqrt_d", counting: float = 1.0) -> Encoder:
-    """Two layers: the first counts the 1s and marks position k, and the second tells CLS whether k is odd.
+    """Returns PARITY in two layers: the first counts the 1s and marks position k, and the second tells CLS whether k is
+    odd.
 
     In layer 1 all tokens attend uniformly, and the feed-forward part computes
     I[i = k]/n = (relu(k-i-1) - 2 relu(k-i) + relu(k-i+1)) / n. In layer 2 CLS attends to odd positions with one head
@@ -202,7 +205,7 @@ def exact_parity(strength: float = 1.0, attention_scale: str = "inv_sqrt_d", cou
     that factor).
 
     Args:
-        strength: c.
+        strength: The strength c.
         attention_scale: The name of a scale; see `encoder.ENCODER_SCALES`.
         counting: The weight with which layer 1 counts, entry (6, 2) of W_V of head 1; 1 is correct (figure 3).
     """

@@ -1,4 +1,4 @@
-"""The answers of an encoder with hand-set weights to random strings. Nothing is trained: there is no sweep.
+"""The answers of encoders with hand-set weights to random strings. Nothing is trained: there is no sweep.
 
 Axes: B string, N position in a string.
 """
@@ -15,7 +15,7 @@ from attnsweep.workloads.formal_languages.languages import LANGUAGES
 from attnsweep.workloads.formal_languages.tokens import Tokens, tokenize
 
 _ROOM = 4_000_000
-"""Attention logits that are held in memory at once."""
+"""The largest number of attention logits that are held in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Answers:
     """An encoder's answers to random strings of one length.
 
     Attributes:
-        bits_B: Cross-entropy of each string.
+        bits_B: The cross-entropy of each string.
         is_right_B: Whether the answer is right.
     """
 
@@ -32,7 +32,7 @@ class Answers:
 
     @property
     def mean_bits(self) -> float:
-        """The mean cross-entropy."""
+        """The mean cross-entropy over the strings, in bits."""
         return float(self.bits_B.mean())
 
     @property
@@ -47,33 +47,33 @@ class Answers:
 
 
 def answers(encoder: Encoder, language: str, length: int, n_strings: int) -> Answers:
-    """Lets an encoder answer random strings of fair bits. They are the same at each call.
+    """Computes an encoder's answers to random strings of fair bits, which are the same at each call.
 
     Args:
-        encoder: In double precision.
+        encoder: The encoder, in double precision.
         language: The language's name.
-        length: Length of the strings.
-        n_strings: B.
+        length: The length of the strings.
+        n_strings: The number B of strings.
     """
-    of = LANGUAGES[language]
-    representation = "positions" if of.n_marked_positions is None else "kinds"
+    spec = LANGUAGES[language]
+    representation = "positions" if spec.n_marked_positions is None else "kinds"
     text_BN = torch.rand(n_strings, length, generator=torch.Generator().manual_seed(length)) < 0.5
     n_logits = encoder.shape.n_heads * ((length + 1) ** 2 if representation == "positions" else 16)
     logit_B = torch.cat(
         [logits(encoder, language, part, representation) for part in torch.split(text_BN, max(_ROOM // n_logits, 1))]
     )
-    is_in_B = of.contains(text_BN, torch.full((n_strings,), length))
+    is_in_B = spec.contains(text_BN, torch.full((n_strings,), length))
     signed_B = torch.where(is_in_B, logit_B, -logit_B)
     return Answers(bits_B=softplus(-signed_B) / math.log(2.0), is_right_B=signed_B > 0)
 
 
 def logits(encoder: Encoder, language: str, text_BN: Tensor, representation: str) -> Tensor:
-    """An encoder's logits (B,) for strings of one length.
+    """Returns an encoder's logits (B,) for strings of one length.
 
     Args:
-        encoder: In double precision.
+        encoder: The encoder, in double precision.
         language: The language's name.
-        text_BN: The bits.
+        text_BN: The bits of the strings.
         representation: `positions` or `kinds` (`tokens.tokenize`).
     """
     length_B = torch.full(text_BN.shape[:1], text_BN.shape[1])

@@ -23,7 +23,7 @@ LENGTHS = {
 }
 N_STRINGS = 1000
 N_AUTHORS_STRINGS = 100
-"""Strings behind the values that the authors print."""
+"""The number of strings behind the values that the authors print."""
 _EXACT: Mapping[str, Callable[[], Encoder]] = {"first": exact_first, "parity": exact_parity}
 
 
@@ -50,9 +50,9 @@ def reproduce(
     lengths: Mapping[str, Sequence[int]] = LENGTHS,
     n_strings: int = N_STRINGS,
 ) -> Comparison:
-    """Lets the exact transformers answer random strings of many lengths, `n_strings` of each."""
+    """Computes the answers of the exact transformers to random strings of many lengths, `n_strings` of each."""
     console.print("answering random strings by the exact transformers, up to length 1,000")
-    found = {
+    answers_by_form = {
         (language, form): [
             answers(_encoder(language, form), language, length, n_strings) for length in lengths[language]
         ]
@@ -63,10 +63,10 @@ def reproduce(
         title="chiang-fig2: cross-entropy of the exact transformers by length",
         source="Chiang & Cholak 2022, section 4, Figure 2",
         rows=[
-            *(row for language in lengths for row in _claims(language, lengths[language], found)),
+            *(row for language in lengths for row in _claims(language, lengths[language], answers_by_form)),
             *_authors_code(n_strings),
         ],
-        figures=save_figure(_figure(lengths, found), directory, "chiang-fig2"),
+        figures=save_figure(_figure(lengths, answers_by_form), directory, "chiang-fig2"),
         notes=[
             "Nothing is trained here: no sweep. c = 1 (the query is c sqrt(d) at CLS); n is the length of the string.",
             f"{n_strings:,} random strings of each length. Intervals are of the mean over strings.",
@@ -81,17 +81,19 @@ def _encoder(language: str, form: _Form) -> Encoder:
     return plain if form.layer_norm_eps is None else with_layer_norm(plain, form.layer_norm_eps)
 
 
-def _claims(language: str, lengths: Sequence[int], found: Found) -> list[ComparedValue]:
+def _claims(language: str, lengths: Sequence[int], answers_by_form: Found) -> list[ComparedValue]:
     short, long = lengths[0], lengths[-1]
     name = language.upper()
-    none, small, zero = (found[language, form] for form in _FORMS)
-    accuracy = min(each.accuracy for form in _FORMS for each in found[language, form])
-    bits = [each.mean_bits for each in zero]
+    none, small, zero = (answers_by_form[language, form] for form in _FORMS)
+    accuracy = min(own.accuracy for form in _FORMS for own in answers_by_form[language, form])
+    bits = [own.mean_bits for own in zero]
     spread = max(bits) - min(bits)
-    one, better = small[0].mean_bits, f"better, grows (n = {short}: {small[0].mean_bits:.4f})"
+    small_bits, better = small[0].mean_bits, f"better, grows (n = {short}: {small[0].mean_bits:.4f})"
     return [
         _bits_row(f"{name}, no LN: bits at n = {long}", none[-1], "goes to 1", above=0.99),
-        _bits_row(f"{name}, LN 1e-5: bits at n = {long}", small[-1], better, above=one, below=none[-1].mean_bits),
+        _bits_row(
+            f"{name}, LN 1e-5: bits at n = {long}", small[-1], better, above=small_bits, below=none[-1].mean_bits
+        ),
         _bits_row(f"{name}, LN 0: bits at n = {long}", zero[-1], None),
         value_row(f"{name}, LN 0: largest less smallest, bits", spread, "flat", agrees=spread < 1e-6),
         value_row(f"{name}: lowest accuracy at any n", accuracy, 1.0, agrees=accuracy == 1.0),
@@ -107,31 +109,40 @@ def _authors_code(n_strings: int) -> list[ComparedValue]:
     ]
 
 
-def _value_row(name: str, found: Answers, published: float, n_strings: int) -> ComparedValue:
-    """Agrees if the two means differ by no more than 95% of such pairs would, plus rounding."""
-    of_theirs = found.standard_error_bits * (n_strings / N_AUTHORS_STRINGS) ** 0.5
-    most = 1.96 * math.hypot(found.standard_error_bits, of_theirs) + 5e-5
-    row = _bits_row(name, found, published)
-    return dataclasses.replace(row, agrees=abs(found.mean_bits - published) <= most)
+def _value_row(name: str, own: Answers, published: float, n_strings: int) -> ComparedValue:
+    """Returns a row that agrees if the two means differ by no more than 95% of such pairs would, plus rounding."""
+    their_error = own.standard_error_bits * (n_strings / N_AUTHORS_STRINGS) ** 0.5
+    largest = 1.96 * math.hypot(own.standard_error_bits, their_error) + 5e-5
+    row = _bits_row(name, own, published)
+    return dataclasses.replace(row, agrees=abs(own.mean_bits - published) <= largest)
 
 
 def _bits_row(
-    name: str, found: Answers, published: float | str | None, above: float | None = None, below: float = np.inf
+    name: str, own: Answers, published: float | str | None, above: float | None = None, below: float = np.inf
 ) -> ComparedValue:
-    half = 1.96 * found.standard_error_bits
-    low, high = found.mean_bits - half, found.mean_bits + half
+    half = 1.96 * own.standard_error_bits
+    low, high = own.mean_bits - half, own.mean_bits + half
     agrees = None if above is None else bool(low > above and high < below)
-    return ComparedValue(name=name, published=published, ours=found.mean_bits, low=low, high=high, agrees=agrees)
+    return ComparedValue(name=name, published=published, ours=own.mean_bits, low=low, high=high, agrees=agrees)
 
 
-def _figure(lengths: Mapping[str, Sequence[int]], found: Found) -> Figure:
+def _figure(lengths: Mapping[str, Sequence[int]], answers_by_form: Found) -> Figure:
     figure = Figure(figsize=(3.0 * len(lengths) + 0.4, 2.9), layout="constrained", dpi=200)
     panels = figure.subplots(1, len(lengths), sharey=True, squeeze=False)[0]
-    for panel, (language, at) in zip(panels, lengths.items(), strict=True):
+    for panel, (language, own_lengths) in zip(panels, lengths.items(), strict=True):
         frame(panel, 1.0)
         for form in _FORMS:
-            bits = [each.mean_bits for each in found[language, form]]
-            panel.plot(at, bits, form.line, color=form.colour, linewidth=1.4, marker="o", markersize=2, label=form.name)
+            bits = [own.mean_bits for own in answers_by_form[language, form]]
+            panel.plot(
+                own_lengths,
+                bits,
+                form.line,
+                color=form.colour,
+                linewidth=1.4,
+                marker="o",
+                markersize=2,
+                label=form.name,
+            )
         panel.set_xscale("log")
         panel.set_title(language.upper(), fontsize=9)
         panel.set_xlabel("length $n$ of the strings", fontsize=8)

@@ -1,4 +1,4 @@
-"""Figure 3 of Chiang & Cholak 2022: exact PARITY when the one weight that counts the 1s is off."""
+"""Figure 3 of Chiang & Cholak 2022: exact PARITY when the one weight that counts the 1s is perturbed."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,9 +20,9 @@ N_STRINGS = 100
 WEIGHTS = np.linspace(0.5, 1.5, 401)
 _BLUE = "#0072B2"
 _SURELY_RIGHT = 0.95
-"""If all of 100 random strings are answered right, the share among all strings is above this (95% interval)."""
+"""The lower end of the 95% interval of the accuracy if all of 100 random strings are answered right."""
 _TURN_BITS = 0.5
-"""A turn of the cross-entropy counts if it is larger: another draw of strings changes it by less."""
+"""The least turn of the cross-entropy that counts: another draw of strings changes it by less."""
 
 
 def reproduce(
@@ -32,15 +32,15 @@ def reproduce(
     weights: NDArray[np.float64] = WEIGHTS,
     n_strings: int = N_STRINGS,
 ) -> Comparison:
-    """Lets exact PARITY (layer norm with epsilon 0) answer, with its counting weight at these values and at 1."""
+    """Computes the answers of exact PARITY (layer norm, epsilon 0) for each value of its counting weight, and for 1."""
     console.print("answering random strings with a counting weight that is off")
     weights = np.union1d(weights, [1.0])
-    found = [answers(_parity(float(weight)), "parity", length, n_strings) for weight in weights]
-    bits = np.array([each.mean_bits for each in found])
-    accuracy = np.array([each.accuracy for each in found])
+    answers_by_weight = [answers(_parity(float(weight)), "parity", length, n_strings) for weight in weights]
+    bits = np.array([own.mean_bits for own in answers_by_weight])
+    accuracy = np.array([own.accuracy for own in answers_by_weight])
     centre = int(np.searchsorted(weights, 1.0))
     low, high = _around(weights, accuracy, centre)
-    n_right, n_below = int(found[centre].is_right_B.sum()), int((accuracy < 0.5).sum())
+    n_right, n_below = int(answers_by_weight[centre].is_right_B.sum()), int((accuracy < 0.5).sum())
     below = "weights at which accuracy is below 1/2"
     return Comparison(
         title=f"chiang-fig3: exact PARITY by its counting weight, n = {length}",
@@ -53,7 +53,7 @@ def reproduce(
             _turns_row("accuracy", accuracy, 2.0 * _half_interval(n_strings)),
             value_row(below, f"{n_below} of {weights.size}", "oscillates", agrees=n_below > 0),
         ],
-        figures=save_figure(_figure(weights, found, length), directory, "chiang-fig3"),
+        figures=save_figure(_figure(weights, answers_by_weight, length), directory, "chiang-fig3"),
         notes=[
             "Nothing is trained here: no sweep. The weight is W_V of layer 1, head 1 at entry (6, 2), which computes "
             f"k/n; layer norm with epsilon 0, c = 1, {n_strings} random strings, the same at each weight.",
@@ -74,7 +74,7 @@ def _half_interval(n_strings: int) -> float:
 
 
 def _around(weights: NDArray[np.float64], accuracy: NDArray[np.float64], centre: int) -> tuple[float, float]:
-    """The smallest and the largest weight such that all weights between them make no error."""
+    """Returns the smallest and the largest weight such that all weights between them make no error."""
     wrong = np.flatnonzero(accuracy < 1.0)
     first = wrong[wrong < centre].max(initial=-1) + 1
     last = wrong[wrong > centre].min(initial=weights.size) - 1
@@ -87,7 +87,7 @@ def _turns_row(name: str, values: NDArray[np.float64], least: float) -> Compared
 
 
 def count_turns(values: Sequence[float] | NDArray[np.float64], least: float) -> int:
-    """How often a curve changes direction, counting changes by at least `least`."""
+    """Counts how often a curve changes direction by at least `least`."""
     n_turns, direction, extreme = 0, 0, float(values[0])
     for value in values[1:]:
         if direction == 0:
@@ -100,12 +100,12 @@ def count_turns(values: Sequence[float] | NDArray[np.float64], least: float) -> 
     return n_turns
 
 
-def _figure(weights: NDArray[np.float64], found: Sequence[Answers], length: int) -> Figure:
+def _figure(weights: NDArray[np.float64], answers_by_weight: Sequence[Answers], length: int) -> Figure:
     figure = Figure(figsize=(5.6, 4.0), layout="constrained", dpi=200)
     upper, lower = figure.subplots(2, 1, sharex=True)
     for panel, values, label, chance in (
-        (upper, [each.mean_bits for each in found], "cross-entropy (bits a string)", 1.0),
-        (lower, [each.accuracy for each in found], "accuracy", 0.5),
+        (upper, [own.mean_bits for own in answers_by_weight], "cross-entropy (bits a string)", 1.0),
+        (lower, [own.accuracy for own in answers_by_weight], "accuracy", 0.5),
     ):
         frame(panel, chance)
         panel.axvline(1.0, color="#D55E00", linewidth=0.8)

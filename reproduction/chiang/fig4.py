@@ -1,5 +1,5 @@
-"""Figure 4 of Chiang & Cholak 2022: FIRST learned from strings of one length, tested at length 1,000. And PARITY with
-the same set-up, of which they report that it is never learned.
+"""Figure 4 of Chiang & Cholak 2022: FIRST learned from strings of one length, tested at length 1,000; and PARITY with
+the same set-up, which they report is never learned.
 """
 
 import itertools
@@ -25,11 +25,11 @@ from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_fi
 from attnsweep.reproduction.rows import ABOVE_ZERO, Claim, bounded_difference_row, bounded_mean_row, share_row
 
 NEAR_CHANCE = (0.4, 0.6)
-"""Mean accuracies that count as hardly better than guessing."""
+"""The range of mean accuracies that count as hardly better than guessing."""
 NEARLY_ALL = 0.95
-"""If all of 100 seeds have a property, the share among all seeds is above this (95% interval)."""
+"""The lower end of the 95% interval of a share if all of 100 seeds have the property."""
 NEAR_ZERO_BITS = 0.05
-"""Cross-entropies below this count as ~0."""
+"""The cross-entropy in bits below which it counts as ~0."""
 ACCURACIES = (0.0, 1.0)
 _WHAT_IS_SCALED = {
     "log_n_query_inv_sqrt_d": "Scaled: log n multiplies the layer's input before its projection to queries, and so not "
@@ -40,7 +40,7 @@ _WHAT_IS_SCALED = {
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep, draws its curves, and compares their ends with the paper's claims."""
+    """Draws the curves of a finished sweep, and compares their ends with the paper's claims."""
     name = sweep.spec.name.replace("_", "-")
     length = longest_test_length(sweep)
     bits, accuracy, attention = f"cross_entropy_{length}", f"accuracy_{length}", f"first_attention_{length}"
@@ -91,8 +91,8 @@ def _cell_rows(cell: Cell, curves: Curves, bits: str, accuracy: str) -> list[Com
 
 
 def _claims(curves: Curves, bits: str, accuracy: str) -> Iterator[ComparedValue]:
-    """The paper's claims, in its order."""
-    unscaled, scaled = ([cell for cell in cells_of(curves) if cell.is_scaled == each] for each in (False, True))
+    """Compares the final values with the paper's claims, in its order."""
+    unscaled, scaled = ([cell for cell in cells_of(curves) if cell.is_scaled == kind] for kind in (False, True))
     right = {cell: curves[cell, accuracy].final for cell in cells_of(curves)}
     for cell in unscaled[:1]:
         claim: Claim = {"published": "near chance", "agrees_within": NEAR_CHANCE}
@@ -121,11 +121,11 @@ def _name(cell: Cell) -> str:
 
 
 CHANCE = NEAR_CHANCE
-"""Mean accuracies that count as chance."""
+"""The range of mean accuracies that count as chance."""
 
 
 def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep, and draws its curves."""
+    """Compares the accuracies of a finished sweep with chance, and draws its curves."""
     length = longest_test_length(sweep)
     test_accuracy = f"accuracy_{length}"
     curves = read_curves(sweep, ("eval_loss", "accuracy", test_accuracy))
@@ -149,7 +149,7 @@ def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def _undecided(row: ComparedValue) -> ComparedValue:
-    """A mean near chance whose interval reaches beyond what counts as chance decides nothing."""
+    """Marks a row as undecided if its mean is near chance but its interval is not."""
     return replace(row, agrees=None) if not row.agrees and CHANCE[0] <= float(row.ours) <= CHANCE[1] else row
 
 
@@ -158,8 +158,10 @@ def _parity_rows(cell: Cell, curves: Curves, test_accuracy: str, length: int) ->
     none: Claim = {"published": "none", "agrees_within": (0.0, 0.2)}
     return [
         *(
-            _undecided(bounded_mean_row(f"{name}: {at}", values, ACCURACIES, published="chance", agrees_within=CHANCE))
-            for at, values in (("accuracy at that length", own), (f"accuracy at {length}", test))
+            _undecided(
+                bounded_mean_row(f"{name}: {measure}", values, ACCURACIES, published="chance", agrees_within=CHANCE)
+            )
+            for measure, values in (("accuracy at that length", own), (f"accuracy at {length}", test))
         ),
         share_row(f"{name}: seeds that learn it", sum(value == 1.0 for value in own), len(own), **none),
     ]

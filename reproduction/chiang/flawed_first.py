@@ -1,4 +1,6 @@
-"""The flawed solution of FIRST of Chiang & Cholak 2022, section 5.2: one layer whose answer long strings outweigh."""
+"""The flawed solution of FIRST of Chiang & Cholak 2022, section 5.2: one layer, whose answer the other positions of a
+long string outweigh.
+"""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +17,7 @@ from attnsweep.reproduction.rows import share_row, value_row
 from attnsweep.workloads.formal_languages.encoder import Encoder
 
 LIMITS = (10.5, 100.5)
-"""e^c of the strengths c: a string of this length is the longest that must be right."""
+"""The values of e^c for the strengths c: the longest string that must be right has this length."""
 LENGTHS = (3, 10, 30, 100, 300, 1000, 3000, 10_000)
 N_STRINGS = 1000
 _SCALED = "log_n_inv_sqrt_d"
@@ -28,7 +30,7 @@ def reproduce(
     lengths: Sequence[int] = LENGTHS,
     n_strings: int = N_STRINGS,
 ) -> Comparison:
-    """Lets the one-layer transformer, of strengths with these e^c, answer its hardest strings, and random ones."""
+    """Computes the answers of the one-layer transformer to its hardest strings and to random ones, for each e^c."""
     console.print(f"answering strings by the flawed transformer, up to length {lengths[-1]:,}")
     rows: list[ComparedValue] = []
     accuracies: dict[str, list[float]] = {}
@@ -72,7 +74,7 @@ def _accuracy_row(name: str, accuracy: float, n_strings: int, published: str) ->
 
 
 def _longest_right(encoder: Encoder, at_most: int) -> int:
-    """The largest length up to which the hardest strings of all lengths are right."""
+    """Returns the largest length up to which the hardest strings of all lengths are right."""
     wrong = (length for length in range(1, at_most + 1) if not _hardest_are_right(encoder, length))
     return next(wrong, at_most + 1) - 1
 
@@ -80,8 +82,8 @@ def _longest_right(encoder: Encoder, at_most: int) -> int:
 def _hardest_are_right(encoder: Encoder, length: int) -> bool:
     first_BN = torch.zeros(2, length, dtype=torch.bool)
     first_BN[0, 0] = first_BN[1, 1:] = True
-    found = logits(encoder, "first", first_BN, "kinds")
-    return bool(found[0] > 0 > found[1])
+    logit_B = logits(encoder, "first", first_BN, "kinds")
+    return bool(logit_B[0] > 0 > logit_B[1])
 
 
 def _figure(lengths: Sequence[int], accuracies: dict[str, list[float]]) -> Figure:

@@ -1,5 +1,6 @@
-"""Table 1 of Chiang & Cholak 2022: translators trained on short sentences, tested on long ones. At a small scale, and
-on the user's own parallel text, with the paper's test of significance.
+"""Table 1 of Chiang & Cholak 2022: translators trained on short sentences, tested on long ones.
+
+It is reproduced at a small scale, and on the user's own parallel text, with the paper's test of significance.
 
 Source: Koehn 2004, "Statistical significance tests for machine translation evaluation" (paired bootstrap).
 """
@@ -24,7 +25,7 @@ from attnsweep.workloads.engine.contract import Written
 from attnsweep.workloads.registry import load_workload
 
 _CELLS = {("all", "all"): ("32.6", "32.5"), ("short", "long"): ("11.4", "12.4")}
-"""Published BLEU of the baseline and of log-length scaling, by the sentences trained on and tested on."""
+"""The published BLEU of the baseline and of log-length scaling, by the sentences trained on and tested on."""
 _SCALES = {"inv_sqrt_d": "baseline", "log_n_inv_sqrt_d": "scaled"}
 _SCORES = """
 select param_train_on, param_attention_scale, metric, value from curves join trainings using (training_id)
@@ -37,13 +38,13 @@ Scores = dict[tuple[str, str, str], list[float]]
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep, and draws it."""
+    """Compares the scores of a finished sweep with the paper's, and draws them."""
     scores = _read(sweep)
     rows: list[ComparedValue] = []
     for (trained, tested), published in _CELLS.items():
         for scale, value in zip(_SCALES, published, strict=True):
-            name, found = f"BLEU, {trained}/{tested}, {_SCALES[scale]}", scores[trained, scale, f"bleu_{tested}"]
-            rows.append(mean_row(name, found, published=value, possible=(0.0, 100.0)))
+            name, bleu = f"BLEU, {trained}/{tested}, {_SCALES[scale]}", scores[trained, scale, f"bleu_{tested}"]
+            rows.append(mean_row(name, bleu, published=value, possible=(0.0, 100.0)))
     for name, metric, claim in (("BLEU", "bleu", "+1.0"), ("cross-entropy (nats)", "cross_entropy", None)):
         scaled, baseline = (scores["short", scale, f"{metric}_long"] for scale in ("log_n_inv_sqrt_d", "inv_sqrt_d"))
         row = f"short/long: scaled above baseline, {name}"
@@ -110,15 +111,15 @@ def reproduce_corpus(directory: Path, console: Console, corpus: str) -> Comparis
 
 
 def compare_corpus(sweep: SweepDirectory, directory: Path, console: Console) -> Comparison:
-    """Reads a finished sweep, and trains two of its trainings again for their translations."""
-    found = compare(sweep, directory)
+    """Compares a finished sweep, and repeats two of its trainings for their translations."""
+    comparison = compare(sweep, directory)
     console.print("training two translators again, for their translations of the long sentences")
     baseline, scaled = (_long(sweep, scale) for scale in ("inv_sqrt_d", "log_n_inv_sqrt_d"))
     return Comparison(
-        title=found.title,
-        source=found.source,
-        rows=[*found.rows, paired_bootstrap(baseline, scaled)],
-        figures=found.figures,
+        title=comparison.title,
+        source=comparison.source,
+        rows=[*comparison.rows, paired_bootstrap(baseline, scaled)],
+        figures=comparison.figures,
         notes=[
             f"Ours: translators of one block on {sweep.spec.fixed()['corpus']}, {sweep.spec.replicates} seeds a cell. "
             "BLEU counts the words of the prepared text, so that it compares trainings on this text only.",
@@ -129,16 +130,16 @@ def compare_corpus(sweep: SweepDirectory, directory: Path, console: Console) -> 
 
 
 def paired_bootstrap(baseline: Written, scaled: Written) -> ComparedValue:
-    """By how much BLEU is higher for the second of two systems, over resamples of the sentences.
+    """Returns the difference of BLEU between the second and the first of two systems, over resamples of the sentences.
 
     Args:
         baseline, scaled: Translations of the same sentences, in the same order.
     """
     from sacrebleu.metrics.bleu import BLEU
 
-    # Without effective_order sacrebleu warns of each sentence; counts do not depend on it.
+    # `effective_order` keeps sacrebleu from warning of each sentence; counts do not depend on it.
     metric = BLEU(tokenize="none", force=True, effective_order=True)
-    counts = [_counts(metric, each) for each in (baseline, scaled)]
+    counts = [_counts(metric, written) for written in (baseline, scaled)]
     n = len(baseline.references)
     drawn = np.random.default_rng(0).integers(n, size=(N_RESAMPLES, n))
     differences = np.array([_difference(metric, counts, rows) for rows in drawn])
@@ -155,28 +156,28 @@ def paired_bootstrap(baseline: Written, scaled: Written) -> ComparedValue:
 
 
 def _long(sweep: SweepDirectory, scale: str) -> Written:
-    """The translations of long sentences by the training of median BLEU."""
+    """Returns the translations of long sentences by the training of median BLEU."""
     [(training_id,)] = queried(sweep, _MEDIAN, scale, scale)
     lanes, state = ended_lanes(sweep, [training_id])
     [sets] = load_workload("translation").write(lanes, state)
-    return next(each for each in sets if each.name == "long")
+    return next(written for written in sets if written.name == "long")
 
 
 def _counts(metric: Any, written: Written) -> NDArray[np.float64]:
-    """(sentences, counts) lengths, matches and totals of n-grams, of which BLEU is a function of the sums."""
+    """Returns lengths, matches and totals of n-grams by sentence, (sentences, counts); their sums determine BLEU."""
     lines = [
         metric.sentence_score(hypothesis, [reference])
         for hypothesis, reference in zip(written.hypotheses, written.references, strict=True)
     ]
-    return np.array([[each.sys_len, each.ref_len, *each.counts, *each.totals] for each in lines], dtype=np.float64)
+    return np.array([[line.sys_len, line.ref_len, *line.counts, *line.totals] for line in lines], dtype=np.float64)
 
 
 def _difference(metric: Any, counts: Sequence[NDArray[np.float64]], rows: NDArray[np.int64]) -> float:
-    one, other = (_bleu(metric, each[rows].sum(0)) for each in counts)
-    return other - one
+    baseline, scaled = (_bleu(metric, own_counts[rows].sum(0)) for own_counts in counts)
+    return scaled - baseline
 
 
 def _bleu(metric: Any, sums: NDArray[np.float64]) -> float:
-    sys_len, ref_len, *rest = sums.astype(int).tolist()
-    half = len(rest) // 2
-    return float(metric.compute_bleu(rest[:half], rest[half:], sys_len, ref_len, smooth_method="exp").score)
+    sys_len, ref_len, *ngrams = sums.astype(int).tolist()
+    half = len(ngrams) // 2
+    return float(metric.compute_bleu(ngrams[:half], ngrams[half:], sys_len, ref_len, smooth_method="exp").score)

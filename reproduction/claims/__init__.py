@@ -1,1 +1,1 @@
-"""The numbers of the documents as rows (docs/claims/*.toml), and how to measure them again on another seed."""
+"""The claims of the documents, read from docs/claims/*.toml, and commands that measure them again on another seed."""

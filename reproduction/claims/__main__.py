@@ -1,6 +1,6 @@
-"""`make claims NAME=...`: measures the claims of a group again on another seed, and says which agree.
+"""`make claims NAME=...`: measures the claims of a group again on another seed, and reports which agree.
 
-The name may be that of a claim in `docs/claims/stated`, which decides itself: docs/verify.md.
+The name may be that of a claim in `docs/claims/stated`, which is then verified: docs/verify.md.
 """
 
 import argparse
@@ -25,70 +25,76 @@ STATED = FOLDER / "stated"
 
 
 def main() -> int:
-    """Reads the arguments, measures, prints, and records; 1 if a claim fails or is refuted, 2 for a mistake."""
+    """Measures the claims that the arguments name, prints and records them; returns 1 if one fails, 2 for a mistake."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", help=f"a group of {FOLDER}/*.toml, or a claim in {STATED}")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dir", type=Path, default=Path("sweeps/claims"))
     parser.add_argument("--sweep", type=Path, help="a finished sweep on the other seed, in place of a new one")
     parser.add_argument("--record", action="store_true", help=f"write the result into {FOLDER}/again")
-    given = parser.parse_args()
+    options = parser.parse_args()
     console = Console(stderr=True)
     try:
-        stated = STATED / f"{given.name}.yaml"
+        stated = STATED / f"{options.name}.yaml"
         if stated.exists():
-            return int(decided(stated, Run(given.seed, given.dir / f"{given.name}-{given.seed}", console)) == "refuted")
-        chosen = group_named(given.name, load_claims(FOLDER))
-        run = Run(given.seed, given.dir / f"{given.name}-{given.seed}", console)
-        pairs = measured_again(chosen, run, given.sweep)
+            return int(
+                decided(stated, Run(options.seed, options.dir / f"{options.name}-{options.seed}", console)) == "refuted"
+            )
+        chosen = group_named(options.name, load_claims(FOLDER))
+        run = Run(options.seed, options.dir / f"{options.name}-{options.seed}", console)
+        pairs = measured_again(chosen, run, options.sweep)
     except UserError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 2
-    found = verdicts(pairs)
-    _print(found, Console())
-    if given.record:
-        write_record(FOLDER / "again" / f"{given.name}-seed-{given.seed}.toml", pairs)
-    return int(not all(each.agrees for each in found))
+    tested = verdicts(pairs)
+    _print(tested, Console())
+    if options.record:
+        write_record(FOLDER / "again" / f"{options.name}-seed-{options.seed}.toml", pairs)
+    return int(not all(claim.agrees for claim in tested))
 
 
 def decided(file: Path, run: Run) -> Decision:
-    """Decides a claim on another seed than its file's, or goes on with it, and prints the verdict."""
+    """Verifies a claim on another seed than its file's, or continues a verification, and prints the verdict."""
     claim = load_claim(file).but(seed=run.seed)
     is_new, resources = not SweepDirectory.is_there(run.directory), Resources(local=True)
     latest = begin(claim, run.directory, resources, run.console) if is_new else None
-    found = decide(run.directory, resources, run.console, claim=claim, latest=latest).verdict
-    found.print(Console())
-    return found.decision
+    verdict = decide(run.directory, resources, run.console, claim=claim, latest=latest).verdict
+    verdict.print(Console())
+    return verdict.decision
 
 
 def group_named(name: str, claims: list[Stated]) -> list[Stated]:
-    """The claims of a group, if something measures them.
+    """Returns the claims of the group with this name, if they can be measured again.
 
     Raises:
-        UserError: If there is no such group, or nothing measures it.
+        UserError: If there is no such group, or none of its numbers can be measured again.
     """
-    groups = {each.group.name: each.group for each in claims}
-    able = [group for group, of in groups.items() if of.source or any("trained" in row for row in of.claims)]
-    if name not in able:
-        fix = did_you_mean(name, able, otherwise="choose one of them")
-        raise UserError("NAME", given=name, expected=f"one of {', '.join(able)}", fix=fix)
-    return [each for each in claims if each.group.name == name]
+    groups = {stated.group.name: stated.group for stated in claims}
+    measurable = [
+        group_name
+        for group_name, group in groups.items()
+        if group.source or any("trained" in row for row in group.claims)
+    ]
+    if name not in measurable:
+        fix = did_you_mean(name, measurable, otherwise="choose one of these groups")
+        raise UserError("NAME", given=name, expected=f"one of {', '.join(measurable)}", fix=fix)
+    return [stated for stated in claims if stated.group.name == name]
 
 
 def measured_again(chosen: list[Stated], run: Run, sweep: Path | None = None) -> list[tuple[Stated, Measured]]:
-    """The claims of a group with their values on another seed; those without a value there are left out.
+    """Returns the claims of a group with their values on another seed; claims without a value there are left out.
 
     Args:
         chosen: The claims.
-        run: What to run with.
-        sweep: Where a sweep on another seed is that has ended; `None` to run one.
+        run: The seed, directory and console of the measurement.
+        sweep: The directory of a finished sweep on another seed; `None` to run one.
 
     Raises:
-        UserError: If there is no sweep, or the group's numbers do not come from one.
+        UserError: If there is no such sweep, or the group's numbers do not come from a sweep.
     """
     source = chosen[0].group.source
     own_sweeps = sweep is None
-    is_read = any(not own_sweeps or each.claim.trained is None for each in chosen)
+    is_read = any(not own_sweeps or stated.claim.trained is None for stated in chosen)
     numbers = _numbers(source, run, sweep) if source and is_read else {}
     pairs = []
     for stated in chosen:
@@ -97,14 +103,14 @@ def measured_again(chosen: list[Stated], run: Run, sweep: Path | None = None) ->
             run.console.print(f"measured on this seed already: {stated.name}")
             continue
         if claim.trained is not None and own_sweeps:
-            found = measure_sweep(claim.trained, run).interval
+            interval = measure_sweep(claim.trained, run).interval
         elif claim.row in numbers:
-            found = numbers[claim.row]
+            interval = numbers[claim.row]
         else:
             run.console.print(f"not measured: {stated.name}")
             continue
-        assert found is not None
-        value, low, high = found
+        assert interval is not None
+        value, low, high = interval
         n, k = claim.n, None
         if claim.kind == "share":
             n = round(effective_n(value, low, high))
@@ -117,24 +123,24 @@ def _numbers(source: str, run: Run, sweep: Path | None) -> Numbers:
     if sweep is None:
         return measure(source, run)
     if source not in SWEPT:
-        raise UserError("--sweep", given=str(sweep), expected="a group measured by a sweep", fix="leave it out")
+        raise UserError("--sweep", given=str(sweep), expected="a group measured by a sweep", fix="leave out --sweep")
     return measure_ledger(source, SweepDirectory.open(sweep), run.directory)
 
 
-def _print(found: list[Tested], console: Console) -> None:
+def _print(tested: list[Tested], console: Console) -> None:
     grid = Table("claim", "stated", "again", "p", "")
-    for each in found:
-        stated, again = each.stated.claim, each.again
+    for result in tested:
+        stated, again = result.stated.claim, result.again
         grid.add_row(
             stated.row,
             f"{stated.value:g} [{stated.low:g}, {stated.high:g}]",
             f"{again.value:.4g} [{again.low:.4g}, {again.high:.4g}]",
-            f"{each.p:.3g}",
-            "agrees" if each.agrees else "FAILS",
+            f"{result.p:.3g}",
+            "agrees" if result.agrees else "FAILS",
         )
     console.print(grid)
     console.print(
-        f"Two-sample tests, corrected over the {len(found)} claims of this run by Holm's method: if all are true, one "
+        f"Two-sample tests, corrected over the {len(tested)} claims of this run by Holm's method: if all are true, one "
         f"fails in at most {FAMILY_ERROR:.0%} of runs."
     )
 

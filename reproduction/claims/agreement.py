@@ -1,6 +1,6 @@
-"""Do two measurements of one number agree? Two-sample tests, and Holm's correction over the tests of a run.
+"""Tests whether two measurements of one number agree, with Holm's correction over the tests of a run.
 
-A share of independent trainings is compared by Fisher's exact test. A rate over trials has an interval of Wilson's with
+A share of independent trainings is compared by Fisher's exact test. A rate over trials has Wilson's interval with
 an effective number of trainings, which is recovered from its width; two such rates are compared by the score test. An
 estimate is compared by the difference over its standard error, which is read from the sides of the two intervals that
 face each other, as a side over z: an interval may reach farther to one side. Student's intervals are a little wider
@@ -21,17 +21,17 @@ import numpy as np
 from attnsweep.reproduction.claims.claim import Claim, Stated
 
 FAMILY_ERROR = 0.05
-"""Probability that a run rejects at least one true claim."""
+"""The largest probability that a run rejects at least one true claim."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """A number and its interval.
+    """A number and its interval, as measured again on another seed.
 
     Attributes:
-        value, low, high: The number and its interval, of the claim's level.
-        n: Number of trainings, or of what else was sampled, if it is known.
-        k: How many have the property, for a share of independent trainings.
+        value, low, high: The number and its interval, at the claim's level.
+        n: The number of trainings, or of other samples, if it is known.
+        k: The number of trainings with the property, for a share of independent trainings.
     """
 
     value: float
@@ -42,7 +42,7 @@ class Measured:
 
 
 def p_value(claim: Claim, again: Measured) -> float:
-    """The probability of two measurements that differ as much or more, if they measure one number."""
+    """Returns the probability that two measurements of one number differ as much as these or more."""
     from scipy import stats
 
     if claim.kind == "share":
@@ -59,31 +59,34 @@ def p_value(claim: Claim, again: Measured) -> float:
         error = math.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
         difference = claim.value - again.value
     else:
-        of = math.log if claim.scale == "log" else float
+        transform = math.log if claim.scale == "log" else float
         stated = Measured(value=claim.value, low=claim.low, high=claim.high)
-        lower, upper = sorted((stated, again), key=lambda each: each.value)
-        error = math.hypot(of(upper.value) - of(upper.low), of(lower.high) - of(lower.value)) / z
-        difference = of(upper.value) - of(lower.value)
+        lower, upper = sorted((stated, again), key=lambda number: number.value)
+        error = (
+            math.hypot(transform(upper.value) - transform(upper.low), transform(lower.high) - transform(lower.value))
+            / z
+        )
+        difference = transform(upper.value) - transform(lower.value)
     if error == 0.0:
         return float(difference == 0.0)
     return float(2 * stats.norm.sf(abs(difference) / error))
 
 
 def holm(p_values: Sequence[float], family_error: float = FAMILY_ERROR) -> list[bool]:
-    """Which of these are rejected. The chance of rejecting any true one is at most `family_error`.
+    """Returns which hypotheses are rejected. The chance of rejecting any true one is at most `family_error`.
 
-    Source: Holm 1979, Scand. J. Statist. 6. It holds whatever the dependence between the tests.
+    Source: Holm 1979, Scand. J. Statist. 6. It holds for any dependence between the tests.
     """
     rejected = [False] * len(p_values)
-    for rank, at in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        if p_values[at] > family_error / (len(p_values) - rank):
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        if p_values[index] > family_error / (len(p_values) - rank):
             break
-        rejected[at] = True
+        rejected[index] = True
     return rejected
 
 
 def effective_n(share: float, low: float, high: float, z: float = 1.959964) -> float:
-    """The number of independent trainings whose Wilson interval is as wide as this one."""
+    """Returns the number of independent trainings whose Wilson interval is as wide as this interval."""
     least, most = 1e-3, 1e9
     for _ in range(200):
         middle = math.sqrt(least * most)
@@ -98,9 +101,9 @@ class Tested:
 
     Attributes:
         stated: The claim.
-        again: The other value.
-        p: Probability of values that differ as much, if both measure one number.
-        agrees: Whether Holm's test over the claims of the run lets it stand.
+        again: The value on the other seed.
+        p: The probability of values that differ as much, if both measure one number.
+        agrees: Whether Holm's test over the claims of the run does not reject the claim.
     """
 
     stated: Stated
@@ -110,29 +113,32 @@ class Tested:
 
 
 def verdicts(pairs: Sequence[tuple[Stated, Measured]]) -> list[Tested]:
-    """The verdicts on the claims of one run."""
+    """Tests the claims of one run against their values on another seed, with Holm's correction."""
     p_values = [p_value(stated.claim, again) for stated, again in pairs]
     rejected = holm(p_values)
-    return [Tested(*pair, p, not no) for pair, p, no in zip(pairs, p_values, rejected, strict=True)]
+    return [Tested(*pair, p, not is_rejected) for pair, p, is_rejected in zip(pairs, p_values, rejected, strict=True)]
 
 
 def recorded(claims: Sequence[Stated], folder: Path) -> dict[str, list[Tested]]:
-    """The verdicts by run: a file of the folder, or the twins of a group, which are the page's own second seed."""
-    by_name = {each.name: each for each in claims}
-    found = {}
+    """Returns the verdicts of all runs on record, by run.
+
+    A run is a file of the folder, or the claims of a group that a page states twice, on two seeds (twins).
+    """
+    by_name = {stated.name: stated for stated in claims}
+    runs = {}
     for path in sorted(folder.glob("*.toml")):
         rows = tomllib.loads(path.read_text())["again"]
         pairs = [(by_name[row.pop("claim")], Measured(**row)) for row in rows]
-        found[path.stem] = verdicts(pairs)
-    for group in sorted({each.group.name for each in claims}):
+        runs[path.stem] = verdicts(pairs)
+    for group in sorted({stated.group.name for stated in claims}):
         pairs = list(_twins(group, by_name))
         if pairs:
-            found[f"{group}, twice on its page"] = verdicts(pairs)
-    return found
+            runs[f"{group}, twice on its page"] = verdicts(pairs)
+    return runs
 
 
 def write_record(path: Path, pairs: Sequence[tuple[Stated, Measured]]) -> None:
-    """Writes a run as TOML."""
+    """Writes the results of a run as TOML."""
     lines = []
     for stated, again in pairs:
         lines += ["[[again]]", f"claim = {json.dumps(stated.name, ensure_ascii=False)}"]
@@ -144,21 +150,18 @@ def write_record(path: Path, pairs: Sequence[tuple[Stated, Measured]]) -> None:
 
 
 def table(runs: Mapping[str, Sequence[Tested]]) -> str:
-    """The runs as a table of Markdown: claims tested, agreed and failed."""
+    """Formats the runs as a Markdown table: claims tested, agreed and failed."""
     lines = ["| run | tested | agreed | failed |", "|---|---|---|---|"]
-    for name, of_run in runs.items():
-        agreed = sum(each.agrees for each in of_run)
-        lines.append(f"| {name} | {len(of_run)} | {agreed} | {len(of_run) - agreed} |")
-    everything = [each for of_run in runs.values() for each in of_run]
-    agreed = sum(each.agrees for each in everything)
-    lines.append(f"| all | {len(everything)} | {agreed} | {len(everything) - agreed} |")
+    for name, tested in [*runs.items(), ("all", [result for results in runs.values() for result in results])]:
+        agreed = sum(result.agrees for result in tested)
+        lines.append(f"| {name} | {len(tested)} | {agreed} | {len(tested) - agreed} |")
     return "\n".join(lines)
 
 
 def _twins(group: str, by_name: Mapping[str, Stated]) -> list[tuple[Stated, Measured]]:
     pairs = []
-    for each in by_name.values():
-        if each.group.name == group and each.claim.twin is not None:
-            twin = by_name[f"{group}: {each.claim.twin}"].claim
-            pairs.append((each, Measured(value=twin.value, low=twin.low, high=twin.high, n=twin.n, k=twin.k)))
+    for stated in by_name.values():
+        if stated.group.name == group and stated.claim.twin is not None:
+            twin = by_name[f"{group}: {stated.claim.twin}"].claim
+            pairs.append((stated, Measured(value=twin.value, low=twin.low, high=twin.high, n=twin.n, k=twin.k)))
     return pairs

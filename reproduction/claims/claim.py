@@ -1,4 +1,4 @@
-"""The claims of the documents: numbers with an interval, and counted ones, read from docs/claims/*.toml."""
+"""The claims of the documents, numbers with an interval and counted ones, read from docs/claims/*.toml."""
 
 import tomllib
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ class Trained(_Strict):
     Attributes:
         sweep: The name of a shipped sweep.
         fixed: `--set` arguments.
-        trials, replicates: Those of the sweep where they differ from the shipped ones.
-        counts: SQL on the ledger that gives a pair (trainings, of which with the property) per trial.
+        trials, replicates: The numbers of trials and replicates, where they differ from the shipped sweep's.
+        counts: SQL on the ledger that gives a pair per trial: its trainings, and how many of them have the property.
     """
 
     sweep: str
@@ -33,20 +33,20 @@ class Trained(_Strict):
 
 
 class Claim(_Strict):
-    """One number with its interval, as a page states it.
+    """A number with its interval, as a page states it.
 
     Attributes:
-        row: What is measured; with the group's name it is the name of the claim. With a `source`, the row that the
-            source prints.
-        sentence: The page's text up to and with the interval, as long as it takes to occur once.
+        row: What is measured. With the group's name it is the name of the claim; with a `source`, it is the row that
+            the source prints.
+        sentence: The page's text up to and including the interval, long enough to occur only once.
         value, low, high: The number and its interval, with more digits than the page where they are known.
-        n: Number of trainings, or of what else was sampled, if it is on record.
+        n: The number of trainings, or of other samples, if it is on record.
         k: How many of them have the property, for kind `share`.
         kind: `share` of independent trainings; `rate`, a share over trials whose trainings depend on each other;
             `estimate` of anything else.
-        scale: On which an estimate is about normal.
-        level: Of the interval.
-        seeds: From which the number was measured.
+        scale: The scale on which an estimate is about normal.
+        level: The level of the interval.
+        seeds: The seeds from which the number was measured.
         twin: The claim that states the same on other seeds, if the page has both.
         trained: The sweep that measures the claim.
     """
@@ -75,17 +75,17 @@ class Claim(_Strict):
 
 
 class Group(_Strict):
-    """Claims of one page that one command measures; what they share is stated once.
+    """Claims of one page that one command measures; their common fields are stated once.
 
     Attributes:
-        name: Of the group.
-        command: What measured the numbers.
+        name: The name of the group.
+        command: The command that measured the numbers.
         ledger: The sweep of docs/ledgers that the numbers are read from, if it is there.
         source: The entry of `attnsweep.reproduction.claims.sources` that measures them again; empty if none can.
         measured: The day of the measurement.
-        versions: Of attnsweep and torch.
-        claims: The claims, without what `shared` says.
-        shared: Fields of all claims of the group.
+        versions: The versions of attnsweep and torch.
+        claims: The claims, without the fields in `shared`.
+        shared: Fields that all claims of the group have in common.
     """
 
     name: str
@@ -98,18 +98,18 @@ class Group(_Strict):
     claims: tuple[dict[str, Any], ...]
 
     def rows(self) -> Iterator[Claim]:
-        """The claims."""
-        for each in self.claims:
-            yield Claim(**(self.shared | each))
+        """Yields the claims, with the shared fields."""
+        for fields in self.claims:
+            yield Claim(**(self.shared | fields))
 
 
 class Counted(_Strict):
     """Numbers of a sentence that have no interval, such as `12 of the 16`, and the query that gives them.
 
     Attributes:
-        sentence: The page's text with `{}` for each number, as long as it takes to occur once.
+        sentence: The page's text with `{}` for each number, long enough to occur only once.
         ledgers: Sweeps of docs/ledgers; several are queried as one.
-        query: SQL whose one row has the numbers, in their order.
+        query: SQL whose single row has the numbers in their order.
     """
 
     sentence: str
@@ -118,12 +118,12 @@ class Counted(_Strict):
 
 
 class Page(_Strict):
-    """The claims of a page.
+    """The claims of a page of the documents.
 
     Attributes:
         page: The file's name in docs/, or README.md.
-        groups: Its numbers with an interval, by command.
-        counted: Others, which a ledger gives.
+        groups: The numbers with an interval, by command.
+        counted: Numbers without an interval, which a ledger gives.
     """
 
     page: str
@@ -132,7 +132,7 @@ class Page(_Strict):
 
 
 class Stated(_Strict):
-    """A claim with where it stands and what measures it."""
+    """A claim with its page and the group that measures it."""
 
     page: str
     group: Group
@@ -140,31 +140,34 @@ class Stated(_Strict):
 
     @property
     def name(self) -> str:
-        """What identifies the claim."""
+        """The name that identifies the claim."""
         return f"{self.group.name}: {self.claim.row}"
 
 
 def load_claims(folder: Path) -> list[Stated]:
-    """All numbers with an interval of a folder, in the order of its files.
+    """Loads all numbers with an interval of a folder, in the order of its files.
 
     Raises:
-        UserError: If a file is not TOML, has unknown or missing fields, or two claims have one name.
+        UserError: If a file is not TOML, has unknown or missing fields, or two claims have the same name.
     """
-    found: dict[str, Stated] = {}
+    by_name: dict[str, Stated] = {}
     for path, page in _pages(folder):
         with _reading(path):
-            stated = [Stated(page=page.page, group=group, claim=row) for group in page.groups for row in group.rows()]
-        for each in stated:
-            if each.name in found:
+            claims = [Stated(page=page.page, group=group, claim=row) for group in page.groups for row in group.rows()]
+        for stated in claims:
+            if stated.name in by_name:
                 raise UserError(
-                    path.name, given=f"a second claim {each.name}", expected="one of each name", fix="name its row"
+                    path.name,
+                    given=f"a second claim {stated.name}",
+                    expected="claims with different names",
+                    fix="change its row",
                 )
-            found[each.name] = each
-    return list(found.values())
+            by_name[stated.name] = stated
+    return list(by_name.values())
 
 
 def load_counted(folder: Path) -> dict[str, tuple[Counted, ...]]:
-    """The counted numbers of a folder, by page.
+    """Loads the numbers without an interval of a folder, by page.
 
     Raises:
         UserError: If a file is not TOML, or has unknown or missing fields.
@@ -185,5 +188,5 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except (tomllib.TOMLDecodeError, ValidationError, TypeError) as error:
         raise UserError(
-            path.name, given=str(error), expected="rows as docs/claims.md describes them", fix="mend the row"
+            path.name, given=str(error), expected="rows as docs/claims.md describes them", fix="correct the row"
         ) from error

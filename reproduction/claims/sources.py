@@ -1,7 +1,7 @@
-"""What measures claims again, on another seed: reproductions, the quickstart, and sweeps that a claim describes.
+"""Measures claims again on another seed, by reproductions, the quickstart, and sweeps that a claim describes.
 
-A source gives numbers by the name of their row. In-process studies take their trainings' seeds from another range; the
-sweep behind a reproduction runs with another `--seed`, in this process.
+A source gives numbers by the name of their row. Studies without a sweep take the seeds of their trainings from another
+range; the sweep behind a reproduction runs with another `--seed`, in this process.
 """
 
 import pkgutil
@@ -28,7 +28,7 @@ from attnsweep.search_spaces.loading import assignments, load_sweep
 from attnsweep.workloads.errors import UserError
 
 Numbers = Mapping[str, tuple[float, float, float]]
-"""Value, low and high by row."""
+"""The value and the ends of its interval, by row."""
 
 _RESOURCES = Resources(local=True, engine="vmapped")
 _SEEDS_APART = 10**6
@@ -36,12 +36,12 @@ _INTERVAL = re.compile(r"(\S+) \[(\S+), (\S+)\]")
 _COMPILED = ("chiang_fig4", "shin_flavours_full", "induction_needs", "translation_needs", "markov_needs")
 """The sweeps that were measured with the faster engine, by the beginnings of their names."""
 _COUNTS = ("trainings", "trials", "heads")
-"""Columns of tables that say how many there are."""
+"""The columns of tables that hold counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One measurement again: its seed, the directory of its sweeps and figures, and where progress is shown."""
+    """The seed of one repeated measurement, the directory of its sweeps and figures, and the console for progress."""
 
     seed: int
     directory: Path
@@ -49,12 +49,12 @@ class Run:
 
     @property
     def first_seed(self) -> int:
-        """From which studies without a sweep count."""
+        """The first seed of studies without a sweep."""
         return self.seed * _SEEDS_APART
 
 
 def measure(source: str, run: Run) -> Numbers:
-    """The numbers of a source.
+    """Measures the numbers of a source again, with the run's seed.
 
     Raises:
         KeyError: If there is no such source.
@@ -63,7 +63,7 @@ def measure(source: str, run: Run) -> Numbers:
 
 
 def measure_sweep(trained: Trained, run: Run) -> Rate:
-    """The rate that a sweep of its own measures."""
+    """Runs the sweep that a claim describes and returns the rate that it measures."""
     sweep = load_sweep(trained.sweep).fix(assignments(trained.fixed)).but(seed=run.seed)
     if trained.trials is not None:
         sweep = sweep.but(trials=trained.trials)
@@ -78,7 +78,7 @@ def measure_sweep(trained: Trained, run: Run) -> Rate:
 
 
 def measure_ledger(source: str, sweep: SweepDirectory, directory: Path) -> Numbers:
-    """The numbers that a source reads from a finished sweep; it may draw figures into the directory.
+    """Returns the numbers that a source reads from a finished sweep; it may draw figures into the directory.
 
     Raises:
         KeyError: If the source trains without a sweep.
@@ -88,14 +88,14 @@ def measure_ledger(source: str, sweep: SweepDirectory, directory: Path) -> Numbe
 
 def _quickstart(sweep: SweepDirectory, _: Path) -> Numbers:
     opened = SweepData.open(sweep.place)
-    found = {outcome: opened.stuck_rates(outcome=outcome).overall.interval for outcome in ("stuck", "solved")}
+    intervals = {outcome: opened.stuck_rates(outcome=outcome).overall.interval for outcome in ("stuck", "solved")}
     diagram = opened.phase_diagram("init_sigma", "learning_rate")
     for rate in (0.0003, 0.003):
-        value, low, high = (float(each) for each in diagram.at(0.001, rate))
-        found[f"modelled at init_sigma 0.001, learning rate {rate:g}: stuck"] = value, low, high
+        value, low, high = (float(number) for number in diagram.at(0.001, rate))
+        intervals[f"modelled at init_sigma 0.001, learning rate {rate:g}: stuck"] = value, low, high
     [rates] = opened.stuck_rates(by="init_sigma").by_parameter
-    found |= {f"init_sigma {each.label}: stuck": each.rate.interval for each in rates.bins}
-    return {name: interval for name, interval in found.items() if interval is not None}
+    intervals |= {f"init_sigma {part.label}: stuck": part.rate.interval for part in rates.bins}
+    return {name: interval for name, interval in intervals.items() if interval is not None}
 
 
 def _stuck(sweep: SweepDirectory, _: Path) -> Numbers:
@@ -112,7 +112,7 @@ def _promoted(sweep: SweepDirectory, directory: Path) -> Numbers:
     return numbers_of(promoted.compare(sweep, directory, Console(stderr=True)))
 
 
-_REPRODUCED = {each.name: (each.sweep, _compared(each.function)) for each in REPRODUCTIONS if each.sweep}
+_REPRODUCED = {item.name: (item.sweep, _compared(item.function)) for item in REPRODUCTIONS if item.sweep}
 _SAMPLED = _compared("attnsweep.reproduction.studies.mission_pairs:compare_sampler")
 SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
     **_REPRODUCED,
@@ -129,7 +129,7 @@ SWEPT: Mapping[str, tuple[str, Callable[[SweepDirectory, Path], Numbers]]] = {
     "chiang-table1-text": _REPRODUCED["chiang-table1"],
     "positional-text": _REPRODUCED["positional-heads"],
 }
-"""The sweep behind a source, and what reads it: those of reproductions, and more."""
+"""The sweep behind each source, and the function that reads it."""
 
 
 def _swept(name: str) -> Callable[[Run], Numbers]:
@@ -169,8 +169,8 @@ def _valley(run: Run) -> Numbers:
 
 def _metric(run: Run) -> Numbers:
     size = metric.Size(n_draws=1, first_draw=2 * run.seed)
-    found = numbers_of(metric.reproduce(run.directory, run.console, size))
-    return {name.replace(f"draw {size.first_draw + 1},", "draw 1,"): numbers for name, numbers in found.items()}
+    by_row = numbers_of(metric.reproduce(run.directory, run.console, size))
+    return {name.replace(f"draw {size.first_draw + 1},", "draw 1,"): numbers for name, numbers in by_row.items()}
 
 
 def _metric_full(run: Run) -> Numbers:
@@ -188,12 +188,12 @@ def _power(run: Run) -> Numbers:
 
 
 def _on_real_text(run: Run) -> Numbers:
-    """What `SWEPT` reads from a sweep on a corpus, which only the reader has."""
+    """Raises an error: the sweep must be given, because it needs a corpus that only the user has."""
     raise UserError(
         "--sweep",
         given=None,
         expected=f"a finished sweep with --seed {run.seed} on the corpus of the page",
-        fix="prepare it as docs/translation.md says under Real text",
+        fix="prepare the corpus and run the sweep as docs/translation.md describes under Real text",
     )
 
 
@@ -212,29 +212,29 @@ SOURCES: Mapping[str, Callable[[Run], Numbers]] = {
     "metric-full": _metric_full,
     "positional-power": _power,
     "precision-first-order": _first_order,
-    **{f"runaways-{each:g}": _runaways(each) for each in positions.LEARNING_RATES},
+    **{f"runaways-{rate:g}": _runaways(rate) for rate in positions.LEARNING_RATES},
     "valley": _valley,
 }
 
 
 def numbers_of(comparison: Comparison) -> Numbers:
-    """The rows of a comparison that have an interval, and the cells of its tables that are one.
+    """Returns the rows of a comparison that have an interval, and the cells of its tables that are intervals.
 
-    A cell is named by the texts before the first interval of its line, counts apart, and by its column:
+    A cell is named by the texts before the first interval of its line, without counts, and by its column:
     `init_sigma = 0.1: solved`.
     """
-    found = _numbers(comparison.rows)
+    numbers = _numbers(comparison.rows)
     for _, (header, *lines) in comparison.tables:
         for line in lines:
             cells = [_INTERVAL.fullmatch(cell) for cell in line]
-            n_texts = next((at for at, cell in enumerate(cells) if cell is not None), 0)
+            n_texts = next((index for index, cell in enumerate(cells) if cell is not None), 0)
             texts = zip(header, line[:n_texts], strict=False)
             name = ", ".join(cell for title, cell in texts if title not in _COUNTS)
             for column, cell in zip(header, cells, strict=True):
                 if cell is not None:
-                    value, low, high = (float(each) for each in cell.groups())
-                    found[f"{name}: {column}"] = (value, low, high)
-    return found
+                    value, low, high = (float(number) for number in cell.groups())
+                    numbers[f"{name}: {column}"] = (value, low, high)
+    return numbers
 
 
 def _numbers(rows: Iterable[ComparedValue]) -> dict[str, tuple[float, float, float]]:

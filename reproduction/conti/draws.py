@@ -24,12 +24,12 @@ _LOW, _HIGH = 0.7, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Draws of one family at one coefficient.
+    """Random members of one family at one coefficient.
 
     Attributes:
         family: `sigma_1`, `sigma_2` or `sigma_3`.
         coefficient: `coeff_sp`, or for Sigma_3 `coeff_d`.
-        matrices: (D, T, T); rows of zeros are NaN, as in the notebook.
+        matrices: The draws, (D, T, T); rows of zeros are NaN, as in the notebook.
     """
 
     family: str
@@ -38,7 +38,7 @@ class Draws:
 
 
 def draw_families(T: int, window: int, num_pos: int, *, n_draws: int = N_DRAWS, seed: int = 0) -> Iterator[Draws]:
-    """All draws of the thesis's grid search for one head, by coefficient and family."""
+    """Yields all draws of the thesis's grid search for one head, by coefficient and family."""
     streams = Streams(torch.tensor([seed]))
     # The other two coefficients of the grid change only the number of draws.
     D = n_draws * len(COEFFICIENTS) ** 2
@@ -69,9 +69,9 @@ def _band(streams: Streams, D: int, T: int, window: int, step: int) -> Tensor:
 
 
 def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: int) -> Tensor:
-    """(D, T, T) a diagonal; in the rows of a block its values are in the block's first column instead."""
+    """Returns diagonal matrices (D, T, T); in the rows of a block the values are in the block's first column."""
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
-    # Shrink each block to one row: any num_pos distinct rows of the shorter text are a placement.
+    # Placements of disjoint blocks are drawn by shrinking each block to one row: any num_pos rows of the shorter text.
     n_places = T - num_pos * (window - 1)
     places = streams.uniform("conti.starts", (D, n_places), step)[0].topk(num_pos, dim=1).indices.sort(1).values
     starts = places + (window - 1) * torch.arange(num_pos)

@@ -1,4 +1,4 @@
-"""Figures 1 and 2 of Conti 2024: the heads of a trained translator with 1 head a layer, and with 8."""
+"""Figures 1 and 2 of Conti 2024: the attention heads of a trained translator with 1 head a layer, and with 8."""
 
 from collections import Counter
 from pathlib import Path
@@ -14,7 +14,7 @@ from attnsweep.reproduction.rows import value_row
 from attnsweep.reproduction.trained import swept
 
 _SENTENCE = 9
-"""The test sentence that is drawn."""
+"""The number of the test sentence whose attention is drawn."""
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
@@ -23,17 +23,19 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def compare(sweep: SweepDirectory, directory: Path, sentence: int) -> Comparison:
-    """Reads the finished sweep, and draws the heads of its trainings on one test sentence."""
+    """Compares the finished sweep, and draws the heads of its trainings on one test sentence."""
     rows = sorted(Ledger(sweep.place).trainings().to_pylist(), key=lambda row: int(row["param_n_heads"]))
-    found = [heads_of(sweep, row["training_id"], sentence) for row in rows]
+    translators = [heads_of(sweep, row["training_id"], sentence) for row in rows]
     figures = [
-        path for at, each in enumerate(found, 1) for path in save_figure(each.plot(), directory, f"conti-fig{at}")
+        path
+        for number, heads in enumerate(translators, 1)
+        for path in save_figure(heads.plot(), directory, f"conti-fig{number}")
     ]
     return Comparison(
         title="conti-heads: what the heads of a trained translator look at, with 1 head a layer and with 8",
         source="Conti 2024, Figures 1 and 2",
-        rows=[_row(each, layer.number) for each in found for layer in each.maps.layers],
-        tables=[_table(each) for each in found],
+        rows=[_row(heads, layer.number) for heads in translators for layer in heads.maps.layers],
+        tables=[_table(heads) for heads in translators],
         figures=figures,
         notes=[
             f"Drawn: test sentence {sentence}. Figure 1 is the translator with 1 head a layer, Figure 2 that with 8.",
@@ -43,28 +45,28 @@ def compare(sweep: SweepDirectory, directory: Path, sentence: int) -> Comparison
     )
 
 
-def _row(found: Heads, layer: int) -> ComparedValue:
-    heads = [each for each in found.heads if each.layer == layer]
-    many = f"{len(heads)} head" + "s" * (len(heads) > 1)
-    roles = Counter((each.role or "not scored").replace("_", " ") for each in heads)
-    is_published = len(heads) > 1 and found.layer_title(layer) == "encoder_self"
+def _row(translator: Heads, layer: int) -> ComparedValue:
+    heads = [head for head in translator.heads if head.layer == layer]
+    n_heads = f"{len(heads)} head" + "s" * (len(heads) > 1)
+    roles = Counter((head.role or "not scored").replace("_", " ") for head in heads)
+    is_published = len(heads) > 1 and translator.layer_title(layer) == "encoder_self"
     ours = ", ".join(f"{role} {n}" for role, n in roles.most_common())
     published = "positional, syntactic, rare words" if is_published else None
-    return value_row(f"{many}, {found.layer_title(layer)}: roles", ours, published)
+    return value_row(f"{n_heads}, {translator.layer_title(layer)}: roles", ours, published)
 
 
-def _table(found: Heads) -> tuple[str, list[list[str]]]:
-    n_heads = len(found.heads) // len(found.maps.layers)
+def _table(translator: Heads) -> tuple[str, list[list[str]]]:
+    n_heads = len(translator.heads) // len(translator.maps.layers)
     rows = [["layer", "head", "role", "nearest", "z", *_SHOWN]]
-    rows += [_cells(found, each) for each in found.heads]
+    rows += [_cells(translator, head) for head in translator.heads]
     return f"{n_heads} head" + "s" * (n_heads > 1), rows
 
 
 _SHOWN = ("positional_share", "syntactic_gain", "rare_token", "alignment")
 
 
-def _cells(found: Heads, head: Head) -> list[str]:
+def _cells(translator: Heads, head: Head) -> list[str]:
     near = head.structure
     nearest = ["-", "-"] if near is None or near.family == "none" else [near.label, f"{near.z[near.family]:.1f}"]
     scores = [f"{head.scores[name]:.2f}" if name in head.scores else "-" for name in _SHOWN]
-    return [found.layer_title(head.layer), str(head.head), (head.role or "-").replace("_", " "), *nearest, *scores]
+    return [translator.layer_title(head.layer), str(head.head), (head.role or "-").replace("_", " "), *nearest, *scores]

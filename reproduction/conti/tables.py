@@ -35,7 +35,7 @@ from attnsweep.workloads.errors import UserError
 VARIABLE = "ATTNSWEEP_THESIS_HEADS"
 PLACES = (Path("thesis_heads.npy"), Path("../shared/data/thesis_heads.npy"))
 TOLERANCE = 1.0
-"""The published values are extremes of one unseeded run of random draws."""
+"""The largest distance from a published value that agrees: it is the extreme of one unseeded run of random draws."""
 N_RUNS = 5
 _SHAPE = (8, 16, 16)
 _FAMILIES = {"sigma_1": "S1", "sigma_2": "S2", "sigma_3": "S3"}
@@ -43,7 +43,7 @@ _FAMILIES = {"sigma_1": "S1", "sigma_2": "S2", "sigma_3": "S3"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedTable:
-    """One of the two tables: its parameters, and the least distance of each head."""
+    """The parameters of table 6 or 7, and the published least distance of each head."""
 
     number: int
     window: int
@@ -66,10 +66,10 @@ TABLE_7 = PublishedTable(
 
 
 def load_heads() -> Tensor:
-    """(H, T, T) the heads of the thesis, in float64; their rows do not sum to 1.
+    """Loads the heads of the thesis in float64, (H, T, T); their rows do not sum to 1.
 
     Raises:
-        UserError: If the file is missing, or is not the heads.
+        UserError: If the file is missing, or does not hold the heads.
     """
     named = os.environ.get(VARIABLE)
     path = next((place for place in ([Path(named)] if named else PLACES) if place.is_file()), None)
@@ -95,11 +95,11 @@ def load_heads() -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class SampledDistances:
-    """The procedure of the thesis, run several times.
+    """The results of several runs of the thesis's sampling procedure.
 
     Attributes:
-        distance: (runs, H) the least distance in each run.
-        family: (H,) the family of the nearest draw in the first run.
+        distance: The least distance in each run, (runs, H).
+        family: The family of the nearest draw in the first run, (H,).
     """
 
     distance: Tensor
@@ -107,25 +107,25 @@ class SampledDistances:
 
 
 def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n_draws: int) -> SampledDistances:
-    """Least distances over the draws of the thesis's grid. All heads of a run share its draws."""
+    """Returns the least distances over the draws of the thesis's grid. All heads of a run share its draws."""
     families = list(_FAMILIES)
     runs = []
     for seed in range(n_runs):
         best = torch.full((len(families), len(heads)), torch.inf, dtype=torch.float64)
         for draws in draw_families(heads.shape[-1], window, num_pos, n_draws=n_draws, seed=seed):
-            # A draw with a row of zeros is NaN: it must never be the nearest.
+            # A draw with a row of zeros has NaNs, and must never be the nearest.
             distance = torch.cdist(heads.flatten(1), draws.matrices.flatten(1), p=1).nan_to_num(torch.inf)
-            of_family = best[families.index(draws.family)]
-            torch.minimum(of_family, distance.min(1).values, out=of_family)
+            family_best = best[families.index(draws.family)]
+            torch.minimum(family_best, distance.min(1).values, out=family_best)
         runs.append(best)
     nearest = runs[0].argmin(0)
-    return SampledDistances(torch.stack([run.amin(0) for run in runs]), tuple(families[each] for each in nearest))
+    return SampledDistances(torch.stack([run.amin(0) for run in runs]), tuple(families[index] for index in nearest))
 
 
 def reproduce_table(
     table: PublishedTable, directory: Path, console: Console, *, n_runs: int = N_RUNS, n_draws: int = N_DRAWS
 ) -> Comparison:
-    """The table and the figure of the nearest blocks, with `n_draws` draws for each cell of the grid."""
+    """Reproduces one of the tables, and draws the nearest blocks; each cell of the grid has `n_draws` draws."""
     heads = load_heads()
     with one_thread():
         console.print(f"drawing from the families, {n_runs} runs; then the exact distances")
@@ -135,29 +135,29 @@ def reproduce_table(
 
 
 def reproduce_table_6(directory: Path, console: Console) -> Comparison:
-    """Table 6: the thesis's sampling procedure and the exact optimum."""
+    """Reproduces table 6 by the thesis's sampling procedure and by the exact optimum."""
     return reproduce_table(TABLE_6, directory, console)
 
 
 def reproduce_table_7(directory: Path, console: Console) -> Comparison:
-    """Table 7: the same with another window and number of blocks."""
+    """Reproduces table 7, which has another window and number of blocks than table 6."""
     return reproduce_table(TABLE_7, directory, console)
 
 
 def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_runs: int, n_draws: int) -> Comparison:
-    """Our distances beside the published ones, with `n_draws` draws for each cell of the grid."""
+    """Compares our distances with the published ones, with `n_draws` draws for each cell of the grid."""
     w, p, T = table.window, table.num_pos, heads.shape[-1]
     sampled = sample_distances(heads, w, p, n_runs=n_runs, n_draws=n_draws)
     ours = sampled.distance.median(0).values.tolist()
     exact = exact_distances(heads, w, p)
-    drawn = [abs(each - published) <= TOLERANCE for each, published in zip(ours, table.distances, strict=True)]
+    agrees = [abs(distance - published) <= TOLERANCE for distance, published in zip(ours, table.distances, strict=True)]
     rows = [
-        value_row(f"head {at + 1}: by random draws", ours[at], published, agrees=drawn[at])
-        for at, published in enumerate(table.distances)
+        value_row(f"head {head + 1}: by random draws", ours[head], published, agrees=agrees[head])
+        for head, published in enumerate(table.distances)
     ]
     rows += [
-        value_row(f"head {at + 1}: exact optimum", exact["nearest"][at].item(), published)
-        for at, published in enumerate(table.distances)
+        value_row(f"head {head + 1}: exact optimum", exact["nearest"][head].item(), published)
+        for head, published in enumerate(table.distances)
     ]
     return Comparison(
         title=f"Least distances of eight heads to structured families, w = {w}, num_pos = {p}",
@@ -186,9 +186,9 @@ def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_
 
 
 def exact_distances(heads: Tensor, window: int, num_pos: int) -> dict[str, Tensor]:
-    """(H,) exact distances by family, without E and with as many free entries as there are tokens."""
+    """Returns the exact distances (H,) by family, without E and with as many free entries as there are tokens."""
     T = heads.shape[-1]
-    found = {
+    distances = {
         "S1": distances_to_diagonal(heads),
         "S2": distances_to_bands(heads)[..., window],
         "S3": distances_to_blocks(heads)[..., window - 1, num_pos],
@@ -198,12 +198,12 @@ def exact_distances(heads: Tensor, window: int, num_pos: int) -> dict[str, Tenso
         "S3 + E": blocks_with_free_entries(heads, window, num_pos, T)[..., -1],
         "S3 any column + E": blocks_with_free_entries(heads, window, num_pos, T, any_column=True)[..., -1],
     }
-    nearest = torch.stack([found["S1 + E"], found["S2 + E"], found["S3 + E"]]).amin(0)
-    return found | {"nearest": nearest}
+    nearest = torch.stack([distances["S1 + E"], distances["S2 + E"], distances["S3 + E"]]).amin(0)
+    return distances | {"nearest": nearest}
 
 
 def blocks_figure(heads: Tensor, window: int, num_pos: int) -> Figure:
-    """The heads with the nearest member of Sigma_3 drawn over them: blocks as boxes, the diagonal elsewhere as dots."""
+    """Draws the heads with the nearest member of Sigma_3 over them: blocks as boxes, the diagonal elsewhere as dots."""
     best = best_blocks(heads, window, num_pos)
     figure = Figure(figsize=(8.4, 4.6), layout="constrained", dpi=200)
     panels = figure.subplots(2, 4, sharex=True, sharey=True).ravel()
@@ -219,8 +219,8 @@ def blocks_figure(heads: Tensor, window: int, num_pos: int) -> Figure:
         panel.plot(sorted(outside), sorted(outside), ".", color="C0", markersize=3)
         panel.set_title(f"head {number + 1}: distance {best.distance[number].item():.2f}", fontsize=8)
         ticks = range(0, head.shape[0], 5)
-        panel.set_xticks(ticks, [str(each + 1) for each in ticks], fontsize=7)
-        panel.set_yticks(ticks, [str(each + 1) for each in ticks], fontsize=7)
+        panel.set_xticks(ticks, [str(tick + 1) for tick in ticks], fontsize=7)
+        panel.set_yticks(ticks, [str(tick + 1) for tick in ticks], fontsize=7)
     for panel in panels[4:]:
         panel.set_xlabel("key", fontsize=8)
     for panel in panels[::4]:
@@ -236,13 +236,13 @@ _TextTable = tuple[str, Sequence[Sequence[str]]]
 
 
 def _sampled_table(sampled: SampledDistances) -> _TextTable:
-    found = sampled.distance
-    columns = zip(*(each.tolist() for each in (found.amin(0), found.median(0).values, found.amax(0))), strict=True)
+    runs = sampled.distance
+    statistics = zip(*(row.tolist() for row in (runs.amin(0), runs.median(0).values, runs.amax(0))), strict=True)
     rows = [
-        [str(head), *(f"{each:.2f}" for each in of_head), _FAMILIES[family]]
-        for head, (of_head, family) in enumerate(zip(columns, sampled.family, strict=True), 1)
+        [str(head), *(f"{distance:.2f}" for distance in distances), _FAMILIES[family]]
+        for head, (distances, family) in enumerate(zip(statistics, sampled.family, strict=True), 1)
     ]
-    title = f"By random draws, {len(found)} runs"
+    title = f"By random draws, {len(runs)} runs"
     return title, [["head", "least", "median", "largest", "nearest draw is of"], *rows]
 
 
@@ -253,29 +253,31 @@ def _exact_table(exact: dict[str, Tensor], w: int, p: int, T: int) -> _TextTable
 
 
 def _mean_error_table(table: PublishedTable, ours: list[float], exact: dict[str, Tensor], T: int) -> _TextTable:
-    """The thesis's second number: the distance over the number of entries."""
+    """Returns the thesis's second number of each head: the distance over the number of entries."""
     names = [name for name in exact if name != "nearest"]
     distances = zip(table.distances, ours, *(exact[name].tolist() for name in names), strict=True)
-    rows = [[str(head), *(f"{each / T**2:.4f}" for each in of_head)] for head, of_head in enumerate(distances, 1)]
+    rows = [
+        [str(head), *(f"{distance / T**2:.4f}" for distance in columns)] for head, columns in enumerate(distances, 1)
+    ]
     return f"Mean error per entry: distance / {T**2}", [["head", "published", "drawn", *names], *rows]
 
 
 def _best_table(heads: Tensor) -> _TextTable:
-    """The best w and p of each head, and whether the head is nearer than its shuffled versions are."""
+    """Returns the best w and p of each head, and whether it is nearer to the family than its shuffled versions."""
     T = heads.shape[-1]
     is_block = torch.arange(1, T + 1).unsqueeze(1) * torch.ones(T + 1) > 1
     is_block[:, 0] = False
 
-    def nearest(each: Tensor) -> Tensor:
-        return distances_to_blocks(each).masked_fill(~is_block, torch.inf).flatten(-2).amin(-1)
+    def nearest(matrices: Tensor) -> Tensor:
+        return distances_to_blocks(matrices).masked_fill(~is_block, torch.inf).flatten(-2).amin(-1)
 
     chosen = distances_to_blocks(heads).masked_fill(~is_block, torch.inf).flatten(1).argmin(1)
     test = permutation_test(heads, nearest)
     diagonal = permutation_test(heads, distances_to_diagonal)
     z = zip(chosen.tolist(), test.distance, test.z, diagonal.z, strict=True)
     rows = [
-        [str(head), f"{best // (T + 1) + 1}, {best % (T + 1)}", f"{distance:.2f}", f"{of:.1f}", f"{of_s1:.1f}"]
-        for head, (best, distance, of, of_s1) in enumerate(z, 1)
+        [str(head), f"{best // (T + 1) + 1}, {best % (T + 1)}", f"{distance:.2f}", f"{z_s3:.1f}", f"{z_s1:.1f}"]
+        for head, (best, distance, z_s3, z_s1) in enumerate(z, 1)
     ]
     title = "Best w and p of S3, exact; z against shuffled rows (below -2: nearer than chance)"
     return title, [["head", "w, p", "S3(w, p)", "z", "z of S1"], *rows]

@@ -1,1 +1,2 @@
-"""The note "Cyclic 4-tensor rotations underly the training of a GPT-style encoder": its words, and what it prints."""
+"""The note "Cyclic 4-tensor rotations underly the training of a GPT-style encoder": its formulas compared with
+autograd."""

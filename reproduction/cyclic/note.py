@@ -1,4 +1,5 @@
-"""The note "Cyclic 4-tensor rotations underly the training of a GPT-style encoder": its words, and where it misprints.
+"""The note "Cyclic 4-tensor rotations underly the training of a GPT-style encoder": its words compared with autograd,
+and its misprints.
 
 Axes: n tokens, d channels.
 """
@@ -31,13 +32,13 @@ from attnsweep.reproduction.cyclic.words import (
 from attnsweep.reproduction.rows import value_row
 
 EXACT = 1e-14
-"""What counts as equal, in units of the largest entry of the gradients."""
+"""The largest error that counts as equal, in units of the largest entry of the gradients."""
 _TOKENS, _CHANNELS = 5, 4
 Attention = Literal["linear", "softmax", "encoder"]
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Computes words and printed formulas on random matrices; nothing is trained."""
+    """Compares words and printed formulas on random matrices; nothing is trained."""
     del directory
     console.print("words of encoders with up to three levels, beside autograd")
     return Comparison(
@@ -81,8 +82,12 @@ def _drawn(draw: torch.Generator, *shape: int) -> Tensor:
 
 
 def largest_errors(n_levels: int, attention: Attention, *, has_skip: bool) -> tuple[dict[str, float], int]:
-    """For each weight, the largest error of the sum of its words against autograd, in units of the largest entry of
-    all gradients; and how many products of two matrices the words took."""
+    """Compares the sums of words with autograd.
+
+    Returns:
+        For each weight, the largest error of the sum of its words, in units of the largest entry of all gradients; and
+        the number of products of two matrices that the words took.
+    """
     output, values = _model(n_levels, attention, has_skip=has_skip), _letters(n_levels)
     leaves = {name: value.clone().requires_grad_() for name, value in values.items()}
     error = leaves["Y"] - Evaluation(leaves)(output)
@@ -150,15 +155,15 @@ def _printed_rules() -> Iterator[ComparedValue]:
 
 
 def swapped_rectifier() -> tuple[float, float]:
-    """How far A mm(B, C) and mm(B', A) C are apart: their traces, and their largest entry."""
+    """Returns the difference between A mm(B, C) and mm(B', A) C: of their traces, and the largest of an entry."""
     draw = torch.Generator().manual_seed(1)
     A, B, C = _drawn(draw, 4, 6), _drawn(draw, 6, 4), _drawn(draw, 6, 4)
-    apart = A @ (C * (B >= 0)) - (A * (B.T >= 0)) @ C
-    return abs(float(apart.trace())), float(apart.abs().max())
+    difference = A @ (C * (B >= 0)) - (A * (B.T >= 0)) @ C
+    return abs(float(difference.trace())), float(difference.abs().max())
 
 
 def softmax_denominator() -> tuple[float, float]:
-    """The error of tr(A' d a(X)) by the note's formula: with the square of the row sums, and as printed."""
+    """Returns the errors of the note's tr(A' d a(X)): with the square of the row sums, and as printed."""
     x, dx, A = _softmax_case()
     power_of_e = x.exp()
     total = power_of_e.sum(-1, keepdim=True)
@@ -169,7 +174,7 @@ def softmax_denominator() -> tuple[float, float]:
 
 
 def softmax_substitution() -> tuple[float, float]:
-    """The error of tr(A d a(X)) = aa(X, .) * dX: with the transpose of A in the free place, and with A as printed."""
+    """Returns the errors of tr(A d a(X)) = aa(X, .) * dX with the transpose of A in the free place, and with A."""
     x, dx, A = _softmax_case()
     truth = (A @ _softmax_change(x, dx)).trace()
     evaluate, place = Evaluation({"x": x, "A": A}), Letter("x")
@@ -184,7 +189,7 @@ def _softmax_case() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _softmax_change(x: Tensor, dx: Tensor) -> Tensor:
-    """The change of the softmax of rows of x in the direction dx."""
+    """Returns the change of the softmax of the rows of x in the direction dx."""
     weights = torch.softmax(x, -1)
     return weights * (dx - (weights * dx).sum(-1, keepdim=True))
 

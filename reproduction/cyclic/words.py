@@ -1,8 +1,8 @@
 """Gradients as sums of words: products of the letters of a model, one word for each occurrence of a weight.
 
 Expressions of matrices are trees of letters, transposes, products, sums, row softmax a(.) and ReLU m(.). In tr(C^t A dX
-B) the trace may be rotated: tr(B C^t A dX), so X's gradient is A^t C B^t. A walk down a model's expression carries the
-gradient C by the present part, and at each letter it has become that letter's word.
+B) the trace may be rotated: tr(B C^t A dX), so the gradient with respect to X is A^t C B^t. A walk from a model's
+expression down to its letters multiplies the gradient C by each part on the way; at a letter it is that letter's word.
 
 Source of the notation: an anonymous note, "Cyclic 4-tensor rotations underly the training of a GPT-style encoder".
 """
@@ -17,21 +17,21 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A matrix, by name: a weight, the input, or a constant."""
+    """A matrix that is known by its name: a weight, the input, or a constant."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Transposed:
-    """The transpose of an expression. `transposed` makes it."""
+    """The transpose of an expression; build it with `transposed`."""
 
     of: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The product of matrices, from left to right. `product` makes it."""
+    """The product of matrices, from left to right; build it with `product`."""
 
     factors: tuple["Expression", ...]
 
@@ -45,21 +45,24 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Softmax:
-    """a(Z): the softmax of each row of Z."""
+    """The softmax of each row of Z, written a(Z)."""
 
     of: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class Rectified:
-    """m(Z): the entries of Z, with 0 for those below 0."""
+    """The entries of Z with negative ones set to 0, written m(Z)."""
 
     of: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxBack:
-    """aa(Z, G): the gradient by Z where G is the gradient by a(Z): R * (G - rowsum(R * G)) with R = a(Z)."""
+    """The gradient with respect to Z, given the gradient G with respect to a(Z), written aa(Z, G).
+
+    It is R * (G - rowsum(R * G)) with R = a(Z).
+    """
 
     at: "Expression"
     word: "Expression"
@@ -67,7 +70,10 @@ class SoftmaxBack:
 
 @dataclass(frozen=True, slots=True)
 class RectifiedBack:
-    """mm(Z, G): the gradient by Z where G is the gradient by m(Z): the entries of G where Z is above 0."""
+    """The gradient with respect to Z, given the gradient G with respect to m(Z), written mm(Z, G).
+
+    It has the entries of G where Z is above 0.
+    """
 
     at: "Expression"
     word: "Expression"
@@ -77,7 +83,7 @@ Expression = Letter | Transposed | Product | Sum | Softmax | Rectified | Softmax
 
 
 def product(*factors: Expression) -> Expression:
-    """The product; factors that are products themselves are taken apart."""
+    """Returns the product of expressions; factors that are products themselves are flattened."""
     flat: list[Expression] = []
     for factor in factors:
         flat += factor.factors if isinstance(factor, Product) else (factor,)
@@ -85,16 +91,16 @@ def product(*factors: Expression) -> Expression:
 
 
 def transposed(of: Expression) -> Expression:
-    """The transpose; that of a transpose is the expression itself."""
+    """Returns the transpose; the transpose of a transpose is the expression itself."""
     return of.of if isinstance(of, Transposed) else Transposed(of)
 
 
 def text_of(expression: Expression, names: Mapping[Expression, str] | None = None) -> str:
-    """The expression as a word: `X' E V' X' X K`, where ' transposes.
+    """Formats an expression as a word: `X' E V' X' X K`, where ' transposes.
 
     Args:
-        expression: Any.
-        names: Abbreviations of some expressions in it.
+        expression: Any expression.
+        names: Abbreviations of some of its parts.
     """
     names = names or {}
     if expression in names:
@@ -103,15 +109,15 @@ def text_of(expression: Expression, names: Mapping[Expression, str] | None = Non
         case Letter(name):
             return name
         case Transposed(Product(factors)):
-            return text_of(Product(tuple(transposed(each) for each in reversed(factors))), names)
+            return text_of(Product(tuple(transposed(factor) for factor in reversed(factors))), names)
         case Transposed(Sum() as inner):
             return text_of(inner, names) + "'" if inner in names else f"({text_of(inner, names)})'"
         case Transposed(inner):
             return text_of(inner, names) + "'"
         case Product(factors):
-            return " ".join(_in_product(each, names) for each in factors)
+            return " ".join(_in_product(factor, names) for factor in factors)
         case Sum(terms):
-            return " + ".join(text_of(each, names) for each in terms)
+            return " + ".join(text_of(term, names) for term in terms)
         case Softmax(inner):
             return f"a({text_of(inner, names)})"
         case Rectified(inner):
@@ -129,19 +135,19 @@ def _in_product(factor: Expression, names: Mapping[Expression, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One term of the gradient by a letter, from one of its occurrences."""
+    """One term of the gradient with respect to a letter, from one of the letter's occurrences."""
 
     letter: str
     expression: Expression
 
 
 def words_of(model: Expression, by_output: Expression) -> Iterator[Word]:
-    """The words of all letters, one for each occurrence. The words of a letter add up to its gradient.
+    """Yields the words of all letters, one for each occurrence. The words of a letter add up to its gradient.
 
     Args:
         model: The model's output.
-        by_output: The gradient of the loss by that output. For |Y - model|^2/2 it is -E with E = Y - model; all words
-            are linear in it.
+        by_output: The gradient of the loss with respect to that output. For |Y - model|^2/2 it is -E with E = Y -
+            model; all words are linear in it.
     """
     match model:
         case Letter(name):
@@ -160,7 +166,7 @@ def words_of(model: Expression, by_output: Expression) -> Iterator[Word]:
         case Rectified(inner):
             yield from words_of(inner, RectifiedBack(inner, by_output))
         case SoftmaxBack() | RectifiedBack():
-            raise TypeError("a word has no words: the walk takes a model of products, sums, softmax and ReLU")
+            raise TypeError("expected a model of letters, transposes, products, sums, softmax and ReLU, got a word")
 
 
 def _turned(factors: tuple[Expression, ...]) -> list[Expression]:
@@ -168,10 +174,11 @@ def _turned(factors: tuple[Expression, ...]) -> list[Expression]:
 
 
 class Evaluation:
-    """Values of expressions, where letters have given values. What occurs twice is computed once, prefixes too.
+    """Computes the values of expressions from the values of letters. Each subexpression, prefixes included, is computed
+    once.
 
     Attributes:
-        n_products: Products of two matrices that were computed.
+        n_products: The number of products of two matrices that were computed.
     """
 
     def __init__(self, letters: Mapping[str, Tensor]) -> None:
@@ -180,7 +187,7 @@ class Evaluation:
         self._known: dict[Expression, Tensor] = {}
 
     def __call__(self, expression: Expression) -> Tensor:
-        """The value of an expression, a matrix.
+        """Returns the value of an expression, a matrix.
 
         Raises:
             KeyError: For a letter without a value.
@@ -223,14 +230,14 @@ Attention = Literal["linear", "softmax", "encoder"]
 
 
 def level(below: Expression, number: int, attention: Attention, *, has_skip: bool = False) -> Expression:
-    """One level of the encoder, whose weights carry its number: `Q1`, `K1`, ...
+    """Returns one level of the encoder, whose weights carry its number: `Q1`, `K1`, ...
 
     Args:
-        below: What the level reads.
-        number: Of the level, from 1.
+        below: The expression that the level reads.
+        number: The number of the level, from 1.
         attention: `linear`: X Q K' X' X V. `softmax`: a(X Q K' X') X V. `encoder`: with the scale s and the
-            feed-forward part, (a(s X Q K' X') X V + C b)_m W + C c.
-        has_skip: Whether to add what the level reads to what it gives.
+            feed-forward part, m(a(s X Q K' X') X V + C b) W + C c.
+        has_skip: Whether to add the level's input to its output.
     """
     Q, K, V, W, b, c = (Letter(f"{name}{number}") for name in "QKVWbc")
     s, C = Letter("s"), Letter("C")

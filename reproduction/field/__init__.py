@@ -1,1 +1,1 @@
-"""Published numbers of the field's problems, beside ours: one file each, named for the problem."""
+"""Comparisons of the field's problems with published numbers: one file for each problem, with the problem's name."""

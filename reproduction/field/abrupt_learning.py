@@ -1,4 +1,4 @@
-"""Gopalani & Hu 2025: the plateau of a moving-window sum, what it looks like, and what makes it shorter."""
+"""Gopalani & Hu 2025: the length of the plateau of a moving-window sum, its symptoms, and what shortens it."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -37,16 +37,15 @@ _LONGER: Bounds = (1.01, math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Plateau:
-    """The trainings of one value of the factor, R of them.
+    """The plateaus of the R trainings with one value of the factor.
 
     Attributes:
-        length: (R,) the first probed step at which half of the answers are right; where there is none, the last step.
-        is_left: (R,) whether there is one.
-        first_before: (R,) whether the first answer is learned at an earlier probe.
-        repetition, collapse: (R,) the mean over the probes of the plateau, the start left out.
-        progress: (R,) at the plateau's last probe, minus at the start.
-        repetition_after, collapse_after: of the trainings that are left, at the last probe.
-        curves: the medians over trainings of repetition and collapse, and the share that has left, by step.
+        length: The first probed step at which half of the answers are right, else the last step, (R,).
+        is_left: Whether the training has left the plateau, (R,).
+        first_before: Whether the first answer is learned at a probe before the plateau ends, (R,).
+        repetition, collapse: The mean over the probes of the plateau, without the start, (R,).
+        progress: The value at the plateau's last probe minus the value at the start, (R,).
+        repetition_after, collapse_after: The value at the last probe, (R,); NaN for trainings still on the plateau.
     """
 
     length: NDArray[np.float64]
@@ -60,14 +59,14 @@ class Plateau:
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep over `optimal_scale`, and draws how many trainings have left the plateau by step."""
-    found = plateaus_of(sweep, "optimal_scale")
+    """Compares a finished sweep over `optimal_scale`, and draws how many trainings have left the plateau by step."""
+    plateaus = plateaus_of(sweep, "optimal_scale")
     return Comparison(
         title="abrupt-learning: the plateau of a moving-window sum, by how well its answers attend",
         source=_SOURCE,
-        rows=list(_rows(found)),
-        tables=[("Steps on the plateau, by the factor c of the needed attention weights", _table("c", found))],
-        figures=save_figure(_figure("c", found), directory, "abrupt_learning"),
+        rows=list(_rows(plateaus)),
+        tables=[("Steps on the plateau, by the factor c of the needed attention weights", _table("c", plateaus))],
+        figures=save_figure(_figure("c", plateaus), directory, "abrupt_learning"),
         notes=[
             "The plateau ends at the first probe at which half of the answers are right. A training that has not left "
             "it counts with its last step. Ratios are of geometric means.",
@@ -77,29 +76,31 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_starts(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep over `init_sigma`."""
-    found = plateaus_of(sweep, "init_sigma")
+    """Reports the length of the plateau by `init_sigma`, in a finished sweep."""
+    plateaus = plateaus_of(sweep, "init_sigma")
     rows = [
-        median_row(f"init_sigma {sigma:g}: steps on the plateau, median", list(each.length), published=None)
-        for sigma, each in found.items()
+        median_row(f"init_sigma {sigma:g}: steps on the plateau, median", list(plateau.length), published=None)
+        for sigma, plateau in plateaus.items()
     ]
     return Comparison(
         title="abrupt-learning-starts: the plateau of a moving-window sum, by its initialization",
         source="attnsweep, docs/problems/abrupt_learning.md; the source starts at 0.02 with a width of 256",
         rows=rows,
-        tables=[("Steps on the plateau, by the standard deviation of the initialization", _table("init_sigma", found))],
-        figures=save_figure(_figure("init_sigma", found), directory, "abrupt_learning_starts"),
+        tables=[
+            ("Steps on the plateau, by the standard deviation of the initialization", _table("init_sigma", plateaus))
+        ],
+        figures=save_figure(_figure("init_sigma", plateaus), directory, "abrupt_learning_starts"),
         notes=["A training that has not left the plateau counts with its last step."],
     )
 
 
 def compare_tasks(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep over `task`."""
-    found = plateaus_of(sweep, "task")
-    plain = list(found["window_sum"].length)
+    """Compares the length of the plateau by task with the paper's, in a finished sweep."""
+    plateaus = plateaus_of(sweep, "task")
+    plain = list(plateaus["window_sum"].length)
     rows = [
-        median_row(f"{task}: steps on the plateau, median", list(each.length), published=None)
-        for task, each in found.items()
+        median_row(f"{task}: steps on the plateau, median", list(plateau.length), published=None)
+        for task, plateau in plateaus.items()
     ]
     for task, published, within in (
         ("reverse", "100 of 400 steps", _SHORTER),
@@ -107,13 +108,13 @@ def compare_tasks(sweep: SweepDirectory, directory: Path) -> Comparison:
         ("prefix_sum", "1,000 of 400 steps", _LONGER),
     ):
         name = f"{task}: steps on the plateau, over those of window_sum"
-        rows.append(ratio_row(name, list(found[task].length), plain, published=published, agrees_within=within))
+        rows.append(ratio_row(name, list(plateaus[task].length), plain, published=published, agrees_within=within))
     return Comparison(
         title="abrupt-learning-tasks: the plateau by the task",
         source="Gopalani & Hu 2025, arXiv 2506.13688, the steps of the repository's configurations",
         rows=rows,
-        tables=[("Steps on the plateau, by task", _table("task", found))],
-        figures=save_figure(_figure("task", found), directory, "abrupt_learning_tasks"),
+        tables=[("Steps on the plateau, by task", _table("task", plateaus))],
+        figures=save_figure(_figure("task", plateaus), directory, "abrupt_learning_tasks"),
         notes=[
             "Published is for how many steps the authors train each task: of a plateau's length it is only a hint. The "
             "rows are held against the direction.",
@@ -123,7 +124,7 @@ def compare_tasks(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def reproduce_full(directory: Path, console: Console) -> Comparison:
-    """The same at the size of the source: width 256, 16 numbers of 16, batches of 256, learning rate 1e-4."""
+    """Repeats the sweep at the size of the source: width 256, 16 numbers of 16, batches of 256, learning rate 1e-4."""
     sizes = {"d_model": 256, "length": 16, "n_numbers": 16, "batch_size": 256}
     space = {**sizes, "learning_rate": 1e-4, "init_sigma": 0.02, "n_steps": 2000}
     spec = abrupt_learning.sweep()
@@ -132,7 +133,7 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
 
 
 def plateaus_of(sweep: SweepDirectory, by: str) -> Mapping[Any, Plateau]:
-    """The plateaus of a sweep's trainings, by the value of a parameter."""
+    """Returns the plateaus of a sweep's trainings, by the value of the parameter `by`."""
     rows: dict[Any, list[tuple[float, ...]]] = {}
     for factor, left_at, is_left, first_at, _, *curves in queried(sweep, _CURVES.format(by=by)):
         steps, repeats, cosines, progress = (np.asarray(curve, np.float64) for curve in curves)
@@ -143,7 +144,7 @@ def plateaus_of(sweep: SweepDirectory, by: str) -> Mapping[Any, Plateau]:
         ended = (repeats[-1], cosines[-1]) if is_left else (np.nan, np.nan)
         is_first = first_at is not None and first_at < left_at
         rows.setdefault(factor, []).append((left_at, is_left, is_first, *means, *ended))
-    return {factor: _plateau(np.array(found, np.float64).T) for factor, found in sorted(rows.items())}
+    return {factor: _plateau(np.array(trainings, np.float64).T) for factor, trainings in sorted(rows.items())}
 
 
 def _plateau(columns: NDArray[np.float64]) -> Plateau:
@@ -151,15 +152,15 @@ def _plateau(columns: NDArray[np.float64]) -> Plateau:
     return Plateau(length, is_left > 0, first_before > 0, repetition, collapse, progress, *after)
 
 
-def _rows(found: Mapping[float, Plateau]) -> Iterator[ComparedValue]:
-    plain = found[1.0]
-    for factor, each in found.items():
-        yield median_row(f"c = {factor:g}: steps on the plateau, median", list(each.length), published=None)
-    for factor, each in found.items():
+def _rows(plateaus: Mapping[float, Plateau]) -> Iterator[ComparedValue]:
+    plain = plateaus[1.0]
+    for factor, plateau in plateaus.items():
+        yield median_row(f"c = {factor:g}: steps on the plateau, median", list(plateau.length), published=None)
+    for factor, plateau in plateaus.items():
         if factor != 1.0:
-            said, within = ("longer", _LONGER) if factor < 1.0 else ("shorter", _SHORTER)
+            published, within = ("longer", _LONGER) if factor < 1.0 else ("shorter", _SHORTER)
             name = f"c = {factor:g}: steps on the plateau, over those at c = 1"
-            yield ratio_row(name, list(each.length), list(plain.length), published=said, agrees_within=within)
+            yield ratio_row(name, list(plateau.length), list(plain.length), published=published, agrees_within=within)
     yield share_row(
         "c = 1: the first answer is learned on the plateau",
         int(plain.first_before.sum()),
@@ -181,49 +182,49 @@ def _rows(found: Mapping[float, Plateau]) -> Iterator[ComparedValue]:
         [0.0] * len(plain.progress),
         published="hidden progress",
     )
-    most = found[max(found)]
-    for what in ("repetition", "collapse"):
+    largest = plateaus[max(plateaus)]
+    for metric in ("repetition", "collapse"):
         yield mean_difference_row(
-            f"{what} on the plateau, c = 1 minus c = {max(found):g}",
-            list(getattr(plain, what)),
-            list(getattr(most, what)),
+            f"{metric} on the plateau, c = 1 minus c = {max(plateaus):g}",
+            list(getattr(plain, metric)),
+            list(getattr(largest, metric)),
             published="less severe with a bias",
         )
 
 
 def _ends(plain: Plateau) -> Iterator[ComparedValue]:
-    """What ends with the plateau, of the trainings that leave it."""
-    for what, name, published in (
+    """Compares repetition and collapse on the plateau and at the end, for the trainings that leave the plateau."""
+    for metric, name, published in (
         ("repetition", "repetition", "strong repetition bias, ends with it"),
         ("collapse", "mean cosine", "collapse, ends with it"),
     ):
-        on, after = (list(getattr(plain, each)[plain.is_left]) for each in (what, f"{what}_after"))
+        on, after = (list(getattr(plain, column)[plain.is_left]) for column in (metric, f"{metric}_after"))
         yield mean_difference_row(f"c = 1: {name} on the plateau minus at the end", on, after, published=published)
 
 
-def _table(name: str, found: Mapping[Any, Plateau]) -> list[list[str]]:
+def _table(name: str, plateaus: Mapping[Any, Plateau]) -> list[list[str]]:
     header = [name, "trainings", "left", "steps, quartiles", "repetition", "mean cosine"]
     return [header] + [
         [
             str(factor),
-            str(len(each.length)),
-            str(int(each.is_left.sum())),
-            " ".join(f"{step:.0f}" for step in np.quantile(each.length, (0.25, 0.5, 0.75))),
-            f"{each.repetition.mean():.2f}",
-            f"{each.collapse.mean():.2f}",
+            str(len(plateau.length)),
+            str(int(plateau.is_left.sum())),
+            " ".join(f"{step:.0f}" for step in np.quantile(plateau.length, (0.25, 0.5, 0.75))),
+            f"{plateau.repetition.mean():.2f}",
+            f"{plateau.collapse.mean():.2f}",
         ]
-        for factor, each in found.items()
+        for factor, plateau in plateaus.items()
     ]
 
 
-def _figure(name: str, found: Mapping[Any, Plateau]) -> Figure:
+def _figure(name: str, plateaus: Mapping[Any, Plateau]) -> Figure:
     figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
     left, right = figure.subplots(1, 2)
-    for colour, (factor, each) in zip(_COLOURS, found.items(), strict=False):
-        steps = np.sort(each.length[each.is_left])
-        share = np.arange(1, len(steps) + 1) / len(each.length)
+    for colour, (factor, plateau) in zip(_COLOURS, plateaus.items(), strict=False):
+        steps = np.sort(plateau.length[plateau.is_left])
+        share = np.arange(1, len(steps) + 1) / len(plateau.length)
         left.step(np.r_[0, steps], np.r_[0, share], where="post", color=colour, label=f"{name} = {factor}")
-        right.scatter(each.repetition, each.collapse, s=8, color=colour, alpha=0.6, edgecolors="none")
+        right.scatter(plateau.repetition, plateau.collapse, s=8, color=colour, alpha=0.6, edgecolors="none")
     framed(left, xlabel="step", ylabel="share of trainings that have left the plateau", ylim=(0, 1))
     framed(right, xlabel="repetition on the plateau", ylabel="mean cosine of states on the plateau")
     left.legend(frameon=False, fontsize="small")

@@ -1,5 +1,6 @@
-"""Where the field's problems get stuck, side by side: one sweep each over initialization, epsilon, attention scale and
-structure."""
+"""Compares where the field's problems get stuck: one sweep of each over initialization, epsilon, attention scale and
+structure.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -40,11 +41,11 @@ SPACES: Mapping[str, Mapping[str, Dimension]] = {
     "histogram": {**_ALL, "n_steps": 600, "d_model": Categorical(choices=(4, 12))},
     "sequence_tasks": {**_ALL, "task": "majority", "n_steps": 300, "n_blocks": Categorical(choices=(1, 2))},
 }
-"""The parameters of each problem's sweep, small enough for two cores: some sizes are below the published ones."""
+"""The search space of each problem's sweep, small enough for two cores: some sizes are below the published ones."""
 
 
 def spec_of(problem: str) -> Sweep:
-    """The sweep of a problem."""
+    """Returns the sweep of a problem over the problem's space in `SPACES`."""
     return Sweep(
         name=f"atlas_{problem}",
         workload=problem,
@@ -56,22 +57,21 @@ def spec_of(problem: str) -> Sweep:
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Runs a sweep of each problem, and puts their outcomes side by side."""
+    """Runs a sweep of each problem, and compares their outcomes."""
     rows: list[ComparedValue] = []
     ends: list[list[str]] = [["problem", "solved", "stuck", "where the others end"]]
     by: list[list[str]] = [["problem", "parameter", "value", "solved (95% interval)"]]
     for problem in SPACES:
         spec = spec_of(problem)
-        found = swept(spec.name, directory, console, changed=spec)
-        data = SweepData.open(found.place)
+        data = SweepData.open(swept(spec.name, directory, console, changed=spec).place)
         solved = data.stuck_rates(outcome="solved")
         rows.append(rate_row(f"{problem}: solved", solved.overall))
         ends.append([problem, rate_text(solved.overall, 2), rate_text(data.stuck_rates().overall, 2), _others(data)])
         by += [
-            [problem, each.title, one.label, rate_text(one.rate, 2)]
-            for each in solved.by_parameter
-            for one in each.bins
-            if one.rate.n
+            [problem, parameter.title, rate_bin.label, rate_text(rate_bin.rate, 2)]
+            for parameter in solved.by_parameter
+            for rate_bin in parameter.bins
+            if rate_bin.rate.n
         ]
     return Comparison(
         title="atlas: where small attention models get stuck, by problem",
@@ -86,7 +86,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def _others(data: SweepData) -> str:
-    """The three most frequent ends but `solved`, with their details."""
+    """Lists the three most frequent outcomes other than `solved`, with their details and counts."""
     counts: Counter[str] = Counter()
     row: dict[str, Any]
     for row in data.sql("select outcome, outcome_detail from trainings where outcome <> 'solved'").to_pylist():

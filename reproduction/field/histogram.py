@@ -1,6 +1,6 @@
-"""Behrens et al. 2024: which blocks count letters, by the widths of embedding and hidden layer.
+"""Behrens et al. 2024: which attention blocks learn to count letters, by the widths of embedding and hidden layer.
 
-Axes: D by d, P by p.
+Axes: D embedding width d, P hidden width p.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ _HARDLY_ANY: Bounds = (0.0, 0.1)
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The trainings of one configuration: their number, how many are solved, and their mean accuracy."""
+    """The counts of one configuration: its trainings, how many are solved, and their mean accuracy."""
 
     n: int
     n_solved: int
@@ -40,14 +40,14 @@ class Cell:
 
 
 Cells = Mapping[tuple[str, int, int], Cell]
-"""By mixing, d and p."""
+"""The cells by mixing, d and p."""
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep, and draws the share of solved trainings over (d, p)."""
-    found = queried(sweep, _CELLS)
-    n_letters = int(found[0][3])
-    cells = {(mixing, d, p): Cell(n, solved, accuracy) for mixing, d, p, _, n, solved, accuracy in found}
+    """Compares a finished sweep, and draws the share of solved trainings over (d, p)."""
+    rows = queried(sweep, _CELLS)
+    n_letters = int(rows[0][3])
+    cells = {(mixing, d, p): Cell(n, solved, accuracy) for mixing, d, p, _, n, solved, accuracy in rows}
     mixings = sorted({mixing for mixing, _, _ in cells})
     return Comparison(
         title="histogram: who learns to count letters, by the widths d of the embedding and p of the hidden layer",
@@ -66,7 +66,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def reproduce_full(directory: Path, console: Console) -> Comparison:
-    """The same at the size of the source: 32 letters, 10 tokens, 500 epochs of 313 steps, 14 x 14 widths, 5 seeds."""
+    """Repeats the sweep at the source's size: 32 letters, 10 tokens, 500 epochs of 313 steps, 14 x 14 widths."""
     widths = Categorical((1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128))
     sizes = {"n_letters": 32, "n_tokens": 10, "batch_size": 32, "learning_rate": 1e-3, "n_steps": 156_500}
     space = {
@@ -81,10 +81,10 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
 
 
 def rows_of(cells: Cells, T: int) -> Iterator[ComparedValue]:
-    """The share solved in each quarter of the plane, beside whether the source marks cells there."""
-    for mixing, published in (("lin", (True, False, False, False)), ("bos", (True, True, True, None))):
+    """Compares the share solved in each quarter of the plane with whether the source marks cells in it."""
+    for mixing, marks in (("lin", (True, False, False, False)), ("bos", (True, True, True, None))):
         quarters = ((True, True), (False, True), (True, False), (False, False))
-        for (is_wide, is_deep), is_marked in zip(quarters, published, strict=True):
+        for (is_wide, is_deep), is_marked in zip(quarters, marks, strict=True):
             inside = [
                 cell
                 for (kind, d, p), cell in cells.items()
@@ -93,10 +93,10 @@ def rows_of(cells: Cells, T: int) -> Iterator[ComparedValue]:
             if not inside:
                 continue
             name = f"{mixing}, d {'>=' if is_wide else '<'} T, p {'>=' if is_deep else '<'} T: solved"
-            said = {True: "marked", False: "no mark", None: None}[is_marked]
+            published = {True: "marked", False: "no mark", None: None}[is_marked]
             within = {True: _SOME, False: _HARDLY_ANY, None: None}[is_marked]
             n, n_solved = sum(cell.n for cell in inside), sum(cell.n_solved for cell in inside)
-            yield share_row(name, n_solved, n, published=said, agrees_within=within)
+            yield share_row(name, n_solved, n, published=published, agrees_within=within)
 
 
 def _widths(cells: Cells) -> tuple[list[int], list[int]]:

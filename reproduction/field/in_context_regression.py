@@ -1,4 +1,5 @@
-"""docs/problems/in_context_regression.md: one drop or a staircase, their time courses and the laws of their starts.
+"""docs/problems/in_context_regression.md: whether the loss falls in one drop or a staircase, its time course, and how
+it depends on the initialization.
 
 Axes: L lane (a seed), P probe, D dimension of x, H head.
 """
@@ -33,13 +34,14 @@ Floats = NDArray[np.float64]
 _SEEDS = range(64)
 _DIMENSION, _N_CONTEXT, _RATE = 4, 31, 0.2
 _DRAW = Draw(torch.tensor(0), "train", 0)
-"""The variances do not depend on it."""
+"""A draw for `data`, which needs one although the variances do not depend on it."""
 _SPACING = 1.03
-"""Ratio of two probes, where they are more than a step apart."""
+"""The ratio between the steps of successive probes, where these are more than a step apart."""
 _MERGED_SIGMAS, _SEPARATE_SIGMAS = (1e-2, 1e-4, 1e-6), (1e-2, 1e-3)
 _STAIRS_STEPS = 40_000
 _AUTHORS_SIGMA, _AUTHORS_STEPS = 0.0048, 10_001
-"""The cube root of the product of the deviations of their values, keys and queries; and their steps."""
+"""The authors' initialization, as the cube root of the product of the standard deviations of values, keys and queries;
+and their number of steps."""
 _WHITE: Mapping[str, Value] = {
     **{"kq": "merged", "covariance": "white", "n_heads": 8, "init_sigma": 1e-4},
     **{"learning_rate": 0.02, "n_steps": 3_500, "stop_when_solved": False},
@@ -52,7 +54,7 @@ from trainings group by all order by all
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Trains 64 seeds of each parametrization, and reads the finished sweep."""
+    """Trains 64 seeds of each parametrization, and compares them and the finished sweep with the paper."""
     with one_thread():
         white, stairs = _trained(_WHITE), _trained({"n_steps": _STAIRS_STEPS})
         published = _trained({"init_sigma": _AUTHORS_SIGMA, "n_steps": _AUTHORS_STEPS})
@@ -77,7 +79,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def closed_form(result: Trained[Any]) -> Floats:
-    """(L, P) the loss of merged attention under a white covariance, from the start of each training (seeds 0 to L - 1).
+    """Returns the loss of merged attention under a white covariance in closed form, (L, P), for the seeds 0 to L - 1.
 
     With Lambda = l I, the part s^2 = sum_h p_h^2 of the start that grows, p_h = (v_h + tr(W_h) / sqrt(D)) / 2, makes
     M = m I with m = s^2 / sqrt(D), and gradient flow is dm/dt = 4 sqrt(D) l^2 m (1 - m / m*): a logistic curve.
@@ -87,8 +89,8 @@ def closed_form(result: Trained[Any]) -> Floats:
     workload = IN_CONTEXT_REGRESSION()
     start = workload.initial(workload.build(parameters), lanes)
     trace_LH = start["key_query"].diagonal(dim1=-2, dim2=-1).sum(-1)
-    grows_LH = (start["value"].flatten(1) + trace_LH / math.sqrt(_DIMENSION)) / 2
-    first_L = (grows_LH.square().sum(1) / math.sqrt(_DIMENSION)).numpy()
+    growing_LH = (start["value"].flatten(1) + trace_LH / math.sqrt(_DIMENSION)) / 2
+    first_L = (growing_LH.square().sum(1) / math.sqrt(_DIMENSION)).numpy()
     variance_D = data(_DRAW, _DIMENSION, "white")[0].double()
     optimum = float(variance_D[0] / second_moment(variance_D, _N_CONTEXT)[0])
     times_P = result.evidence.steps * parameters.learning_rate
@@ -98,12 +100,12 @@ def closed_form(result: Trained[Any]) -> Floats:
 
 
 def _near(row: ComparedValue, published: float, within: float = 0.1) -> ComparedValue:
-    """With the verdict whether our value is this one, within a share of it."""
+    """Adds to a row whether our value is within a relative distance of the published one."""
     return replace(row, agrees=abs(float(row.ours) / published - 1) <= within)
 
 
 def _trained(values: Mapping[str, Value]) -> Trained[Any]:
-    """64 seeds, probed every 3% of their steps."""
+    """Trains 64 seeds, with probes whose steps grow by 3%."""
     values = {"learning_rate": _RATE, **values}
     n_steps = int(str(values["n_steps"]))
     probes = np.unique(np.geomspace(1, n_steps, int(math.log(n_steps, _SPACING))).round().astype(np.int64)).tolist()
@@ -111,15 +113,15 @@ def _trained(values: Mapping[str, Value]) -> Trained[Any]:
 
 
 def _learned(result: Trained[Any]) -> Floats:
-    """(L, D) the steps at which each training has learned one, two, ... eigen-directions; infinite where it has not."""
+    """Returns the steps at which trainings have learned 1, 2, ... eigen-directions, (L, D); infinite if never."""
     first = first_held(IN_CONTEXT_REGRESSION(), result.parameters, result.evidence, result.result.last_probe)
     places = np.stack([first[f"direction_{n + 1}"] for n in range(_DIMENSION)], 1)
     steps = result.evidence.steps.astype(np.float64)
     return np.where(places >= 0, steps[np.maximum(places, 0)], np.inf)
 
 
-def _stands(evidence: Evidence) -> NDArray[np.bool_]:
-    """(L, D - 1) whether a training's loss comes within 1% of the level of one, two, ... learned directions."""
+def _visits_levels(evidence: Evidence) -> NDArray[np.bool_]:
+    """Returns whether a training's loss comes within 1% of the level of 1, 2, ... learned directions, (L, D - 1)."""
     loss_LP = evidence.metrics["eval_loss"]
     levels = [evidence.levels[f"directions_{n}"] for n in range(1, _DIMENSION)]
     return np.stack([at_level(loss_LP, level).any(1) for level in levels], 1)
@@ -136,19 +138,19 @@ def _time_course_rows(white: Trained[Any]) -> Iterator[ComparedValue]:
 
 def _merged_rows() -> Iterator[ComparedValue]:
     values: dict[str, Value] = {"kq": "merged", "learning_rate": _RATE}
-    left = _escapes(values, _MERGED_SIGMAS, 4_000)
+    escapes = _escapes(values, _MERGED_SIGMAS, 4_000)
     variance_D = data(_DRAW, _DIMENSION, "linear")[0].double().numpy()
     growth = 2 * float(np.linalg.norm(variance_D**2))
     per_decade = math.log(10) / math.log1p(_RATE * growth)
-    for at, (high, low) in enumerate(pairwise(_MERGED_SIGMAS)):
+    for index, (high, low) in enumerate(pairwise(_MERGED_SIGMAS)):
         decades = math.log10(high / low)
         row = median_row(
             f"merged: steps more to leave the zero for a tenth of init_sigma, {low:g} to {high:g}",
-            ((left[at + 1] - left[at]) / decades).tolist(),
+            ((escapes[index + 1] - escapes[index]) / decades).tolist(),
             published=f"{per_decade:.1f} by ln(10) / ln(1 + rate * 2 |Lambda^2|)",
         )
         yield _near(row, per_decade)
-    yield from _predicted_rows("merged", values, _MERGED_SIGMAS, left)
+    yield from _predicted_rows("merged", values, _MERGED_SIGMAS, escapes)
     for sigma in (_MERGED_SIGMAS[0], _MERGED_SIGMAS[-1]):
         drop = _trained({**values, "init_sigma": sigma, "n_steps": 4_000})
         learned_LD = _learned(drop)
@@ -160,14 +162,14 @@ def _merged_rows() -> Iterator[ComparedValue]:
 
 def _separate_rows() -> Iterator[ComparedValue]:
     values: dict[str, Value] = {"kq": "separate", "learning_rate": _RATE}
-    left = _escapes(values, _SEPARATE_SIGMAS, 40_000)
+    escapes = _escapes(values, _SEPARATE_SIGMAS, 40_000)
     row = median_row(
         "separate: times more steps to leave the zero for a tenth of init_sigma",
-        (left[1] / left[0]).tolist(),
+        (escapes[1] / escapes[0]).tolist(),
         published="10 by order 2",
     )
     yield _near(row, 10.0)
-    yield from _predicted_rows("separate", values, _SEPARATE_SIGMAS, left)
+    yield from _predicted_rows("separate", values, _SEPARATE_SIGMAS, escapes)
 
 
 def _escapes(values: Mapping[str, Value], sigmas: Sequence[float], most_steps: int) -> Floats:
@@ -176,25 +178,25 @@ def _escapes(values: Mapping[str, Value], sigmas: Sequence[float], most_steps: i
 
 
 def _predicted_rows(
-    name: str, values: Mapping[str, Value], sigmas: Sequence[float], left: Floats
+    name: str, values: Mapping[str, Value], sigmas: Sequence[float], escapes: Floats
 ) -> Iterator[ComparedValue]:
-    for sigma, left_L in zip(sigmas, left, strict=True):
+    for sigma, escape_L in zip(sigmas, escapes, strict=True):
         parameters = IN_CONTEXT_REGRESSION.parameters.resolve({**values, "init_sigma": sigma})
         predicted_L = predicted_escapes(IN_CONTEXT_REGRESSION(), [Training(parameters, seed) for seed in _SEEDS])
         row = median_row(
             f"{name}, {sigma:g}: predicted_escape_step over the trained one",
-            (predicted_L / left_L).tolist(),
+            (predicted_L / escape_L).tolist(),
             published="1",
         )
         yield _near(row, 1.0)
 
 
 def _stairs_rows(stairs: Trained[Any]) -> Iterator[ComparedValue]:
-    stands_LD, learned_LD = _stands(stairs.evidence), _learned(stairs)
+    visited_LD, learned_LD = _visits_levels(stairs.evidence), _learned(stairs)
     for n in range(_DIMENSION - 1):
         yield share_row(
             f"separate, 0.01: stands at the fixed point of {n + 1} directions",
-            int(stands_LD[:, n].sum()),
+            int(visited_LD[:, n].sum()),
             len(_SEEDS),
             published="all",
             agrees_within=(0.85, 1.0),

@@ -31,13 +31,17 @@ where metric like 'from_%' and param_chains = 'any' and param_n_states = ? group
 _COLOURS = {"from_uniform": "#999999", "from_unigram": "#0072B2", "from_bigram": "#D55E00"}
 """Okabe & Ito 2008."""
 _SHORTER, _SHORTER_STEPS = 16, 800
-"""The other context, and the steps of its trainings."""
+"""The shorter context, in tokens, and the steps of its trainings."""
 _KNOWN_SHARE = 0.7
-"""Of trainings that got somewhere, from which the interval of the median step is known, of 64."""
+"""The least share of trainings that reach bigrams for which the median step is reported: with 64 trainings, its
+interval is then known."""
 
 
 class Stages(NamedTuple):
-    """When a training came nearest to each strategy, infinite where it did not, and whether heads took their roles."""
+    """The steps at which a training first comes nearest to each strategy, and whether heads took their roles.
+
+    A step is infinite if the training never comes nearest to the strategy.
+    """
 
     unigram: float
     bigram: float
@@ -46,7 +50,7 @@ class Stages(NamedTuple):
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads the finished sweep, and trains 64 seeds on a shorter context."""
+    """Compares the finished sweep, and 64 seeds on a shorter context that it trains."""
     stages = stages_of(sweep)
     most, ((length,),) = max(stages), queried(sweep, "select distinct param_n_context from trainings")
     rows = [row for n_states, cells in stages.items() for row in rows_of(cells, n_states)]
@@ -64,33 +68,34 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def reproduce_full(directory: Path, console: Console) -> Comparison:
-    """At the settings of the authors' repository, which has 2 states: 100 tokens, batches of 64, 2,000 steps."""
+    """Repeats the sweep with the settings of the authors' repository: 100 tokens, batches of 64, 2,000 steps."""
     published = {"n_context": 100, "batch_size": 64, "learning_rate": 5e-4, "n_steps": 2000}
     spec = load_sweep("markov_chains").fix(published)
     return compare(swept("markov_chains", directory, console, "auto", changed=spec), directory)
 
 
 def stages_of(sweep: SweepDirectory) -> Mapping[int, Mapping[str, Sequence[Stages]]]:
-    """The stages of all trainings, by the number of states and the kind of chain."""
-    found: dict[int, dict[str, list[Stages]]] = {}
+    """Returns the stages of all trainings, by the number of states and the kind of chain."""
+    stages_by_cell: dict[int, dict[str, list[Stages]]] = {}
     for n_states, chains, *stages in queried(sweep, _EVENTS):
-        found.setdefault(n_states, {}).setdefault(chains, []).append(Stages(*stages))
-    return found
+        stages_by_cell.setdefault(n_states, {}).setdefault(chains, []).append(Stages(*stages))
+    return stages_by_cell
 
 
 def rows_of(cells: Mapping[str, Sequence[Stages]], n_states: int) -> Iterator[ComparedValue]:
-    """In which order stages come, when, and which heads have their roles at the end."""
+    """Compares the order of the stages, their steps, and which heads have their roles at the end."""
     any_chain, doubly = cells["any"], cells["doubly_stochastic"]
     yield share_row(
         f"{n_states} states, any: unigrams before bigrams",
-        sum(each.unigram < each.bigram for each in any_chain),
+        sum(training.unigram < training.bigram for training in any_chain),
         len(any_chain),
         published="all",
         agrees_within=(0.9, 1.0),
     )
-    yield median_row(f"{n_states} states, any: steps to unigrams", [each.unigram for each in any_chain], published=None)
+    unigram_steps = [training.unigram for training in any_chain]
+    yield median_row(f"{n_states} states, any: steps to unigrams", unigram_steps, published=None)
     for chains, cell in cells.items():
-        yield from _bigram_rows(f"{n_states} states, {chains}", [each.bigram for each in cell])
+        yield from _bigram_rows(f"{n_states} states, {chains}", [training.bigram for training in cell])
     yield ratio_row(
         f"{n_states} states: steps to bigrams, doubly_stochastic over any",
         _steps(doubly, "bigram"),
@@ -98,13 +103,13 @@ def rows_of(cells: Mapping[str, Sequence[Stages]], n_states: int) -> Iterator[Co
         published="below 1",
         agrees_within=(0.0, 0.999),
     )
-    # Of two states, half of all tokens follow a copy of the query: any head scores 0.5.
+    # With two states, half of all tokens follow a copy of the query, so that any head scores 0.5.
     for name, block in (("previous", "first"), ("induction", "second")) if n_states > 2 else ():
-        came = [each for each in any_chain if each.bigram < float("inf")]
+        reached = [training for training in any_chain if training.bigram < float("inf")]
         yield share_row(
             f"{n_states} states, any: {name} head in the {block} block, where bigrams came",
-            sum(getattr(each, f"has_{name}") for each in came),
-            len(came),
+            sum(getattr(training, f"has_{name}") for training in reached),
+            len(reached),
             published="all",
             agrees_within=(0.85, 1.0),
         )
@@ -117,7 +122,7 @@ def _length_rows(longer: Sequence[Stages], length: int, n_states: int) -> Iterat
     first = first_held(MARKOV_CHAINS(), result.parameters, result.evidence, result.result.last_probe)["bigram"]
     shorter = np.where(first >= 0, result.evidence.steps[np.maximum(first, 0)], np.inf).tolist()
     yield from _bigram_rows(f"{n_states} states, any, {_SHORTER} tokens", shorter)
-    ratio, square = np.median([each.bigram for each in longer]) / np.median(shorter), (length / _SHORTER) ** 2
+    ratio, square = np.median([training.bigram for training in longer]) / np.median(shorter), (length / _SHORTER) ** 2
     yield value_row(
         f"{n_states} states, any: median steps to bigrams, {length} tokens over {_SHORTER}",
         float(ratio) if np.isfinite(ratio) else "unknown",
@@ -127,15 +132,15 @@ def _length_rows(longer: Sequence[Stages], length: int, n_states: int) -> Iterat
 
 
 def _bigram_rows(name: str, steps: Sequence[float]) -> Iterator[ComparedValue]:
-    n_came = int(np.isfinite(steps).sum())
-    yield share_row(f"{name}: bigrams within n_steps", n_came, len(steps))
-    if n_came >= _KNOWN_SHARE * len(steps):
+    n_reached = int(np.isfinite(steps).sum())
+    yield share_row(f"{name}: bigrams within n_steps", n_reached, len(steps))
+    if n_reached >= _KNOWN_SHARE * len(steps):
         yield median_row(f"{name}: steps to bigrams", steps, published=None)
 
 
 def _steps(stages: Sequence[Stages], name: str) -> list[float]:
-    """Of those that got there, after their start."""
-    return [step for each in stages if 0 < (step := getattr(each, name)) < float("inf")]
+    """Returns the steps at which trainings reach the strategy, without those that never do or start with it."""
+    return [step for training in stages if 0 < (step := getattr(training, name)) < float("inf")]
 
 
 def _figure(sweep: SweepDirectory, n_states: int) -> Figure:

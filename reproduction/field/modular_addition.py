@@ -1,4 +1,4 @@
-"""docs/problems/modular_addition.md: when transformers know their pairs, and when they can add."""
+"""docs/problems/modular_addition.md: when transformers memorize their pairs, and when they learn to add."""
 
 import math
 from collections.abc import Iterable
@@ -43,11 +43,11 @@ _N_DRAWS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The trainings of one configuration.
+    """The trainings of one configuration, with the steps at which they memorized and generalized.
 
     Attributes:
-        weight_decay, fraction, budget: Its parameters.
-        memorized, generalized: The step of each event by training; infinite where it did not hold.
+        weight_decay, fraction, budget: The parameters of the configuration.
+        memorized, generalized: The step of each event by training; infinite if it did not happen.
     """
 
     weight_decay: float
@@ -58,7 +58,7 @@ class Cell:
 
 
 def compare_weight_decay(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Shares, steps and delay by weight decay; and what the embedding's frequencies say."""
+    """Compares shares, steps and delay by weight decay, and how few frequencies the embedding has."""
     del directory
     cells = _cells(sweep)
     rows: list[ComparedValue] = []
@@ -69,10 +69,10 @@ def compare_weight_decay(sweep: SweepDirectory, directory: Path) -> Comparison:
     little, middle, much = cells
     for other in (little, much):
         name = f"share generalized, weight decay {middle.weight_decay:g} minus {other.weight_decay:g}"
-        more, fewer = (np.isfinite(each.generalized).tolist() for each in (middle, other))
+        more, fewer = (np.isfinite(cell.generalized).tolist() for cell in (middle, other))
         rows.append(bounded_difference_row(name, more, fewer, (0.0, 1.0), published="more", agrees_within=ABOVE_ZERO))
-    for what, after in (("memorized", None), ("generalized", None), ("generalized", "memorized")):
-        rows += _medians(sweep, what, after)
+    for event, after in (("memorized", None), ("generalized", None), ("generalized", "memorized")):
+        rows += _medians(sweep, event, after)
     frequencies = dict(queried(sweep, _KEY))
     if all(len(frequencies.get(is_solved, ())) > 1 for is_solved in (True, False)):
         name = "share of the embedding in its 5 largest frequencies, solved minus memorized"
@@ -90,7 +90,7 @@ def compare_weight_decay(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_data(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """How many times as many steps one percent less data takes."""
+    """Compares the factor by which the steps grow for one percent less data."""
     del directory
     cells = _cells(sweep)
     rows: list[ComparedValue] = []
@@ -117,30 +117,31 @@ def compare_data(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def reproduce_full_weight_decay(directory: Path, console: Console) -> Comparison:
-    """The first at the size of Nanda et al.: 30% of the pairs of p = 113, 50,000 steps."""
+    """Repeats the first sweep at the size of Nanda et al.: 30% of the pairs of p = 113, 50,000 steps."""
     sizes = _NANDA | {"train_fraction": 0.3}
     return compare_weight_decay(_full("modular_addition", sizes, directory, console), directory)
 
 
 def reproduce_full_data(directory: Path, console: Console) -> Comparison:
-    """The second at that size, at 25 to 30% of the pairs."""
+    """Repeats the second sweep at the size of Nanda et al., at 25 to 30% of the pairs."""
     sizes = _NANDA | {"train_fraction": Categorical(choices=(0.25, 0.275, 0.3))}
     return compare_data(_full("modular_addition_data", sizes, directory, console), directory)
 
 
 def per_percent(few: Cell, many: Cell) -> tuple[float, float, float]:
-    """The ratio of two cells' medians per percent of data, with a percentile interval of bootstrap samples.
+    """Returns the ratio of two cells' medians per percent of data, with a bootstrap percentile interval.
 
-    A median that no half of a sample reaches is infinite. The ratio of two such is not known: anything from 0 up.
+    A median is infinite if less than half of a sample reaches it. The ratio of two infinite medians is unknown:
+    anything from 0 up.
     """
     draws = np.random.default_rng(0).random((2, _N_DRAWS, max(len(few.generalized), len(many.generalized))))
     percents = 100 * (many.fraction - few.fraction)
 
-    def ratio(one: Any, other: Any) -> Any:
+    def ratio(few_steps: Any, many_steps: Any) -> Any:
         with np.errstate(invalid="ignore"):
-            return (np.median(one, axis=-1) / np.median(other, axis=-1)) ** (1 / percents)
+            return (np.median(few_steps, axis=-1) / np.median(many_steps, axis=-1)) ** (1 / percents)
 
-    drawn = ratio(*(_drawn(cell.generalized, each) for cell, each in zip((few, many), draws, strict=True)))
+    drawn = ratio(*(_drawn(cell.generalized, uniform) for cell, uniform in zip((few, many), draws, strict=True)))
     low = np.quantile(np.nan_to_num(drawn, nan=0.0, posinf=math.inf), 0.025, method="nearest")
     high = np.quantile(np.nan_to_num(drawn, nan=math.inf, posinf=math.inf), 0.975, method="nearest")
     return float(ratio(few.generalized, many.generalized)), float(low), float(high)
@@ -166,19 +167,19 @@ def _steps(steps: Iterable[int | None]) -> np.ndarray:
     return np.array([math.inf if step is None else step for step in steps])
 
 
-def _medians(sweep: SweepDirectory, what: str, after: str | None) -> list[ComparedValue]:
-    """The step by which half of each group have it, with the censored ones counted as not yet."""
-    [by] = [name for name, each in sweep.spec.space.items() if isinstance(each, Categorical)]
-    found = SweepData.open(sweep.place).event(what, by=by, after=after).medians().to_pylist()
+def _medians(sweep: SweepDirectory, event: str, after: str | None) -> list[ComparedValue]:
+    """Returns the step by which half of each group have the event; censored trainings count as not yet."""
+    [by] = [name for name, dimension in sweep.spec.space.items() if isinstance(dimension, Categorical)]
+    medians = SweepData.open(sweep.place).event(event, by=by, after=after).medians().to_pylist()
     return [
         ComparedValue(
-            name=f"{by} {row['group']}: half have {what}" + (f", steps after {after}" if after else ", step"),
+            name=f"{by} {row['group']}: half have {event}" + (f", steps after {after}" if after else ", step"),
             published=None,
             ours="not reached" if row["half_step"] is None else row["half_step"],
             low=row["low"],
             high=row["high"],
         )
-        for row in found
+        for row in medians
     ]
 
 

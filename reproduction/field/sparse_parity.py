@@ -1,4 +1,5 @@
-"""docs/problems/sparse_parity.md: the steps that a product of k of n signs takes, from the sweep `sparse_parity`."""
+"""docs/problems/sparse_parity.md: the steps needed to learn a product of k of n signs, from the sweep
+`sparse_parity`."""
 
 import math
 from pathlib import Path
@@ -19,11 +20,11 @@ select param_k as k, param_n_bits as n, param_n_steps as budget, list(event_lear
 from trainings group by all order by all
 """
 _T_975 = 1.96
-"""Of the normal distribution: there are hundreds of trainings."""
+"""The quantile of the normal distribution, which replaces Student's t because there are hundreds of trainings."""
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Share and steps by n and k; and the power of n that the steps grow by, for each k."""
+    """Compares the share learned and the steps by n and k, and the power of n by which the steps grow, for each k."""
     del directory
     cells = queried(sweep, _CELLS)
     rows: list[ComparedValue] = []
@@ -33,7 +34,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
         rows.append(share_row(f"{name}: learned within {budget:,} steps", len(learned), len(steps)))
         if len(learned) == len(steps):
             rows.append(median_row(f"{name}: steps, median", learned, published=None))
-    for k in sorted({each[0] for each in cells}):
+    for k in sorted({cell[0] for cell in cells}):
         pairs = [(n, step) for k_of_cell, n, _, steps in cells if k_of_cell == k for step in steps if step is not None]
         slope, low, high = power(*zip(*pairs, strict=True))
         name, published = f"k = {k}: power of n that the steps grow by", "n^O(k)"
@@ -51,7 +52,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def reproduce_full(directory: Path, console: Console) -> Comparison:
-    """The same at Hu et al.'s width, 1,000,, and at more n."""
+    """Repeats the sweep at Hu et al.'s width, 1,000, and for more values of n."""
     shipped, name = load_sweep("sparse_parity"), "sparse_parity_full"
     sizes = {"width": 1000, "n_steps": 100_000, "n_bits": Categorical(choices=(10, 20, 30, 40, 50))}
     full = shipped.but(name=name, space={**shipped.space, **sizes}, trials=15)
@@ -59,8 +60,8 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
 
 
 def power(sizes: ArrayLike, steps: ArrayLike) -> tuple[float, float, float]:
-    """The power a of steps ~ sizes^a by least squares of the logarithms, with its 95% interval."""
-    x, y = (np.log(np.asarray(each, np.float64)) for each in (sizes, steps))
+    """Fits the power a of steps ~ sizes^a by least squares of the logarithms; returns it with its 95% interval."""
+    x, y = (np.log(np.asarray(values, np.float64)) for values in (sizes, steps))
     x -= x.mean()
     slope = float(x @ y / (x @ x))
     residual = y - y.mean() - slope * x

@@ -1,4 +1,5 @@
-"""Does an equation hold as printed? The verdict follows from two errors, the printed form's and the right form's.
+"""Verdicts on printed equations: whether an equation holds follows from the errors of its printed and of its right
+form.
 
 Shared by the checks of system P (`equations_of_positions`) and C (`equations_of_categories`). Axes: L member of a
 family or lane of a search, T text, M position.
@@ -26,15 +27,15 @@ Verdict = Literal["holds", "misprinted", "needs an assumption", "missed", "ours 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EquationCheck:
-    """What a numerical verification of one equation found.
+    """The result of the numerical check of one equation.
 
     Attributes:
-        equation: Its numbers in the paper, or the section it belongs to.
+        equation: The equation's numbers in the paper, or the section it belongs to.
         subject: The subject of the equation, in two or three words.
         statement: The right form, in words and symbols.
         flaw: How the right form differs from the printed one: other symbols, a restriction, something added.
-        printed_error: Largest error of the printed form; `None` if the paper's text is not available.
-        right_error: Largest error of the right form.
+        printed_error: The largest error of the printed form; `None` if the paper's text is not available.
+        right_error: The largest error of the right form.
         tolerance: The largest error that rounding explains.
     """
 
@@ -48,33 +49,33 @@ class EquationCheck:
 
     @property
     def verdict(self) -> Verdict:
-        """`holds` if the printed form holds; else the flaw, if the right form holds; else `refuted`."""
+        """`holds` if the printed form holds; otherwise the flaw if the right form holds, else `refuted`."""
         if self.printed_error is not None and self.printed_error <= self.tolerance:
             return "holds"
-        # Written with `not`, so that NaN refutes.
+        # The condition is `not ... <=` instead of `>` because NaN must refute the equation.
         if not self.right_error <= self.tolerance:
             return "refuted"
         return "ours holds" if self.printed_error is None else self.flaw
 
 
 def largest_error(*differences: Tensor | float) -> float:
-    """The largest absolute value of an entry; NaN if any entry is NaN."""
-    flat = [torch.as_tensor(each, dtype=torch.float64).abs().flatten() for each in differences]
+    """Returns the largest absolute value of an entry; NaN if any entry is NaN."""
+    flat = [torch.as_tensor(difference, dtype=torch.float64).abs().flatten() for difference in differences]
     return torch.cat(flat).max().item()
 
 
 def every_text(n_categories: int, n_positions: int) -> Tensor:
-    """(T, M) all texts."""
+    """Returns all texts, (T, M)."""
     return torch.tensor(list(itertools.product(range(n_categories), repeat=n_positions)))
 
 
 def generator(seed: int) -> torch.Generator:
-    """The generator of a check's random parameters, the same in every run."""
+    """Returns a generator for a check's random parameters, the same in every run."""
     return torch.Generator().manual_seed(seed)
 
 
 def objective_of(system: System, tasks: State | None = None) -> Objective:
-    """The population loss, summed over predicted positions.
+    """Returns the population loss, summed over predicted positions.
 
     Args:
         system: System P or C.
@@ -88,12 +89,12 @@ def objective_of(system: System, tasks: State | None = None) -> Objective:
 
 
 def examined(system: System, members: State, tasks: State | None = None) -> StationaryPoints:
-    """Loss, gradient and Hessian index at members (L, ...) of a family, without a search from there."""
+    """Evaluates loss, gradient and Hessian index at members (L, ...) of a family, without moving them."""
     return find_stationary_points(objective_of(system, tasks), members, n_iterations=0)
 
 
 def searched(system: System, n_solves: int, sigma: float) -> tuple[StationaryPoints, State]:
-    """Stationary points from random starts N(0, sigma^2), each with a task of its own, and the tasks."""
+    """Searches for stationary points from random starts N(0, sigma^2) with random tasks; returns points and tasks."""
     streams = Streams(torch.arange(n_solves))
     system = system.double()
     start, tasks = (
@@ -105,7 +106,7 @@ def searched(system: System, n_solves: int, sigma: float) -> tuple[StationaryPoi
 
 
 def family_error(found: StationaryPoints, level: Tensor | float, index: int, n_predicted: int) -> float:
-    """The largest error of the claim that these points are stationary, at this level and with this Hessian index.
+    """Returns the largest error of the claim that the points are stationary, at this level and with this Hessian index.
 
     Args:
         found: The points.
@@ -117,7 +118,7 @@ def family_error(found: StationaryPoints, level: Tensor | float, index: int, n_p
 
 
 def distance_to_levels(level: Tensor | float, known: Mapping[str, Tensor | float]) -> float:
-    """The largest distance of a level to the nearest of those known."""
+    """Returns the largest distance of a level from the nearest known level."""
     levels = torch.as_tensor(level, dtype=torch.float64)
-    distances = [(levels - each).abs() for each in known.values()]
+    distances = [(levels - known_level).abs() for known_level in known.values()]
     return torch.stack(distances).amin(0).max().item()

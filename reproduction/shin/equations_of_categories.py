@@ -1,9 +1,9 @@
-"""System C: equation 3.54 of Shin & Matzinger 2025 and those before 3.71, checked by enumeration, by autograd and by a
-search for stationary points.
+"""System C: equation 3.54 of Shin & Matzinger 2025 and those before 3.71, checked by enumeration, autograd and a
+search.
 
-Each check takes the printed form (or its own claim) as an argument, so that tests can see a wrong form fail. Axes: L
-member of a family, T text, M position, N category, K = M - 1 predicted position. Derivations: docs/theory.md,
-system C.
+The search is for stationary points. Each check takes the printed form (or its own claim) as an argument, so that tests
+can see a wrong form fail. Axes: L member of a family, T text, M position, N category, K = M - 1 predicted position.
+Derivations: docs/theory.md, system C.
 """
 
 import functools
@@ -33,12 +33,12 @@ from attnsweep.workloads.category_pairs.closed_forms_of_categories import (
 )
 
 SIZES = ((2, 3), (3, 4), (4, 3))
-"""(N, M) of the checks: all texts are enumerated."""
+"""The sizes (N, M) of the checks, small because all texts are enumerated."""
 _N_MEMBERS = 16
 
 
 def checks_of_categories() -> list[EquationCheck]:
-    """All of them, in the paper's order."""
+    """Returns all checks of system C, in the paper's order."""
     return [
         loss(),
         gradient_of_values(),
@@ -54,9 +54,9 @@ def checks_of_categories() -> list[EquationCheck]:
 
 
 def _closed_loss(task: Task) -> Tensor:
-    """() Sum_i V* - 2 p_i C + n_i V + E e_i(t)^2."""
-    of = moments(task)
-    return (of.target_V - 2 * of.p_K * of.C + of.n_K * of.V + of.e_KN.square() @ task.law_N).sum()
+    """Returns the scalar Sum_i V* - 2 p_i C + n_i V + E e_i(t)^2."""
+    terms = moments(task)
+    return (terms.target_V - 2 * terms.p_K * terms.C + terms.n_K * terms.V + terms.e_KN.square() @ task.law_N).sum()
 
 
 def loss() -> EquationCheck:
@@ -97,13 +97,13 @@ def zeros(index: int = 3) -> EquationCheck:
     for N, M in SIZES:
         draw, target = _drawn(20, N)
         q = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64)
-        # C = E[m* m] = E[m* D] = 0: three linear conditions on q.
+        # Members of the family meet three linear conditions on q: C = E[m* m] = E[m* D] = 0.
         centred = target - target.mean(1, keepdim=True)
         marginal = target.mean(1, keepdim=True).expand_as(target)
         conditions = torch.stack([centred, marginal, torch.eye(N, dtype=torch.float64) * marginal], 1).flatten(2)
         q = _without(q.flatten(1), conditions).view_as(q)
-        # Summed over the predicted positions, the weights of the predecessor, of the own position and of the rest
-        # are each 0.
+        # Members meet three conditions on v: summed over the predicted positions, the weights of the predecessor, of
+        # the own position and of all other positions are each 0.
         v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
         before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
         masks = torch.stack([before, own, 1 - own]).flatten(1).expand(_N_MEMBERS, -1, -1)
@@ -122,19 +122,19 @@ def zeros(index: int = 3) -> EquationCheck:
 
 
 def constant_predictor() -> EquationCheck:
-    """The constant predictor E[Y] (q constant) is not stationary: the column sums of dL/dq cannot vanish."""
+    """Checks that the constant predictor E[Y] (q constant) is not stationary: dL/dq has nonzero column sums."""
     errors = []
     for N, M in SIZES:
         draw, target = _drawn(21, N)
-        for each in target:
-            mean = each.mean()
+        for target_NN in target:
+            mean = target_NN.mean()
             v = torch.rand(M - 1, M, generator=draw, dtype=torch.float64)
             v = v / v.sum(1, keepdim=True)
             task = Task(
-                q_NN=mean.expand(N, N), v_KM=v, target_NN=each, law_N=torch.full((N,), 1 / N, dtype=torch.float64)
+                q_NN=mean.expand(N, N), v_KM=v, target_NN=target_NN, law_N=torch.full((N,), 1 / N, dtype=torch.float64)
             )
             slope = _true_gradients(task)[0].sum(0)
-            errors.append(largest_error(slope + 2 * (M - 1) / N * (each.mean(0) - mean)))
+            errors.append(largest_error(slope + 2 * (M - 1) / N * (target_NN.mean(0) - mean)))
     return EquationCheck(
         equation="§3.3",
         subject="constant predictor",
@@ -145,13 +145,13 @@ def constant_predictor() -> EquationCheck:
 
 
 def division_by_row_sums(n_solves: int = 120) -> EquationCheck:
-    """Levels of all points found by search, with and without those where Sum_i (sg_i + d_i) = 0."""
-    found, target = _search(n_solves)
-    levels = (found.losses / found.parameters["v_KM"].shape[1])[found.converged]
-    target = target[found.converged]
-    total = found.parameters["v_KM"].sum((1, 2))[found.converged]
+    """Checks the levels of all points found by search, with and without those where Sum_i (sg_i + d_i) = 0."""
+    points, target = _search(n_solves)
+    levels = (points.losses / points.parameters["v_KM"].shape[1])[points.converged]
+    target = target[points.converged]
+    total = points.parameters["v_KM"].sum((1, 2))[points.converged]
     known = {"solution": torch.zeros(()), "marginal": _marginal_level(target), "zero": target.square().mean((1, 2))}
-    distance = torch.stack([(levels - each).abs() for each in known.values()]).amin(0)
+    distance = torch.stack([(levels - level).abs() for level in known.values()]).amin(0)
     return EquationCheck(
         equation="3.54",
         subject="row sums",
@@ -168,13 +168,13 @@ def marginal_predictor(index: int = 1) -> EquationCheck:
     for N, M in SIZES:
         draw, target = _drawn(22, N)
         marginal, c = target.mean(1, keepdim=True), 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw).double()
-        # First subfamily: q(r, t) = m*(t)/c, rows of v add up to c, Sum p = 0.
+        # In the first subfamily q(r, t) = m*(t)/c, the rows of v add up to c, and Sum p = 0.
         v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
         before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
         v = v - before * v.diagonal(dim1=1, dim2=2).mean(1).view(-1, 1, 1)
         v = v + own * (c - v.sum(2, keepdim=True))
         first = {"q_NN": (marginal / c).expand_as(target), "v_KM": v}
-        # Second subfamily: v reads the own position only, q(t, t) = m*(t)/c, q uncorrelated with q*.
+        # In the second subfamily v reads the own position only, q(t, t) = m*(t)/c, and q is uncorrelated with q*.
         on, centred = torch.eye(N, dtype=torch.float64), target - marginal
         q = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64) * (1 - on) + on * marginal / c
         free = centred * (1 - on)
@@ -197,20 +197,20 @@ def marginal_predictor(index: int = 1) -> EquationCheck:
 
 def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
     """Compares the points found by search with the stationary values of the family's closed form."""
-    found, target = _search(n_solves)
+    points, target = _search(n_solves)
     names = family_of_categories_only(
-        found, {"marginal": _marginal_level(target), "zero": target.square().mean((1, 2))}
+        points, {"marginal": _marginal_level(target), "zero": target.square().mean((1, 2))}
     )
-    chosen = np.flatnonzero((names == family) & found.converged.numpy())
-    # Without a point found the claim is unverified: NaN refutes it.
+    chosen = np.flatnonzero((names == family) & points.converged.numpy())
+    # If the search finds no point of the family, NaN refutes the unverified claim.
     errors, printed = ([], []) if chosen.size else ([float("nan")], [float("nan")])
     for lane in chosen.tolist():
-        n_predicted, M = found.parameters["v_KM"].shape[1:]
-        level, zero = found.losses[lane] / n_predicted, target[lane].square().mean()
+        n_predicted, M = points.parameters["v_KM"].shape[1:]
+        level, zero = points.losses[lane] / n_predicted, target[lane].square().mean()
         predicted = stationary_gains(target[lane], M)
-        distance = (torch.tensor([each.value for each in predicted], dtype=torch.float64) - (zero - level)).abs()
+        distance = (torch.tensor([gain.value for gain in predicted], dtype=torch.float64) - (zero - level)).abs()
         nearest = predicted[int(distance.argmin())]
-        errors.append(largest_error(distance.min(), float(nearest.index - found.index[lane])))
+        errors.append(largest_error(distance.min(), float(nearest.index - points.index[lane])))
         printed.append(distance_to_levels(level, {"solution": torch.zeros(()), "zero": zero}))
     members = {
         "zero_row_sums": "zero row sums, each sg_i + d_i = 0",
@@ -229,15 +229,17 @@ def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
 
 
 def solution(printed_sign: float = -1.0, right_sign: float = 1.0) -> EquationCheck:
-    """q = (q* + sign a)/c with a(t) = -d/(1 + d) q*(t,t), by enumeration under any law."""
+    """Checks the solutions q = (q* + sign a)/c with a(t) = -d/(1 + d) q*(t,t), by enumeration under any law."""
     errors: dict[float, list[float]] = {printed_sign: [], right_sign: []}
     for number, task in enumerate(_tasks()):
         M, d, c = task.v_KM.shape[1], (-0.4, 0.7, 2.0)[number % 3], 1.3
         a_N = -d / (1 + d) * task.target_NN.diagonal()
         v = c * (torch.eye(M - 1, M, dtype=torch.float64) + d * torch.eye(M, dtype=torch.float64)[1:])
-        for sign, found in errors.items():
+        for sign, sign_errors in errors.items():
             q = (task.target_NN + sign * a_N) / c
-            found.append(_enumerated_loss(Task(q_NN=q, v_KM=v, target_NN=task.target_NN, law_N=task.law_N)).item())
+            sign_errors.append(
+                _enumerated_loss(Task(q_NN=q, v_KM=v, target_NN=task.target_NN, law_N=task.law_N)).item()
+            )
     return EquationCheck(
         equation="before 3.71",
         subject="solution",
@@ -249,18 +251,18 @@ def solution(printed_sign: float = -1.0, right_sign: float = 1.0) -> EquationChe
 
 @functools.cache
 def _search(n_solves: int) -> tuple[StationaryPoints, Tensor]:
-    """Stationary points and their targets; cached, because three checks use them."""
-    found, tasks = searched(CategoriesOnly(3, 4, softmax=False), n_solves, sigma=1.5)
-    return found, tasks["target_NN"]
+    """Searches for stationary points; returns them and their targets. Cached, because three checks use them."""
+    points, tasks = searched(CategoriesOnly(3, 4, softmax=False), n_solves, sigma=1.5)
+    return points, tasks["target_NN"]
 
 
 def _marginal_level(target_LNN: Tensor) -> Tensor:
-    """(L,) V*."""
+    """Returns the level V* of the marginal predictor, (L,)."""
     return target_LNN.var(dim=1, correction=0).mean(1)
 
 
 def _drawn(seed: int, N: int) -> tuple[torch.Generator, Tensor]:
-    """A generator, and targets (L, N, N) drawn from it."""
+    """Returns a generator, and targets (L, N, N) drawn from it."""
     draw = generator(seed + N)
     return draw, torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64)
 
@@ -277,13 +279,13 @@ def _tasks() -> list[Task]:
 
 
 def _without(vectors: Tensor, conditions: Tensor) -> Tensor:
-    """(L, n) the vectors, projected off the conditions (L, c, n)."""
+    """Projects vectors (L, n) onto the space orthogonal to the conditions (L, c, n)."""
     along: Tensor = torch.linalg.pinv(conditions) @ (conditions @ vectors.unsqueeze(2))
     return vectors - along.squeeze(2)
 
 
 def _enumerated_loss(task: Task) -> Tensor:
-    """E sum_i (q*(X_{i-1}, X_i) - sum_j v_ij q(X_j, X_i))^2 by its definition, over all texts."""
+    """Returns E Sum_i (q*(X_{i-1}, X_i) - Sum_j v_ij q(X_j, X_i))^2 by its definition, over all texts."""
     text = every_text(task.law_N.shape[0], task.v_KM.shape[1])
     read_TMK = task.q_NN[text.unsqueeze(2), text[:, 1:].unsqueeze(1)]
     error_TK = task.target_NN[text[:, :-1], text[:, 1:]] - torch.einsum("km,tmk->tk", task.v_KM, read_TMK)
@@ -291,8 +293,8 @@ def _enumerated_loss(task: Task) -> Tensor:
 
 
 def _true_gradients(task: Task) -> tuple[Tensor, Tensor]:
-    """The gradients of the enumerated loss by q and by v."""
+    """Returns the gradients of the enumerated loss with respect to q and to v."""
     q, v = task.q_NN.clone().requires_grad_(), task.v_KM.clone().requires_grad_()
     loss = _enumerated_loss(Task(q_NN=q, v_KM=v, target_NN=task.target_NN, law_N=task.law_N))
-    by_q, by_v = torch.autograd.grad(loss, (q, v))
-    return by_q, by_v
+    gradient_q, gradient_v = torch.autograd.grad(loss, (q, v))
+    return gradient_q, gradient_v

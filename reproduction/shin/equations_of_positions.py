@@ -1,4 +1,4 @@
-"""System P: equations 3.7-3.9, 3.18 and 3.33 of Shin & Matzinger 2025, checked by enumeration, by autograd and by least
+"""System P: equations 3.7-3.9, 3.18 and 3.33 of Shin & Matzinger 2025, checked by enumeration, autograd and least
 squares.
 
 Each check takes the printed form (or its own claim) as an argument, so that tests can see a wrong form fail. Axes: L
@@ -36,14 +36,14 @@ from attnsweep.workloads.engine.lbfgs import unflattened
 from attnsweep.workloads.engine.optimizers import State
 
 SIZES = ((2, 3), (3, 4), (4, 3))
-"""(N, M) of the checks: all texts are enumerated."""
+"""The sizes (N, M) of the checks, small because all texts are enumerated."""
 _N_MEMBERS = 16
 _SATURATED = 10.0
-"""Columns whose logits spread more than this are saturated: the other weights are below e^-10 and still falling."""
+"""The spread of logits above which a column is saturated: its other weights are below e^-10 and still falling."""
 
 
 def checks_of_positions() -> list[EquationCheck]:
-    """All of them, in the paper's order."""
+    """Returns all checks of system P, in the paper's order."""
     return [
         loss(),
         gradient_of_attention(),
@@ -61,17 +61,17 @@ def checks_of_positions() -> list[EquationCheck]:
 
 
 def printed_levels(n_categories: int) -> dict[str, float]:
-    """The levels of the stationary points that the paper analyses, by name."""
+    """Returns the levels of the stationary points that the paper analyses, by name."""
     return {"solution": 0.0, "mean": 1 - 1 / n_categories, "zero": 1.0}
 
 
 def centred_shift_level(N: int, M: int) -> float:
-    """1/N + 1/M - 1/(NM): also the top of the barrier in front of the valley."""
+    """Returns 1/N + 1/M - 1/(NM), which is also the top of the barrier in front of the valley."""
     return 1 / N + 1 / M - 1 / (N * M)
 
 
 def valley_level(rho: Tensor, N: int, M: int) -> Tensor:
-    """The level that the best q reaches at v = alpha (I - P) + beta P, rho = beta / alpha."""
+    """Returns the level that the best q reaches at v = alpha (I - P) + beta P, with rho = beta / alpha."""
     return (1 - 1 / N) * (1 - rho).square() / ((N - 1) + M * rho.square())
 
 
@@ -100,7 +100,7 @@ def gradient_of_values(printed_factor: float = -0.5) -> EquationCheck:
 
 
 def centred_shift() -> EquationCheck:
-    """q = (U - 1/M)/c, v = c (I - P) + w 1^t with 1^t w = -c (N - 1)/M."""
+    """Checks the centred shift q = (U - 1/M)/c, v = c (I - P) + w 1^t with 1^t w = -c (N - 1)/M."""
     printed, right = [], []
     for N, M in SIZES:
         draw = generator(3)
@@ -128,7 +128,7 @@ def mean_predictor() -> EquationCheck:
         s = 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw, dtype=torch.float64)
         q = torch.randn(_N_MEMBERS, M, M - 1, generator=draw, dtype=torch.float64)
         q = q - _trace(q) / (M - 1) * shift(M)
-        # The last position precedes none that is predicted: it sets the column sums alone.
+        # The last position precedes no predicted position, so its entries set only the column sums.
         q[:, -1] += (s - q.sum(1, keepdim=True)).squeeze(1)
         found = examined(PositionsOnly(N, M, softmax=False), {"q_MK": q, "v_NN": mean(N) / s})
         errors.append(family_error(found, 1 - 1 / N, 1, M - 1))
@@ -184,7 +184,7 @@ def escape_rates() -> EquationCheck:
 
 
 def valley() -> EquationCheck:
-    """Compares the best attention on all texts, by least squares, with L(rho) and its limit."""
+    """Checks L(rho) and its limit against the best attention on all texts, by least squares."""
     errors, printed = [], []
     for N, M in SIZES:
         infimum = (1 - 1 / N) / M
@@ -207,7 +207,7 @@ def valley() -> EquationCheck:
 
 
 def barrier() -> EquationCheck:
-    """The barrier between solution and valley: a b = 0 costs at least 1/N; along rho the top is the centred shift."""
+    """Checks the barrier before the valley: a b = 0 costs at least 1/N; along rho the top is the centred shift."""
     errors = []
     for N, M in SIZES:
         rho = torch.linspace(-20.0, 1.0, 100_001, dtype=torch.float64)
@@ -233,14 +233,14 @@ def barrier() -> EquationCheck:
 
 
 def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75) -> EquationCheck:
-    """The init_sigma at which a random start's cubic gradient term A q equals its linear term a: a power of N."""
+    """Checks at which init_sigma a random start's cubic gradient term A q equals its linear term a: a power of N."""
     sizes, crossings = torch.tensor([16.0, 32.0, 64.0, 128.0], dtype=torch.float64), []
     draw = generator(7)
     for N in sizes.int().tolist():
         v = torch.randn(400, N, N, generator=draw, dtype=torch.float64)
-        of_members = torch.stack([torch.stack(components(each)) for each in v])
-        # At init_sigma: a ~ sigma, A q ~ sigma^3.
-        crossings.append((of_members[:, 0].square().mean().sqrt() / of_members[:, 2].mean()).sqrt())
+        abAB = torch.stack([torch.stack(components(member)) for member in v])
+        # v is drawn with sigma = 1; with init_sigma, a grows as sigma and A q as sigma^3.
+        crossings.append((abAB[:, 0].square().mean().sqrt() / abAB[:, 2].mean()).sqrt())
     steps = torch.stack(crossings).log()
     x = sizes.log() - sizes.log().mean()
     slope = ((x * steps).sum() / x.square().sum()).item()
@@ -255,7 +255,7 @@ def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75
 
 
 def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATURATED) -> EquationCheck:
-    """At the best v a higher logit still lowers every column's loss, and every search ends in saturated columns."""
+    """Checks that at the best v a higher logit lowers every column's loss, and that every search ends saturated."""
     errors = []
     for N, M in SIZES:
         p = torch.linspace(0.05, 0.99, _N_MEMBERS, dtype=torch.float64)
@@ -281,7 +281,7 @@ def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATU
 
 
 def softmax_plateau() -> EquationCheck:
-    """The loss of saturated columns, right and wrong ones, with the best v on all texts."""
+    """Checks the loss of saturated columns, right and wrong ones, against the best v on all texts."""
     errors = []
     for N, M in SIZES:
         draw = generator(8)
@@ -335,27 +335,27 @@ def _hessian_at_zero(system: PositionsOnly, like: State) -> Tensor:
     objective = objective_of(system)
     n = sum(value.numel() for value in like.values())
 
-    def at(point: Tensor) -> Tensor:
+    def loss_at(point: Tensor) -> Tensor:
         return objective.losses(unflattened(point.unsqueeze(0), like)).sum()
 
-    result: Tensor = jacrev(grad(at))(torch.zeros(n, dtype=torch.float64))
+    result: Tensor = jacrev(grad(loss_at))(torch.zeros(n, dtype=torch.float64))
     return result
 
 
 def _best_level(v_NN: Tensor, M: int) -> Tensor:
-    """The level that the best attention reaches: least squares of the predicted categories on v X, over all texts."""
+    """Returns the level of the best attention: least squares of the predicted categories on v X, over all texts."""
     N = v_NN.shape[0]
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, M)]
     readings = (one_hot_TMN @ v_NN.T).transpose(1, 2).reshape(-1, M)
     wanted = one_hot_TMN[:, :-1].transpose(1, 2).reshape(-1, M - 1)
-    # By SVD, because the readings are linearly dependent where v is singular.
+    # The driver by SVD is needed because the readings are linearly dependent where v is singular.
     fitted = torch.linalg.lstsq(readings, wanted, driver="gelsd").solution
     level: Tensor = N * (readings @ fitted - wanted).square().mean()
     return level
 
 
 def _best_level_of_values(weights_MK: Tensor, N: int) -> Tensor:
-    """The level that the best v reaches with these attention weights."""
+    """Returns the level of the best v with these attention weights."""
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, weights_MK.shape[0])]
     context = torch.einsum("jk,tjn->tkn", weights_MK, one_hot_TMN).reshape(-1, N)
     wanted = one_hot_TMN[:, :-1].reshape(-1, N)

@@ -1,4 +1,5 @@
-"""Figures 1 to 3 of Shin & Matzinger 2025: what solution 2's model learns, and the combined model's four flavours."""
+"""Figures 1 to 3 of Shin & Matzinger 2025: what the model of solution 2 learns, and the combined model's four
+flavours."""
 
 import math
 from pathlib import Path
@@ -25,13 +26,13 @@ from heads join trainings using (training_id, trial, replicate)
 qualify row_number() over (partition by training_id order by step desc) = 1
 order by score_match_logits_target
 """
-"""The last probe of each training, the worst match first."""
+"""Selects training id, match and loss at the last probe of each training, the worst match first."""
 
 
 def compare_fig1(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep, and draws the training of median correlation."""
-    found = queried(sweep, _MATCH)
-    middle = found[len(found) // 2][0]
+    """Compares a finished sweep, and draws the training of median correlation."""
+    matches = queried(sweep, _MATCH)
+    middle = matches[len(matches) // 2][0]
     _, state = ended_lanes(sweep, [middle])
     logits = (state["k_SS"].mT @ state["q_SS"])[0].double().numpy()
     figure = _figure_1(state["target_NN"][0].double().numpy(), logits)
@@ -40,12 +41,12 @@ def compare_fig1(sweep: SweepDirectory, directory: Path) -> Comparison:
         source="Shin & Matzinger 2025, section 4.1, Figure 1",
         rows=[
             median_row(
-                f"|correlation| of k^t q with q*, median of {len(found)} seeds",
-                [match for _, match, _ in found],
+                f"|correlation| of k^t q with q*, median of {len(matches)} seeds",
+                [match for _, match, _ in matches],
                 published="a scaled q*",
                 agrees_above=0.95,
             ),
-            median_row("test MSE / Var Y, median", [loss for _, _, loss in found], published=None),
+            median_row("test MSE / Var Y, median", [loss for _, _, loss in matches], published=None),
         ],
         figures=save_figure(figure, directory, "shin-fig1"),
         notes=[
@@ -79,7 +80,7 @@ FLAVOURS = {
     "lean_2": ("towards solution 2", "#D55E00"),
     "lean_3": ("towards solution 3", "#009E73"),
 }
-"""Names and colours (Okabe & Ito 2008)."""
+"""The names and colours of the flavours; colours from Okabe & Ito 2008."""
 
 _CLAIMS = (
     ("lean_2", "lean_1", "1 far better than 2"),
@@ -87,7 +88,7 @@ _CLAIMS = (
     ("lean_1", "unconstrained", "unconstrained best"),
     ("lean_3", "unconstrained", "unconstrained best"),
 )
-"""Which flavour is worse than which, in the paper's words."""
+"""Pairs of a worse and a better flavour, with the paper's words."""
 _MAJORITY = (math.nextafter(0.5, 1.0), 1.0)
 _FINAL_IN_TRAINING = """
 select log10(value / level_mean) from curves join trainings using (training_id)
@@ -104,17 +105,17 @@ select role, count(*) from (
 
 
 def reproduce_fig2_full(directory: Path, console: Console) -> Comparison:
-    """The same at the paper's size."""
+    """Reproduces figure 2 at the paper's size."""
     return compare_fig2(swept_full(directory, console), directory)
 
 
 def swept_full(directory: Path, console: Console) -> SweepDirectory:
-    """The sweep at the paper's size, with compiled gradients, which halve its time."""
+    """Runs or resumes the sweep at the paper's size, with compiled gradients, which halve its time."""
     return swept("shin_flavours_full", directory, console, engine="auto")
 
 
 def compare_fig2(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep, and draws its curves."""
+    """Compares the losses of the four flavours in a finished sweep, and draws their curves."""
     final, in_training = (
         {flavour: [loss for (loss,) in queried(sweep, query, flavour)] for flavour in FLAVOURS}
         for query in (_FINAL, _FINAL_IN_TRAINING)
@@ -127,8 +128,8 @@ def compare_fig2(sweep: SweepDirectory, directory: Path) -> Comparison:
         source="Shin & Matzinger 2025, section 4.1, Figure 2",
         rows=[
             *(
-                median_row(f"log10({of} MSE / Var Y), {name}, median", losses[flavour], published=None)
-                for of, losses in (("test", final), ("training", in_training))
+                median_row(f"log10({kind} MSE / Var Y), {name}, median", losses[flavour], published=None)
+                for kind, losses in (("test", final), ("training", in_training))
                 for flavour, (name, _) in FLAVOURS.items()
             ),
             *(
@@ -153,11 +154,12 @@ def compare_fig2(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def size_note(sweep: SweepDirectory) -> str:
-    """The sizes of a sweep of flavours, beside the paper's."""
-    of = sweep.spec.fixed()
+    """Describes the sizes of a sweep of flavours beside the paper's."""
+    sizes = sweep.spec.fixed()
     return (
-        f"Ours: N = {of['n_categories']}, M = {of['n_positions']}, {of['batch_size']:,} texts, {of['n_steps']:,} "
-        f"iterations, {sweep.spec.replicates} seeds a flavour. The paper: N = 10, M = 50, 1,000 texts, 50 iterations, "
+        f"Ours: N = {sizes['n_categories']}, M = {sizes['n_positions']}, {sizes['batch_size']:,} texts,"
+        f" {sizes['n_steps']:,} iterations, {sweep.spec.replicates} seeds a flavour. The paper: N = 10, M = 50, 1,000"
+        f" texts, 50 iterations, "
         "taken as calls of torch.optim.LBFGS of up to 20 iterations each; --full has this size (two CPU hours)."
     )
 
@@ -189,7 +191,7 @@ _BLOCKS = {
     "lean_2": (("logits", "cc"), ("values", "pp")),
     "lean_3": (("logits", "pp"), ("values", "cc")),
 }
-"""The blocks in which each solution has its weights: c categories, p positions."""
+"""The blocks of k^t q and v in which each solution has its weights: c categories, p positions."""
 _MATCHES = {
     "lean_1": (("k^t q on positions with U", "match_logits_shift"), ("v with I", "match_values_identity")),
     "lean_2": (("k^t q on categories with q*", "match_logits_target"), ("v with U^t", "match_values_shift")),
@@ -206,12 +208,12 @@ limit 1 offset (select count(*) from trainings where param_flavour = ?) // 2
 
 
 def reproduce_fig3_full(directory: Path, console: Console) -> Comparison:
-    """The same at the paper's size."""
+    """Reproduces figure 3 at the paper's size."""
     return compare_fig3(swept_full(directory, console), directory)
 
 
 def compare_fig3(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep, and draws the training of median loss of each flavour, which it trains again."""
+    """Compares a finished sweep, and draws the training of median loss of each flavour, which it trains again."""
     shown = [queried(sweep, _MEDIAN_TRAINING, flavour, flavour)[0][0] for flavour in FLAVOURS]
     lanes, state = ended_lanes(sweep, shown)
     n_categories = lanes.shared.n_categories
@@ -232,7 +234,7 @@ def compare_fig3(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def block_rows(sweep: SweepDirectory) -> list[ComparedValue]:
-    """Where each flavour's weights are and what they match, the median of its trainings."""
+    """Compares where each flavour's weights are and what they match, as medians of its trainings."""
     rows = []
     for flavour, blocks in _BLOCKS.items():
         named = [
@@ -246,7 +248,7 @@ def block_rows(sweep: SweepDirectory) -> list[ComparedValue]:
 
 
 def _figure_3(state: State, n_categories: int) -> Figure:
-    """Two rows of heat maps, k^t q and v, with one column per flavour."""
+    """Draws two rows of heat maps, k^t q and v, with one column per flavour."""
     figure = Figure(figsize=(13, 6.2), layout="constrained", dpi=160)
     axes = figure.subplots(2, len(FLAVOURS))
     matrices = {r"$k^\top q$": state["k_SS"].mT @ state["q_SS"], "$v$": state["v_VV"]}

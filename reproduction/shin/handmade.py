@@ -1,7 +1,4 @@
-"""Shin & Matzinger 2025, sections 2.1-2.3: the hand-programmed solutions, as printed and corrected.
-
-Axes: B text, M position, N category.
-"""
+"""The hand-programmed solutions of Shin & Matzinger 2025, sections 2.1-2.3, as printed and corrected."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -18,23 +15,23 @@ from attnsweep.reproduction.shin.solutions import SOLUTIONS, shift
 from attnsweep.workloads.category_pairs.attention import attend_by_token, one_hot_texts
 
 SMALL_SIZES = ((2, 2), (2, 5), (3, 4), (4, 3), (5, 2))
-"""(N, M) whose texts are all answered."""
+"""The sizes (N, M) of the problems whose texts are all answered."""
 LARGE_SIZE = (10, 50)
 N_RANDOM_TEXTS = 200
 _TOLERANCE = 1e-10
 _EXAMPLE = ((0, 2, 1, 1), (0.0, 13.0, 32.0, 22.0))
-"""X = (1, 3, 2, 2), counted from 0, and its answers for q*(a, b) = 10 a + b."""
+"""The text X = (1, 3, 2, 2), counted from 0, and its answers for q*(a, b) = 10 a + b."""
 _TITLES = {name: name.replace("_", " ") for name in SOLUTIONS}
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Lets every solution answer all texts of small problems, and random texts of the paper's size."""
+    """Tests every solution on all texts of small problems, and on random texts of the paper's size."""
     console.print("answering texts with hand-programmed weights")
     return compare(N_RANDOM_TEXTS, save_figure(pairs_figure(), directory, "answers_by_pair"))
 
 
 def compare(n_random_texts: int, figures: list[Path]) -> Comparison:
-    """The tables, with this number of random texts of the large size."""
+    """Compares the answers of the solutions with q*, on small problems and on random texts of the large size."""
     problems = [(N, M, _every_text(N, M)) for N, M in SMALL_SIZES]
     large = torch.randint(LARGE_SIZE[0], (n_random_texts, LARGE_SIZE[1]), generator=torch.Generator().manual_seed(0))
     problems.append((*LARGE_SIZE, large))
@@ -72,7 +69,7 @@ _CASES = tuple(itertools.product(("printed", "corrected"), ("signed", "non-negat
 
 
 def pairs_figure() -> Figure:
-    """Answers by (previous, current) category: q*, as printed and corrected, with one row per solution."""
+    """Draws q* and the answers by (previous, current) category, as printed and corrected, one row per solution."""
     N = 6
     target = _target(N, "signed")
     text = torch.cartesian_prod(torch.arange(N), torch.arange(N))
@@ -91,8 +88,8 @@ def pairs_figure() -> Figure:
             image = panel.imshow(table.numpy(), cmap="RdBu_r", vmin=-limit, vmax=limit)
             error = (table - target).abs().max().item()
             panel.set_title(label if table is target else f"{label}, error {error:.2g}", fontsize=8)
-            panel.set_xticks(range(N), [str(each + 1) for each in range(N)], fontsize=7)
-            panel.set_yticks(range(N), [str(each + 1) for each in range(N)], fontsize=7)
+            panel.set_xticks(range(N), [str(category + 1) for category in range(N)], fontsize=7)
+            panel.set_yticks(range(N), [str(category + 1) for category in range(N)], fontsize=7)
             panel.tick_params(length=0)
         row[0].set_ylabel(f"{title}\nprevious category", fontsize=8)
     for panel in panels[-1]:
@@ -105,13 +102,13 @@ def pairs_figure() -> Figure:
 
 
 def printed_solution_1(target_NN: Tensor) -> Tensor:
-    """The answer of solution 1 as printed to (previous, current)."""
+    """Returns the answers of solution 1 as printed, by (previous, current) category, (N, N)."""
     diagonal_N = target_NN.diagonal()
     return target_NN + 2 * diagonal_N.unsqueeze(1) + torch.diag(2 * target_NN.sum(1))
 
 
 def linear_case_error(n_positions: int, factor: float = 10.0) -> float:
-    """The error of Y = C (ATT + X) with q = [0 | 10 U], C = (0..9, 0..0): no ReLU, categories 0..9."""
+    """Returns the error of Y = C (ATT + X) with q = [0 | 10 U], C = (0..9, 0..0): no ReLU, categories 0..9."""
     N, M = 10, n_positions
     text = torch.randint(N, (50, M), generator=torch.Generator().manual_seed(1))
     blank = torch.zeros(N + M, N + M, dtype=torch.float64)
@@ -146,7 +143,7 @@ def _answers(name: str, target: Tensor, text: Tensor, *, printed: bool) -> Tenso
 
 
 def _largest(problems: _Problems, sign: str, error: Callable[[Tensor, Tensor], Tensor]) -> float:
-    """The largest entry of an error, a function of q* and texts, over all problems."""
+    """Returns the largest absolute entry over all problems of `error`, a function of q* and texts."""
     return torch.stack([error(_target(N, sign), text).abs().max() for N, _, text in problems]).max().item()
 
 

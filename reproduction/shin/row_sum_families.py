@@ -1,9 +1,9 @@
-"""The level of system C's two families whose row sums sg_i + d_i of v add up to 0: E Y^2 - G, G in closed form.
+"""The loss level of two families of system C in closed form: those in which the row sums sg_i + d_i of v add up to 0.
 
-`zero_row_sums` (each sg_i + d_i = 0) and `zero_diagonal` (q(t,t) = 0, Sum_i (sg_i + d_i) = 0) contain the same
-predictors. With row sums 0, adding a(t) to the columns of q changes no answer, and a(t) = -q(t,t) makes the diagonal 0;
-with a zero diagonal, the d_i change no answer, and d_i = -sg_i makes the row sums 0. The families cross where both
-conditions hold [P].
+The level is E Y^2 - G. `zero_row_sums` (each sg_i + d_i = 0) and `zero_diagonal` (q(t,t) = 0, Sum_i (sg_i + d_i) = 0)
+contain the same predictors. With row sums 0, adding a(t) to the columns of q changes no answer, and a(t) = -q(t,t)
+makes the diagonal 0; with a zero diagonal, the d_i change no answer, and d_i = -sg_i makes the row sums 0. The families
+cross where both conditions hold [P].
 
 At the crossing the rows of v are alike: p at the predecessor, o elsewhere. For a given ratio o : p the loss is
 quadratic in q; its minimum is the level E Y^2 - G, and the stationary points are those of G over the ratio. Each column
@@ -26,7 +26,7 @@ _N_ZOOMS = 6
 
 @dataclass(frozen=True, slots=True)
 class StationaryGain:
-    """One stationary value of G, and the Hessian index that goes with it."""
+    """A stationary value of G, the angle whose tangent is its ratio o : p, and the Hessian index of its points."""
 
     value: float
     angle: float
@@ -34,7 +34,7 @@ class StationaryGain:
 
 
 def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
-    """(R,) G at angles (R,) whose tangent is o : p."""
+    """Returns G at angles whose tangent is o : p, (R,)."""
     N = target_NN.shape[0]
     p_R, o_R = angle_R.cos(), angle_R.sin()
     sum_R = p_R + (n_positions - 2) * o_R
@@ -43,34 +43,34 @@ def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
     h_NN = 1 - torch.eye(N).to(target_NN)
     g_RNN = _outer(p_R / N**2, h_NN * (target_NN - mean_N)) + _outer(sum_R / N**2, h_NN * mean_N)
     alpha_R, beta_R = n_R / N**2, (sum_R.square() - n_R) / N**3
-    # Sherman & Morrison; |h|^2 = N - 1.
+    # The inverse of alpha + beta h h^t is by Sherman & Morrison, with |h|^2 = N - 1.
     correction_R = beta_R / (alpha_R + beta_R * (N - 1)) * g_RNN.sum(1).square().sum(1)
     return (g_RNN.square().sum((1, 2)) - correction_R) / alpha_R
 
 
 def stationary_gains(target_NN: Tensor, n_positions: int) -> list[StationaryGain]:
-    """All maxima and minima of G over the ratio, on a circle of angles of period pi.
+    """Returns all maxima and minima of G over the ratio, on a circle of angles of period pi.
 
     Args:
-        target_NN: q*, float64.
-        n_positions: M, 3 at least.
+        target_NN: The table q*, float64.
+        n_positions: M, at least 3.
     """
     angles = torch.linspace(0.0, math.pi, _N_ANGLES + 1, dtype=torch.float64)[:-1]
     values = gain(angles, target_NN, n_positions)
     before, after = values.roll(1), values.roll(-1)
     maxima = angles[(values > before) & (values >= after)]
     minima = angles[(values < before) & (values <= after)]
-    found = []
+    gains = []
     for starts, sign, index in ((maxima, 1.0, 1), (minima, -1.0, 2)):
         for start in starts.tolist():
             angle = _zoomed(lambda angle_R: gain(angle_R, target_NN, n_positions), start, sign)
             value = gain(angles.new_tensor([angle]), target_NN, n_positions).item()
-            found.append(StationaryGain(value, angle, index))
-    return found
+            gains.append(StationaryGain(value, angle, index))
+    return gains
 
 
 def _zoomed(function: Callable[[Tensor], Tensor], angle: float, sign: float) -> float:
-    """The angle near a grid angle at which sign * function has its maximum."""
+    """Returns the angle near a grid angle at which sign * function has its maximum."""
     width = math.pi / _N_ANGLES
     for _ in range(_N_ZOOMS):
         near = torch.linspace(angle - width, angle + width, 21, dtype=torch.float64)

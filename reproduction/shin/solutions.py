@@ -1,4 +1,4 @@
-"""The hand-programmed solutions of category pairs, as printed and as corrected, as weights for every N and M.
+"""The hand-programmed solutions of category pairs, as printed and as corrected, as weights for any N and M.
 
 With tokens X (N + M rows, categories first) and Z = X + v X X^t k^t q X, the answers are
 Y = second relu(first Z + first_bias) + second_bias. There is no LayerNorm.
@@ -13,7 +13,8 @@ Solution 2: k = [I | 0], q = [q* | 0], v = diag(0, U^t)/c; solution 3: k = [0 | 
     subtracted from the answer.
     Both compute the same: diag(U^t X_C^t A X_C) = diag(X_C^t A^t X_C U), X_C the categories' rows, A = q*.
 
-Axes: N category, M position, S = N + M token row, H hidden, B text, K = M - 1 predicted position.
+Axes: N category, M position, S = N + M token row, H hidden, B text, K = M - 1 predicted position, X = M or N row of the
+factors k and q.
 Source: Shin & Matzinger 2025, sections 2.1-2.3; corrections: docs/theory.md, hand-programmed solutions.
 """
 
@@ -28,7 +29,7 @@ from attnsweep.workloads.category_pairs.attention import attend_by_token, one_ho
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handmade:
-    """Weights whose answers are q*(X_{i-1}, X_i) at i = 2..M, and 0 at i = 1, where there is no pair."""
+    """The weights of a model whose answers are q*(X_{i-1}, X_i) at i = 2..M, and 0 at i = 1, where there is no pair."""
 
     k_XS: Tensor
     q_XS: Tensor
@@ -39,7 +40,7 @@ class Handmade:
     second_bias: float
 
     def answers(self, text_BM: Tensor) -> Tensor:
-        """(B, M) answers at all positions, the first included."""
+        """Returns the answers at all positions, the first included, (B, M)."""
         n_positions = text_BM.shape[1]
         one_hot_BMN = one_hot_texts(text_BM, self.v_SS.shape[0] - n_positions, self.v_SS.dtype)
         residual_SS = torch.eye(self.v_SS.shape[0], dtype=self.v_SS.dtype)
@@ -49,7 +50,7 @@ class Handmade:
 
 
 def solution_1(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
-    """Attention copies the previous category; the feed-forward part holds the table q*."""
+    """Returns solution 1: attention copies the previous category; the feed-forward part holds the table q*."""
     N, M = target_NN.shape[0], n_positions
     categories = torch.eye(N).to(target_NN)
     pairs_NNN = 2 * categories[:, None] + categories[None, :]
@@ -71,7 +72,10 @@ def solution_1(target_NN: Tensor, n_positions: int, *, printed: bool = False) ->
 
 
 def solution_2(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
-    """Attention answers q*(X_j, X_i) for all j; values route j = i - 1 to position i, where it is read."""
+    """Returns the weights of solution 2: attention answers q*(X_j, X_i) for all j.
+
+    The values route j = i - 1 to position i, where the feed-forward part reads the answer.
+    """
     N, M = target_NN.shape[0], n_positions
     c, lift = _range(target_NN, printed)
     return Handmade(
@@ -86,7 +90,10 @@ def solution_2(target_NN: Tensor, n_positions: int, *, printed: bool = False) ->
 
 
 def solution_3(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
-    """Attention goes to the previous position; values answer q*(X_{i-1}, b) for all b, and category b = X_i is read."""
+    """Returns the weights of solution 3: attention goes to the previous position.
+
+    The values answer q*(X_{i-1}, b) for all b, of which the feed-forward part reads category b = X_i.
+    """
     N, M = target_NN.shape[0], n_positions
     c, lift = _range(target_NN, printed)
     return Handmade(
@@ -104,12 +111,12 @@ SOLUTIONS = {"solution_1": solution_1, "solution_2": solution_2, "solution_3": s
 
 
 def shift(n_positions: int) -> Tensor:
-    """(M, M) U: U_ij = 1 iff i = j - 1, so that column i of a product with it is column i - 1."""
+    """Returns the matrix U (M, M): U_ij = 1 iff i = j - 1, so that column i of a product with it is column i - 1."""
     return torch.diag(torch.ones(n_positions - 1, dtype=torch.float64), diagonal=1)
 
 
 def _range(target_NN: Tensor, printed: bool) -> tuple[float, float]:
-    """c, and b0, which is added to the answers before the ReLU and subtracted after it."""
+    """Returns c and b0; b0 is added to the answers before the ReLU and subtracted after it."""
     largest = target_NN.abs().max().item()
     return (largest + 1.0, 0.0) if printed else (2.0 * largest + 1.0, largest)
 

@@ -1,4 +1,4 @@
-"""A search for the stationary points of a loss, with Hessian index, for all lanes at once.
+"""Searches for the stationary points of a loss and determines their Hessian index, for all lanes at once.
 
 Minimizes |gradient|^2 / 2 by damped least squares (Levenberg-Marquardt on the gradient, whose Jacobian is the Hessian):
 unlike descent it converges to saddles as well as to minima, and unlike plain Newton it copes with the singular Hessians
@@ -6,7 +6,7 @@ of continuous families. The Hessian is formed, so problems must be small.
 Axes: L lane, n parameter, K predicted position.
 Source: Nocedal & Wright 2006, section 10.3.
 
-**The families** that stationary points of systems P and C belong to.
+Stationary points of systems P and C belong to one of these families.
 System P (docs/theory.md): `solution`, `centred_shift`, `mean`, `zero`, recognized by their levels; Hessian index 0, 1,
 1, 2. System C (docs/theory.md): `solution`, `marginal`, `zero`, recognized by their levels; index 0, 1, 3. Between
 these levels, at a level that depends on q*, there are two families in which the row sums sg_i + d_i of v add up to 0
@@ -35,14 +35,14 @@ _FAR = 1e3
 
 @dataclass(frozen=True, slots=True)
 class StationaryPoints:
-    """The ends of L searches.
+    """The points at which L searches ended, with their losses and Hessian indices.
 
     Attributes:
-        parameters: (L, ...) by name.
-        losses: (L,).
-        gradient_norm: (L,).
-        index: (L,) int64 number of negative eigenvalues of the Hessian.
-        converged: (L,) bool, whether the end is a finite point with a vanishing gradient.
+        parameters: The parameters by name, (L, ...).
+        losses: The losses, (L,).
+        gradient_norm: The norms of the gradients, (L,).
+        index: The number of negative eigenvalues of the Hessian, (L,) int64.
+        converged: Whether the end is a finite point with a vanishing gradient, (L,) bool.
     """
 
     parameters: State
@@ -55,12 +55,12 @@ class StationaryPoints:
 def find_stationary_points(
     objective: Objective, parameters: State, n_iterations: int = 200, tolerance: float = 1e-10
 ) -> StationaryPoints:
-    """Searches from the parameters (L, ...), in their own precision: use float64.
+    """Searches for stationary points from given parameters, in their own precision: use float64.
 
     Args:
-        objective: Losses of L lanes, twice differentiable.
-        parameters: (L, ...) where to start.
-        n_iterations: The most iterations, each with one Hessian.
+        objective: The losses of L lanes, twice differentiable.
+        parameters: The starting points, (L, ...) by name.
+        n_iterations: The largest number of iterations, each with one Hessian.
         tolerance: The gradient norm below which a point counts as stationary.
     """
     derivatives = _Derivatives(objective, parameters)
@@ -69,8 +69,8 @@ def find_stationary_points(
     damping = gradient.new_ones(gradient.shape[0])
     for _ in range(n_iterations):
         curvature, axes = torch.linalg.eigh(derivatives.second(point))
-        along = torch.einsum("lij,li->lj", axes, gradient)
-        step = -curvature / (curvature.square() + damping.unsqueeze(1)) * along
+        gradient_along = torch.einsum("lij,li->lj", axes, gradient)
+        step = -curvature / (curvature.square() + damping.unsqueeze(1)) * gradient_along
         trial = point + torch.einsum("lij,lj->li", axes, step)
         _, trial_gradient = derivatives.first(trial)
         is_better = trial_gradient.norm(dim=1) < gradient.norm(dim=1)
@@ -95,11 +95,11 @@ def find_stationary_points(
 def nearest_level(
     losses: NDArray[np.float64], levels: Mapping[str, NDArray[np.float64]], tolerance: float = 1e-6
 ) -> NDArray[np.str_]:
-    """(L,) the name of the reference level that each loss is at; `none` if it is at no level.
+    """Returns the name of the reference level that each loss is at, (L,); `none` if it is at no level.
 
     Args:
-        losses: (L,) in the units of the levels.
-        levels: (L,) by name.
+        losses: The losses, (L,), in the units of the levels.
+        levels: The levels, (L,), by name.
         tolerance: The largest distance of a loss from its level.
     """
     names = np.array([*levels, "none"])
@@ -109,7 +109,7 @@ def nearest_level(
 
 
 class _Derivatives:
-    """Gradients and Hessians of all lanes at points (L, n)."""
+    """Computes the gradients and Hessians of all lanes at points (L, n)."""
 
     def __init__(self, objective: Objective, like: State) -> None:
         one_lane = {name: value[:1] for name, value in like.items()}
@@ -120,44 +120,45 @@ class _Derivatives:
 
         self._objective = objective
         self._first = vmap(grad_and_value(loss))
-        # Reverse over reverse, because forward mode makes a deprecated call.
+        # The Hessian is reverse mode over reverse mode, because forward mode would call a deprecated function.
         self._second = vmap(jacrev(grad(loss)))
 
     def first(self, point: Tensor) -> tuple[Tensor, Tensor]:
-        """Losses (L,) and gradients (L, n)."""
+        """Returns losses (L,) and gradients (L, n)."""
         gradients, losses = self._first(point, self._objective.buffers, self._objective.batch)
         return losses, gradients
 
     def second(self, point: Tensor) -> Tensor:
-        """Hessians (L, n, n)."""
+        """Returns Hessians (L, n, n)."""
         result: Tensor = self._second(point, self._objective.buffers, self._objective.batch)
         return result
 
 
 _ZERO = 1e-4
-"""Where two families cross, the gradient is of second order in the distance: 1e-10 allows a distance of 1e-5."""
+"""The largest value that counts as 0. Where two families cross, the gradient is of second order in the distance, so a
+gradient norm of 1e-10 allows a distance of 1e-5."""
 
 
-def family_of_positions_only(found: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
-    """(L,) names; `levels` (L,) are the reference levels by name."""
-    n_predicted = found.parameters["q_MK"].shape[2]
-    return _by_level(found, levels, ("centred_shift", "mean", "zero"), n_predicted)
+def family_of_positions_only(points: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
+    """Returns the family of each point of system P, (L,); `levels` (L,) are the reference levels by name."""
+    n_predicted = points.parameters["q_MK"].shape[2]
+    return _by_level(points, levels, ("centred_shift", "mean", "zero"), n_predicted)
 
 
-def family_of_categories_only(found: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
-    """(L,) names; `levels` (L,) are the reference levels by name."""
-    row_sums_LK = found.parameters["v_KM"].sum(2)
-    diagonal_LN = found.parameters["q_NN"].diagonal(dim1=1, dim2=2)
-    by_level = _by_level(found, levels, ("marginal", "zero"), row_sums_LK.shape[1])
-    each_is_zero = (row_sums_LK.abs().amax(1) < _ZERO).numpy()
-    on_diagonal = ((row_sums_LK.sum(1).abs() < _ZERO) & (diagonal_LN.abs().amax(1) < _ZERO)).numpy()
-    otherwise = np.select([each_is_zero, on_diagonal], ["zero_row_sums", "zero_diagonal"], "none")
+def family_of_categories_only(points: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
+    """Returns the family of each point of system C, (L,); `levels` (L,) are the reference levels by name."""
+    row_sums_LK = points.parameters["v_KM"].sum(2)
+    diagonal_LN = points.parameters["q_NN"].diagonal(dim1=1, dim2=2)
+    by_level = _by_level(points, levels, ("marginal", "zero"), row_sums_LK.shape[1])
+    has_zero_sums = (row_sums_LK.abs().amax(1) < _ZERO).numpy()
+    has_zero_diagonal = ((row_sums_LK.sum(1).abs() < _ZERO) & (diagonal_LN.abs().amax(1) < _ZERO)).numpy()
+    otherwise = np.select([has_zero_sums, has_zero_diagonal], ["zero_row_sums", "zero_diagonal"], "none")
     return np.where(by_level == "none", otherwise, by_level)
 
 
 def _by_level(
-    found: StationaryPoints, levels: dict[str, Tensor], names: tuple[str, ...], n_predicted: int
+    points: StationaryPoints, levels: dict[str, Tensor], names: tuple[str, ...], n_predicted: int
 ) -> NDArray[np.str_]:
-    losses = found.losses.detach() / n_predicted
+    losses = points.losses.detach() / n_predicted
     known = {"solution": torch.zeros_like(losses)} | {name: levels[name] for name in names}
     return nearest_level(losses.numpy(), {name: level.expand_as(losses).numpy() for name, level in known.items()})

@@ -1,5 +1,6 @@
 """Shin & Matzinger 2025, section 3: checks of equations 3.7-3.9, 3.18, 3.33, 3.54 and the line before 3.71, and the
-stationary families found by search."""
+families of stationary points that a search finds.
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -44,18 +45,18 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 def compare(
     checks: dict[str, list[EquationCheck]], points: dict[str, FoundPoints], figures: Sequence[Path]
 ) -> Comparison:
-    """The rows and tables."""
+    """Compares the checked equations and the found points with the paper."""
     sizes = ", ".join(f"({N}, {M})" for N, M in SIZES)
     n_solves = len(points["P"].family)
     return Comparison(
         title="Equations and zeros of the reduced systems P (positions only) and C (categories only)",
         source="Shin & Matzinger 2025, section 3",
         rows=[
-            *(_equation_row(system, check) for system, each in checks.items() for check in each),
+            *(_equation_row(system, check) for system, own_checks in checks.items() for check in own_checks),
             *(row for system in FAMILIES for row in _index_rows(system, points[system])),
         ],
         tables=[
-            *((f"System {system}, equation by equation", _equation_table(each)) for system, each in checks.items()),
+            *((f"System {system}, equation by equation", _equation_table(own)) for system, own in checks.items()),
             (f"Stationary families: where {n_solves} solves per system landed", _family_table(points)),
         ],
         figures=figures,
@@ -99,10 +100,10 @@ def _equation_row(system: str, check: EquationCheck) -> ComparedValue:
 
 def _index_rows(system: str, points: FoundPoints) -> Iterator[ComparedValue]:
     for family in FAMILIES[system]:
-        found = points.index[points.family == family.name]
-        seen = sorted({int(index) for index in found})
-        ours = f"{_listed(seen)} at {len(found)} points" if seen else "no point found"
-        agrees = set(seen) == set(family.indices) if seen else None
+        index_L = points.index[points.family == family.name]
+        indices = sorted(set(index_L.tolist()))
+        ours = f"{_listed(indices)} at {len(index_L)} points" if indices else "no point found"
+        agrees = set(indices) == set(family.indices) if indices else None
         derived = f"{_listed(family.indices)} (derived)"
         yield value_row(f"{system} {family.name}: Hessian index", ours, derived, agrees=agrees)
     n = int((points.family == "none").sum())
@@ -122,11 +123,11 @@ def _family_table(points: dict[str, FoundPoints]) -> list[list[str]]:
     rows = [["", "family", "level", "Hessian index", "landed", "share", "95% interval"]]
     for system, families in FAMILIES.items():
         levels = {family.name: family.level for family in families} | {"none": "", "not converged": ""}
-        of = points[system]
+        found = points[system]
         for name, level in levels.items():
-            chosen = of.family == name
+            chosen = found.family == name
             rate = binomial_rate(int(chosen.sum()), chosen.size)
-            counts = {int(index): int((of.index[chosen] == index).sum()) for index in np.unique(of.index[chosen])}
+            counts = {int(index): int((found.index[chosen] == index).sum()) for index in np.unique(found.index[chosen])}
             landed = [f"{rate.k} of {rate.n}", f"{rate.share:.3f}", f"[{rate.low:.3f}, {rate.high:.3f}]"]
             rows.append([system, name, level, "" if not level else _counted(counts), *landed])
     return rows

@@ -25,7 +25,7 @@ _COLOURS = {
     "zero_row_sums": "#CC79A7",
     "zero_diagonal": "#595959",
 }
-"""Okabe & Ito 2008, by family."""
+"""The colour of each family, from Okabe & Ito 2008."""
 _LEVELS = {
     "E Y^2": r"$E\,Y^2$",
     "E Y^2 - G": r"$E\,Y^2 - G$",
@@ -39,11 +39,11 @@ _TITLES = {"P": "System P (attention on positions)", "C": "System C (attention o
 
 
 def stationary_points_figure(points: Mapping[str, FoundPoints]) -> Figure:
-    """Level against Hessian index for systems P and C, with a colour per family and a marker per size."""
+    """Draws level against Hessian index for systems P and C, with a colour per family and a marker per size."""
     figure = Figure(figsize=(7.2, 4.4), layout="constrained", dpi=200)
     panels = figure.subplots(1, len(points), sharey=True)
-    for panel, (system, of) in zip(panels, points.items(), strict=True):
-        _draw_points(panel, of, FAMILIES[system])
+    for panel, (system, system_points) in zip(panels, points.items(), strict=True):
+        _draw_points(panel, system_points, FAMILIES[system])
         panel.set_title(_TITLES[system], fontsize=9)
     panels[0].set_ylabel("level (share of the zero's)")
     marks = [
@@ -55,7 +55,7 @@ def stationary_points_figure(points: Mapping[str, FoundPoints]) -> Figure:
 
 
 def valley_figure(n_descents: int = 24, n_steps: int = _N_STEPS) -> Figure:
-    """The level of the best q as a function of rho, and gradient descents."""
+    """Draws the level of the best q as a function of rho, and gradient descents."""
     figure = Figure(figsize=(7.2, 3.8), layout="constrained", dpi=200)
     panel = figure.subplots()
     _draw_descents(panel, n_descents, n_steps)
@@ -69,7 +69,7 @@ def _draw_points(panel: Axes, points: FoundPoints, families: Sequence[Family]) -
         name = family.name
         for size, marker in enumerate(_MARKERS):
             chosen = (points.family == name) & (points.size == size)
-            # Spread within an index: many points have the same level.
+            # The points are spread within an index because many have the same level.
             shift = np.array([_place(family, families, index) for index in points.index[chosen]])
             spread = 0.18 * (np.arange(chosen.sum()) * 0.618 % 1 - 0.5)
             panel.plot(
@@ -91,8 +91,8 @@ def _draw_points(panel: Axes, points: FoundPoints, families: Sequence[Family]) -
 
 
 def _place(family: Family, families: Sequence[Family], index: int) -> float:
-    """The horizontal shift of a family among those that share an index."""
-    sharing = [each.name for each in families if index in each.indices]
+    """Returns the horizontal shift of a family among those that share an index."""
+    sharing = [other.name for other in families if index in other.indices]
     if family.name not in sharing:
         return 0.0
     return 0.24 * (sharing.index(family.name) - (len(sharing) - 1) / 2)
@@ -111,9 +111,14 @@ def _draw_valley(panel: Axes) -> None:
         ((0.0, 1 / _N), (-2.2, 0.068), r"$\alpha\beta = 0$: level $1/N$"),
         ((1.0, 0.0), (-0.7, 0.015), "solution"),
     )
-    for at, text_at, text in notes:
+    for point, text_at, text in notes:
         panel.annotate(
-            text, at, text_at, fontsize=7, va="center", arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.6}
+            text,
+            point,
+            text_at,
+            fontsize=7,
+            va="center",
+            arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.6},
         )
     panel.annotate(
         r"infimum $(1 - 1/N)/M$, as $\rho \to -\infty$", (-8.9, infimum - 0.004), fontsize=7, va="top", color=_GREY
@@ -145,7 +150,7 @@ def _draw_descents(panel: Axes, n_descents: int, n_steps: int) -> None:
 
 
 def _descents(n_descents: int, n_steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(S, L) rho and level of gradient descents on the population loss, from N(0, _INIT_SIGMA^2)."""
+    """Returns rho and level (S, L) of gradient descents on the population loss, from N(0, _INIT_SIGMA^2)."""
     system = PositionsOnly(_N, _M, softmax=False)
     objective, streams = objective_of(system), Streams(torch.arange(n_descents))
     point = {name: _INIT_SIGMA * streams.normal(name, tuple(value.shape)) for name, value in system.named_parameters()}

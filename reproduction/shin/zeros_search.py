@@ -1,4 +1,4 @@
-"""The search of `shin-zeros` for stationary points of systems P and C, and the families that the theory knows.
+"""Searches for stationary points of systems P and C for `shin-zeros`, and lists the families that the theory derives.
 
 Axes: L solve.
 """
@@ -16,18 +16,18 @@ from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 
 SIZES = ((2, 3), (3, 4), (4, 3), (4, 5))
-"""(N, M) of the searches; small, because the full Hessian is computed."""
+"""The sizes (N, M) of the searches; small, because the full Hessian is computed."""
 SOLVES_PER_SIZE = 200
 INIT_SIGMA = 1.2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """A stationary family, as derived.
+    """A derived family of stationary points.
 
     Attributes:
-        level: Loss per predicted position, as a formula.
-        indices: Hessian indices that its points may have.
+        level: The loss per predicted position, as a formula.
+        indices: The Hessian indices that its points may have.
     """
 
     name: str
@@ -57,10 +57,11 @@ class FoundPoints:
     """The points at which the solves of one system ended.
 
     Attributes:
-        family: (L,) of `FAMILIES`; `none` for a stationary point of no known family; `not converged`.
-        index: (L,) Hessian index.
-        level: (L,) level, as a share of the level of the zero.
-        size: (L,) index into `SIZES`.
+        family: The name of a family of `FAMILIES`, (L,); `none` for a stationary point of no known family; `not
+            converged`.
+        index: The Hessian index, (L,).
+        level: The level as a share of the level of the zero, (L,).
+        size: The index into `SIZES`, (L,).
     """
 
     family: NDArray[np.str_]
@@ -75,17 +76,17 @@ def find_points(system: str, n_solves: int, sizes: Sequence[tuple[int, int]] = S
     for size, (N, M) in enumerate(sizes):
         if system == "P":
             positions = PositionsOnly(N, M, softmax=False).double()
-            found, _ = searched(positions, n_solves, INIT_SIGMA)
-            family = family_of_positions_only(found, positions.reference_levels())
-            zero = torch.ones_like(found.losses)
+            points, _ = searched(positions, n_solves, INIT_SIGMA)
+            family = family_of_positions_only(points, positions.reference_levels())
+            zero = torch.ones_like(points.losses)
         else:
-            found, tasks = searched(CategoriesOnly(N, M, softmax=False), n_solves, INIT_SIGMA)
+            points, tasks = searched(CategoriesOnly(N, M, softmax=False), n_solves, INIT_SIGMA)
             target = tasks["target_NN"]
             zero = target.square().mean((1, 2))
             levels = {"marginal": target.var(dim=1, correction=0).mean(1), "zero": zero}
-            family = family_of_categories_only(found, levels)
-        family = np.where(found.converged.numpy(), family, "not converged")
-        level = (found.losses.detach() / (M - 1) / zero).numpy()
-        parts.append(FoundPoints(family, found.index.numpy(), level, np.full(n_solves, size)))
-    columns = ([getattr(part, each.name) for part in parts] for each in fields(FoundPoints))
+            family = family_of_categories_only(points, levels)
+        family = np.where(points.converged.numpy(), family, "not converged")
+        level = (points.losses.detach() / (M - 1) / zero).numpy()
+        parts.append(FoundPoints(family, points.index.numpy(), level, np.full(n_solves, size)))
+    columns = ([getattr(part, field.name) for part in parts] for field in fields(FoundPoints))
     return FoundPoints(*map(np.concatenate, columns))

@@ -1,1 +1,2 @@
-"""Our own measurements: the figures and tables of docs/zeros.md and docs/translation.md."""
+"""Our own measurements: the figures and tables of docs/zeros.md, docs/translation.md, docs/mission.md and
+docs/gpt.md."""

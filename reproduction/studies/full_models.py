@@ -32,13 +32,13 @@ from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 
 class Judged:
-    """The trainings of a ledger as evidence, which can be judged again with any cut-offs.
+    """The trainings of a ledger as evidence, which can be judged again with other cut-offs.
 
     Failed trainings are left out.
 
     Attributes:
-        rows: L rows of the table `trainings`.
-        metrics: (L, P) by name; NaN where a training had ended.
+        rows: The L rows of the table `trainings`.
+        metrics: The metrics by name, (L, P); NaN after a training had ended.
     """
 
     def __init__(self, sweep: SweepDirectory) -> None:
@@ -48,7 +48,7 @@ class Judged:
         curves = ledger.curves(["training_id", "step", "metric", "value"])
         self.steps, probe = np.unique(curves["step"].to_numpy(), return_inverse=True)
         lane_of = {row["training_id"]: lane for lane, row in enumerate(self.rows)}
-        lane = np.array([lane_of.get(each, -1) for each in _plain(curves["training_id"]).to_pylist()])
+        lane = np.array([lane_of.get(training, -1) for training in _plain(curves["training_id"]).to_pylist()])
         metric = _plain(curves["metric"]).to_numpy(zero_copy_only=False)
         value = curves["value"].to_numpy()
         self.metrics: dict[str, NDArray[np.float64]] = {}
@@ -61,43 +61,43 @@ class Judged:
         self._last = finite.shape[1] - 1 - np.argmax(finite[:, ::-1], axis=1)
 
     def column(self, name: str) -> NDArray[Any]:
-        """(L,) a column of `trainings`, as Python objects."""
-        found = np.empty(len(self.rows), dtype=object)
-        found[:] = [row[name] for row in self.rows]
-        return found
+        """Returns a column of `trainings` as Python objects, (L,)."""
+        values = np.empty(len(self.rows), dtype=object)
+        values[:] = [row[name] for row in self.rows]
+        return values
 
     def groups(self, column: str) -> Iterator[tuple[Any, NDArray[np.bool_]]]:
-        """Each value of a column, in order, the missing one last, and which trainings (L,) have it."""
+        """Yields the values of a column in order, a missing one last, each with a mask (L,) of its trainings."""
         values = self.column(column)
-        for value in sorted(set(values), key=lambda each: (each is None, str(type(each)), each or 0)):
-            yield value, np.array([each == value for each in values])
+        for value in sorted(set(values), key=lambda item: (item is None, str(type(item)), item or 0)):
+            yield value, np.array([item == value for item in values])
 
     def at_end(self, metric: str) -> NDArray[np.float64]:
-        """(L,) a metric at each training's last probe."""
+        """Returns a metric at each training's last probe, (L,)."""
         values: NDArray[np.float64] = self.metrics[metric][np.arange(len(self.rows)), self._last]
         return values
 
     @property
     def gamma(self) -> NDArray[np.float64]:
-        """(L,) the relative gradient |gradient| |theta| / loss at the end."""
+        """The relative gradient |gradient| |theta| / loss at the end, (L,)."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.at_end("train_grad_norm") * self.at_end("param_norm") / self.at_end("loss")
 
     def outcome(self, solved_factor: float = 1.0) -> NDArray[np.str_]:
-        """(L,) outcomes under the cut-offs as they are now set.
+        """Returns the outcomes under the present cut-offs, (L,).
 
         Args:
             solved_factor: Multiplies the level below which a training is solved.
         """
-        found = np.empty(len(self.rows), dtype="<U15")
-        activation = self.column("param_attention_activation")
-        for each in set(activation):
-            chosen = np.flatnonzero(activation == each)
-            found[chosen] = self._outcome(chosen, solved_factor)
-        return np.where([step is not None for step in self.column("diverged_step")], "diverged", found)
+        outcome = np.empty(len(self.rows), dtype="<U15")
+        activations = self.column("param_attention_activation")
+        for activation in set(activations):
+            chosen = np.flatnonzero(activations == activation)
+            outcome[chosen] = self._outcome(chosen, solved_factor)
+        return np.where([step is not None for step in self.column("diverged_step")], "diverged", outcome)
 
     def _outcome(self, chosen: NDArray[np.int64], solved_factor: float) -> NDArray[np.str_]:
-        """Outcomes of trainings that are equal in all parameters that the judge reads."""
+        """Judges trainings that agree in all parameters that the judge reads."""
         levels = {name: self.column(f"level_{name}")[chosen].astype(float) for name in ("zero", "mean", "cur")}
         levels["solved"] = solved_factor * self.column("loss_level")[chosen].astype(float)
         metrics = {name: table[chosen] for name, table in self.metrics.items()}
@@ -109,20 +109,19 @@ class Judged:
 
 
 def parameters_of(row: dict[str, Any]) -> CategoryPairsParameters:
-    """The parameters of a training, from its row."""
     declared = CategoryPairsParameters.declared()
     return CategoryPairsParameters.resolve({name: row[f"param_{name}"] for name in declared})
 
 
 @contextmanager
 def cut_off(module: ModuleType, name: str, factor: float) -> Iterator[None]:
-    """Multiplies a cut-off of the judge while the block runs."""
-    was = getattr(module, name)
-    setattr(module, name, factor * was)
+    """Multiplies a cut-off of the judge within this context."""
+    original = getattr(module, name)
+    setattr(module, name, factor * original)
     try:
         yield
     finally:
-        setattr(module, name, was)
+        setattr(module, name, original)
 
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:
@@ -142,7 +141,7 @@ CUT_OFFS: list[tuple[ModuleType, str]] = [
 ]
 """The cut-offs that label the full models, and the modules that define them."""
 N_KICKED = 32
-"""Number of zeros that are kicked; a quarter as many plateaus are."""
+"""The number of trainings at zeros that are kicked; a quarter as many plateaus are."""
 _SOURCE = "attnsweep, docs/zeros.md"
 _GROUPED_BY = (
     "variant",
@@ -158,9 +157,10 @@ Table = list[list[str]]
 
 
 def reproduce_kicks(directory: Path, console: Console) -> Comparison:
-    """Trains these models in float64, some of them again, and kicks those where they ended.
+    """Trains the models of `stuck_full` in float64, repeats some of them, and kicks those where they ended.
 
-    In float64, as the descent after a kick: float32 has zeros of its arithmetic, which float64 leaves without a kick.
+    float64 is needed because float32 has zeros of its arithmetic, which the float64 descent after a kick would leave
+    even without the kick.
     """
     in_float64 = load_sweep("stuck_full").fix({"dtype": "float64"})
     sweep = swept("stuck_full", directory / "float64", console, changed=in_float64)
@@ -169,7 +169,7 @@ def reproduce_kicks(directory: Path, console: Console) -> Comparison:
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep, judges its trainings again, and draws them."""
+    """Judges the trainings of a finished sweep again, and draws them."""
     judged = Judged(sweep)
     recorded = judged.column("outcome").astype(str)
     n_alike = int((recorded == judged.outcome()).sum())
@@ -198,8 +198,8 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_kicks(sweep: SweepDirectory, n_zeros: int) -> Comparison:
-    """Kicks `n_zeros` zeros of a finished sweep, and a quarter as many plateaus that no longer moved."""
-    # The order of ids is arbitrary: the first of them are a sample.
+    """Kicks `n_zeros` trainings at zeros of a finished sweep, and a quarter as many on plateaus that stand still."""
+    # The order of ids is arbitrary, so the first of them are a random sample.
     rows = sorted(Judged(sweep).rows, key=lambda row: str(row["training_id"]))
     zeros = [row for row in rows if row["outcome"] == "degenerate_zero"]
     still = [row for row in rows if row["outcome"] == "plateau" and row["outcome_detail"] is None]
@@ -224,15 +224,15 @@ def compare_kicks(sweep: SweepDirectory, n_zeros: int) -> Comparison:
 
 
 def _smallest_kicks(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.float64]:
-    """The smallest kick that freed each of these trainings; NaN where none did."""
-    found = []
+    """Returns the smallest kick that freed each of the trainings; NaN if none did."""
+    smallest = []
     for _, group in itertools.groupby(sorted(rows, key=_static_key), key=_static_key):
         lanes, state = ended_lanes(sweep, [row["training_id"] for row in group])
         in_float64 = {name: value.double() if value.is_floating_point() else value for name, value in state.items()}
         workload = CategoryPairs()
         objective, parameters = split(workload.build(lanes.shared).double(), workload.loss, in_float64)
-        found.append(kick_and_train(objective, parameters, lanes.streams).smallest.numpy())
-    return np.concatenate(found)
+        smallest.append(kick_and_train(objective, parameters, lanes.streams).smallest.numpy())
+    return np.concatenate(smallest)
 
 
 def _static_key(row: dict[str, Any]) -> tuple[str, ...]:
@@ -247,18 +247,19 @@ def _rates(judged: Judged, outcome: NDArray[np.str_]) -> Table:
     ]
     is_combined = judged.column("variant") == "combined"
     for column in _GROUPED_BY:
-        asked = is_combined if column == "param_flavour" else everywhere
+        considered = is_combined if column == "param_flavour" else everywhere
         name = column.removeprefix("param_")
         lines += [
-            _rate_line(f"{name} = {value}", judged, outcome, asked & chosen) for value, chosen in judged.groups(column)
+            _rate_line(f"{name} = {value}", judged, outcome, considered & chosen)
+            for value, chosen in judged.groups(column)
         ]
     dtypes = list(judged.groups("param_dtype"))
     if len(dtypes) > 1:
         lines += [
-            _rate_line(f"dtype = {dtype}, init_sigma = {sigma}", judged, outcome, of_dtype & of_sigma)
-            for dtype, of_dtype in dtypes
-            for sigma, of_sigma in judged.groups("param_init_sigma")
-            if (of_dtype & of_sigma).any()
+            _rate_line(f"dtype = {dtype}, init_sigma = {sigma}", judged, outcome, has_dtype & has_sigma)
+            for dtype, has_dtype in dtypes
+            for sigma, has_sigma in judged.groups("param_init_sigma")
+            if (has_dtype & has_sigma).any()
         ]
     exponent = np.floor(np.log10(judged.column("param_layer_norm_eps").astype(float)))
     decades = {f"layer_norm_eps 1e{low}..1e{low + 1}": exponent == low for low in range(-7, -1)}
@@ -266,15 +267,17 @@ def _rates(judged: Judged, outcome: NDArray[np.str_]) -> Table:
 
 
 def _rate_line(name: str, judged: Judged, outcome: NDArray[np.str_], chosen: NDArray[np.bool_]) -> list[str]:
-    trials, found = judged.column("trial")[chosen].astype(int), outcome[chosen]
-    is_stuck = np.isin(found, list(STUCK_OUTCOMES))
-    holds = [found == "solved", found == "degenerate_zero", found == "marginal", is_stuck]
-    return [name, str(chosen.sum()), *(_rate(trials, each) for each in holds)]
+    trials, labels = judged.column("trial")[chosen].astype(int), outcome[chosen]
+    is_stuck = np.isin(labels, list(STUCK_OUTCOMES))
+    holds = [labels == "solved", labels == "degenerate_zero", labels == "marginal", is_stuck]
+    return [name, str(chosen.sum()), *(_rate(trials, mask) for mask in holds)]
 
 
 def _rate(trials: NDArray[np.int64], holds: NDArray[np.bool_]) -> str:
     numbers, n = np.unique(trials, return_counts=True)
-    return rate_text(pooled_rate([(size, int(holds[trials == at].sum())) for at, size in zip(numbers, n, strict=True)]))
+    return rate_text(
+        pooled_rate([(size, int(holds[trials == trial].sum())) for trial, size in zip(numbers, n, strict=True)])
+    )
 
 
 def _clusters(judged: Judged, outcome: NDArray[np.str_]) -> Table:
@@ -284,8 +287,8 @@ def _clusters(judged: Judged, outcome: NDArray[np.str_]) -> Table:
     for name in COLOURS:
         chosen = outcome == name
         if chosen.any():
-            quantiles = (np.nanquantile(each[chosen], [0.05, 0.5, 0.95]) for each in measures)
-            cells = (" / ".join(f"{value:.1e}" for value in each) for each in quantiles)
+            quantiles = (np.nanquantile(measure[chosen], [0.05, 0.5, 0.95]) for measure in measures)
+            cells = (" / ".join(f"{value:.1e}" for value in values) for values in quantiles)
             lines.append([name, str(chosen.sum()), *cells])
     return lines
 
@@ -294,18 +297,18 @@ def _sensitivity(judged: Judged) -> Table:
     lines = [["cut-off", "value", *_LABELS, "stuck"]]
     factors = (0.5, 1.0, 2.0)
     for module, name in CUT_OFFS:
-        found = []
+        outcomes_by_factor = []
         for factor in factors:
             with cut_off(module, name, factor):
-                found.append(judged.outcome())
-        lines.append([name, f"{getattr(module, name):g}", *_shares(found)])
+                outcomes_by_factor.append(judged.outcome())
+        lines.append([name, f"{getattr(module, name):g}", *_shares(outcomes_by_factor)])
     lines.append(["loss_level / Var Y", "0.01", *_shares([judged.outcome(factor) for factor in factors])])
     return lines
 
 
-def _shares(found: list[NDArray[np.str_]]) -> Iterator[str]:
+def _shares(outcomes_by_factor: list[NDArray[np.str_]]) -> Iterator[str]:
     for labels in (*((label,) for label in _LABELS), tuple(STUCK_OUTCOMES)):
-        yield " / ".join(f"{np.isin(outcome, labels).mean():.3f}" for outcome in found)
+        yield " / ".join(f"{np.isin(outcome, labels).mean():.3f}" for outcome in outcomes_by_factor)
 
 
 def _certificates(judged: Judged) -> Table:
@@ -316,7 +319,7 @@ def _certificates(judged: Judged) -> Table:
             certified.setdefault(key, []).append(row["certified"])
     return [
         ["dtype", "outcome", "detail", "certificate", "tested", "agree"],
-        *([*key, str(len(each)), str(sum(each))] for key, each in sorted(certified.items())),
+        *([*key, str(len(results)), str(sum(results))] for key, results in sorted(certified.items())),
     ]
 
 
@@ -328,14 +331,14 @@ COLOURS = {
     "overfit": "#CC79A7",
     "diverged": "#000000",
 }
-"""Okabe & Ito 2008, by outcome."""
+"""The colour of each outcome, from Okabe & Ito 2008."""
 _FLOOR = 1e-6
 """The lower end of the scatter's axes; smaller values are drawn there."""
 _CUT: dict[str, Any] = {"color": "0.4", "linewidth": 0.8, "linestyle": "--"}
 
 
 def clusters_figure(judged: Judged, outcome: NDArray[np.str_]) -> Figure:
-    """The relative gradient against the strength of attention, coloured by outcome, with the cut-offs."""
+    """Draws the relative gradient against the strength of attention, coloured by outcome, with the cut-offs."""
     figure = Figure(figsize=(9.6, 4), layout="constrained", dpi=160)
     left, right = figure.subplots(1, 2, sharey=True)
     no_softmax = judged.column("param_attention_activation") != "softmax"
@@ -353,7 +356,7 @@ def clusters_figure(judged: Judged, outcome: NDArray[np.str_]) -> Figure:
 def _draw_cluster(
     panel: Axes, judged: Judged, metric: str, outcome: NDArray[np.str_], shown: NDArray[np.bool_]
 ) -> None:
-    x, y = (np.clip(each, _FLOOR, None) for each in (judged.at_end(metric), judged.gamma))
+    x, y = (np.clip(values, _FLOOR, None) for values in (judged.at_end(metric), judged.gamma))
     for name, colour in COLOURS.items():
         chosen = (outcome == name) & shown
         panel.loglog(x[chosen], y[chosen], "o", markersize=2.5, alpha=0.6, color=colour, label=name)
@@ -362,7 +365,7 @@ def _draw_cluster(
 
 
 def by_sigma_figure(judged: Judged, outcome: NDArray[np.str_]) -> Figure:
-    """Shares of outcomes by `init_sigma`, a panel for each combination of softmax and skip."""
+    """Draws the shares of outcomes by `init_sigma`, a panel for each combination of softmax and skip."""
     figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
     axes = figure.subplots(1, 4, sharey=True)
     cases = [("identity", True), ("identity", False), ("softmax", True), ("softmax", False)]
@@ -379,7 +382,7 @@ def by_sigma_figure(judged: Judged, outcome: NDArray[np.str_]) -> Figure:
 
 def _draw_shares(panel: Axes, judged: Judged, outcome: NDArray[np.str_], shown: NDArray[np.bool_]) -> None:
     sigmas, groups = zip(
-        *((sigma, outcome[shown & of]) for sigma, of in judged.groups("param_init_sigma")), strict=True
+        *((sigma, outcome[shown & has_sigma]) for sigma, has_sigma in judged.groups("param_init_sigma")), strict=True
     )
     base = np.zeros(len(sigmas))
     for name, colour in COLOURS.items():

@@ -1,5 +1,6 @@
-"""docs/gpt.md: the stages of learning, from the sweep `gpt_stages`; and why LayerNorm's epsilon decides whether
-induction heads emerge: GPTs of the sweep `induction` (d_model 16, factored logits) with another start or other steps.
+"""docs/gpt.md: the stages of learning, from the sweep `gpt_stages`, and why LayerNorm's epsilon decides whether
+induction heads emerge, from GPTs of the sweep `induction` (d_model 16, factored logits) with other starts or other step
+sizes.
 
 Axes: L lane, N block, H head.
 """
@@ -40,14 +41,14 @@ from (
 group by all order by all
 """
 _COLOURS = {"factored": "#0072B2", "merged": "#D55E00"}
-"""Okabe & Ito 2008."""
+"""The colours by parametrization, from Okabe & Ito 2008."""
 _SMALL = 1e-3
 """The largest init_sigma that counts as small."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class Cell:
-    """A configuration."""
+    """One configuration of GPTs: its four swept parameters."""
 
     tied: bool
     qk: str
@@ -57,7 +58,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The steps at which the trainings of a cell end each stage; infinite where one does not.
+    """The steps at which the trainings of a cell end each stage; infinite for a training that does not.
 
     Attributes:
         first: The loss falls below the middle of H(Y) and H(Y | current token).
@@ -69,7 +70,7 @@ class Stages:
 
 
 def compare_stages(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep, and draws its stages."""
+    """Compares the stages of a finished sweep with the predictions, and draws them."""
     stages = stages_of(sweep)
     return Comparison(
         title="gpt-stages: when does the attention of a GPT begin to select?",
@@ -87,29 +88,29 @@ def compare_stages(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def stages_of(sweep: SweepDirectory) -> Mapping[Cell, Stages]:
-    """The stages of all trainings, by configuration."""
-    found: dict[Cell, list[tuple[float, float]]] = {}
+    """Returns the stages of all trainings, by configuration."""
+    ends_by_cell: dict[Cell, list[tuple[float, float]]] = {}
     for *cell, constant, current, steps, losses in queried(sweep, _CURVES):
         step, loss = np.asarray(steps, np.float64), np.asarray(losses, np.float64)
         ends = falls_below(step, loss, (constant + current) / 2.0), falls_below(step, loss, current / 2.0)
-        found.setdefault(Cell(*cell), []).append(ends)
-    return {cell: Stages(*map(list, zip(*ends, strict=True))) for cell, ends in sorted(found.items())}
+        ends_by_cell.setdefault(Cell(*cell), []).append(ends)
+    return {cell: Stages(*map(list, zip(*ends, strict=True))) for cell, ends in sorted(ends_by_cell.items())}
 
 
 def falls_below(steps: NDArray[np.float64], losses: NDArray[np.float64], level: float) -> float:
-    """The step at which a curve first crosses a level, interpolated; infinite if it does not."""
+    """Returns the step at which a curve first crosses a level, interpolated; infinite if it does not."""
     below = np.flatnonzero(losses < level)
     if below.size == 0:
         return float("inf")
     first = int(below[0])
     if first == 0:
         return float(steps[0])
-    fallen = (losses[first - 1] - level) / (losses[first - 1] - losses[first])
-    return float(steps[first - 1] + fallen * (steps[first] - steps[first - 1]))
+    fraction = (losses[first - 1] - level) / (losses[first - 1] - losses[first])
+    return float(steps[first - 1] + fraction * (steps[first] - steps[first - 1]))
 
 
 def _rows(stages: Mapping[Cell, Stages]) -> Iterator[ComparedValue]:
-    """Of untied models: tied ones end a stage too late, now and then, for a mean."""
+    """Compares untied models only: tied ones sometimes end a stage too late for a mean."""
     sigmas = sorted({cell.init_sigma for cell in stages})
     for low, high in pairwise(sigmas):
         is_small = high <= _SMALL
@@ -122,9 +123,11 @@ def _rows(stages: Mapping[Cell, Stages]) -> Iterator[ComparedValue]:
         )
     for qk in _COLOURS:
         for low, high in pairwise(sigmas):
-            below, above = (_pooled(stages, "second", qk=qk, init_sigma=sigma) for sigma in (low, high))
-            if below and above:
-                yield mean_difference_row(f"second stage, {qk}: steps more at {low:g} than at {high:g}", below, above)
+            small_steps, large_steps = (_pooled(stages, "second", qk=qk, init_sigma=sigma) for sigma in (low, high))
+            if small_steps and large_steps:
+                yield mean_difference_row(
+                    f"second stage, {qk}: steps more at {low:g} than at {high:g}", small_steps, large_steps
+                )
     for sigma in sigmas:
         merged, factored = (_pooled(stages, "second", qk=qk, init_sigma=sigma) for qk in ("merged", "factored"))
         if merged and factored:
@@ -138,22 +141,19 @@ def _rows(stages: Mapping[Cell, Stages]) -> Iterator[ComparedValue]:
 
 
 def _pooled(stages: Mapping[Cell, Stages], stage: str, **values: object) -> list[float]:
-    """The steps of all untied cells that have these values."""
+    """Returns the steps of all untied cells that have the given values, without trainings that do not end the stage."""
     cells = [cell for cell in stages if not cell.tied and all(getattr(cell, name) == values[name] for name in values)]
-    found = [steps for cell in cells for steps in getattr(stages[cell], stage)]
-    return [max(steps, 1.0) for steps in found if steps < float("inf")]
+    all_steps = [steps for cell in cells for steps in getattr(stages[cell], stage)]
+    return [max(steps, 1.0) for steps in all_steps if steps < float("inf")]
 
 
 def _table(stages: Mapping[Cell, Stages]) -> list[list[str]]:
     sigmas = sorted({cell.init_sigma for cell in stages}, reverse=True)
     rows = [["tied", "qk", "layer_norm_eps", "stage", *(f"sigma {sigma:g}" for sigma in sigmas)]]
     for tied, qk, eps in sorted({(cell.tied, cell.qk, cell.layer_norm_eps) for cell in stages}):
-        of_sigma = [stages[Cell(tied, qk, eps, sigma)] for sigma in sigmas]
-        for name, values in (
-            ("first", [each.first for each in of_sigma]),
-            ("second", [each.second for each in of_sigma]),
-        ):
-            medians = [f"{float(np.median(each)):.3g}" for each in values]
+        cells = [stages[Cell(tied, qk, eps, sigma)] for sigma in sigmas]
+        for name, columns in (("first", [cell.first for cell in cells]), ("second", [cell.second for cell in cells])):
+            medians = [f"{float(np.median(steps)):.3g}" for steps in columns]
             rows.append(["yes" if tied else "no", qk, f"{eps:g}", name, *medians])
     return rows
 
@@ -186,18 +186,18 @@ WRITING = ("attention.out", "ffn.second")
 EMBEDDINGS = ("token", "position")
 
 Factors = Mapping[str, float]
-"""By parts of the names of parameters; others have the factor 1."""
+"""Factors by a part of the parameter's name; other parameters have the factor 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """The one thing in which trainings differ from those of the sweep.
+    """The one respect in which trainings differ from those of the sweep.
 
     Attributes:
-        row: Says it.
+        row: The name of the change in the table.
         values: Parameters of the training.
         start: Factors of the starting values.
-        steps: Factors of the steps that parameters move by; at 0 they are left out of the model.
+        steps: Factors of the steps by which parameters move; with 0 a parameter is left out of the model.
     """
 
     row: str
@@ -253,9 +253,9 @@ CHANGES = (
 
 
 class ChangedGPT(GPTWorkload):
-    """GPTs that start elsewhere, or move some parameters in longer or shorter steps.
+    """GPTs with scaled starting values, or with scaled steps of some parameters.
 
-    A parameter whose steps are f times as long is stored divided by f, and the model reads f times what is stored:
+    A parameter whose steps are f times as long is stored divided by f, and the model multiplies the stored value by f:
     the start is the same function, and Adam's steps do not depend on the size of gradients.
     """
 
@@ -282,7 +282,7 @@ class ChangedGPT(GPTWorkload):
         return cast(GPT, partial(functional_call, module, self.read(dict(module.named_parameters()))))
 
     def read(self, state: Mapping[str, Tensor]) -> State:
-        """The values that the model reads, of those that are stored."""
+        """Converts stored values to the values that the model uses."""
         factors = {name: _factor(self._change.steps, name) for name in state}
         return {name: value if factors[name] == 1.0 else value * factors[name] for name, value in state.items()}
 

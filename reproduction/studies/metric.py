@@ -1,7 +1,7 @@
-"""The metric of attention: the same functions trained as k^t q (merged) or as k and q (factored), system P.
+"""The parametrization of attention: the same functions of system P trained as k^t q (merged) or as k and q (factored).
 
-Laws of escape times and of runaways for small starts: docs/zeros.md, merged or factored. The loss is exact, the
-optimizer gradient descent. Axes: L training.
+It measures the laws of escape times and of runaways for small starts: docs/zeros.md, merged or factored. The loss is
+exact, the optimizer gradient descent. Axes: L training.
 """
 
 import math
@@ -38,26 +38,26 @@ WORKLOAD = CategoryPairs()
 N, M, LEARNING_RATE = 10, 20, 0.03
 LAMBDA_PLUS = fastest_rate(N, M)
 GROWTH_PLUS = math.log1p(LEARNING_RATE * LAMBDA_PLUS)
-"""Growth per step of the faster unstable mode of the zero: ln(1 + learning rate * lambda)."""
+"""The growth per step of the faster unstable mode of the zero: ln(1 + learning rate * lambda)."""
 LEFT_BELOW = 0.99
-"""The zero is left where the level falls below this."""
+"""The level below which a training has left the zero."""
 _PACK = 4096
 _WORTH_COMPILING = 256
-"""Trainings from which on compiling their step takes less time than it saves."""
+"""The least number of trainings for which compiling their step saves more time than it takes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """The size of the study.
+    """The size of the study: its numbers of draws and seeds, and its values of sigma.
 
     Attributes:
-        n_draws: Independent sets of seeds; each gets its own rows.
-        first_draw: The first of them; those before it are other trainings.
+        n_draws: The number of independent sets of seeds; each gets its own rows.
+        first_draw: The number of the first draw; other numbers stand for other trainings.
         n_merged, n_factored: Seeds per draw and sigma, for the shares of runaways.
         n_escape: Seeds per draw and sigma, for the escape times.
         n_flow: Starts of the scale-free flow.
-        merged, factored: The values of sigma, for runaways.
-        escape: Those of escape times, by form.
+        merged, factored: The values of sigma at which runaways are counted.
+        merged_escape, factored_escape: The values of sigma at which escape times are measured.
     """
 
     n_draws: int = 2
@@ -79,12 +79,12 @@ _COLOURS = {"merged": "#0072B2", "factored": "#D55E00"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """What the figure shows.
+    """The measurements that the figure shows.
 
     Attributes:
         runaways: By form: (sigma, runaways, trainings) of each draw.
         escapes: By form: (sigma, quartiles of the steps to leave the zero) of each draw.
-        share: The derived share of runaways at a sigma, merged.
+        share: Returns the derived share of runaways at a sigma, merged.
         growth: ln(1 + learning rate * lambda) of the faster mode, per step.
     """
 
@@ -95,7 +95,7 @@ class Measured:
 
 
 def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
-    """Trains some 200,000 small models and draws the two laws."""
+    """Trains some 200,000 small models, compares them with the two laws, and draws both."""
     rows: list[ComparedValue] = []
     with one_thread():
         law = RunawayLaw.of(N, M, LEARNING_RATE)
@@ -133,7 +133,7 @@ def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comp
 def _train(
     form: str, sigma: float, seeds: range, n_steps: int, probes: Sequence[int] = ()
 ) -> tuple[NDArray[np.str_], NDArray[np.float64]]:
-    """(L,) how trainings ended, and (L,) the steps at which they left the zero."""
+    """Returns the outcomes of trainings, and the steps at which they left the zero, (L,) each."""
     values: dict[str, Value] = {"n_categories": N, "n_positions": M, "learning_rate": LEARNING_RATE}
     values |= {"qk": form, "init_sigma": sigma, "n_steps": n_steps}
     parts = []
@@ -143,12 +143,12 @@ def _train(
         has_left = np.nan_to_num(ended.evidence.metrics["eval_loss"], nan=np.inf) < LEFT_BELOW
         steps = ended.evidence.steps[has_left.argmax(1)].astype(np.float64)
         parts.append((ended.outcome, np.where(has_left.any(1), steps, np.inf)))
-    outcome, escape = (np.concatenate(each) for each in zip(*parts, strict=True))
+    outcome, escape = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return outcome, escape
 
 
 def _n_steps(form: str, sigma: float) -> int:
-    """Enough steps to leave the zero and to solve, for all but the slowest seeds."""
+    """Returns enough steps to leave the zero and to solve, for all but the slowest seeds."""
     if form == "merged":
         return 2000 + round(2 * math.log(1 / sigma) / GROWTH_PLUS)
     return 1000 + round(4 / (sigma * GROWTH_PLUS))
@@ -167,7 +167,10 @@ def _merged_runaways(
 
 
 def _amplitudes(law: RunawayLaw, seeds: range) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(L,) amplitudes of the two modes in these seeds' starts at `init_sigma` 1, to which starts are proportional."""
+    """Returns the amplitudes of the two modes in the starts of these seeds, (L,) each.
+
+    They are at `init_sigma` 1; starts are proportional to `init_sigma`.
+    """
     parameters = defaults(WORKLOAD, n_categories=law.n_categories, n_positions=law.n_positions, init_sigma=1.0)
     lanes = Lanes([Training(parameters, seed) for seed in seeds], torch.device("cpu"))
     start = WORKLOAD.initial(WORKLOAD.build(parameters).to(lanes.dtype), lanes)
@@ -193,8 +196,11 @@ def _share_rows(
 
 
 def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[ComparedValue]:
-    """The slope of the factored share, from (sigma, runaways, trainings); no row if fewer than two sigmas have some."""
-    sigma, k, n = np.array([each for each in counts if each[1]]).reshape(-1, 3).T
+    """Returns the slope of the factored share, from (sigma, runaways, trainings).
+
+    There is no row if fewer than two sigmas have runaways.
+    """
+    sigma, k, n = np.array([count for count in counts if count[1]]).reshape(-1, 3).T
     if len(np.unique(sigma)) < 2:
         return []
     slope, half = fitted_slope(sigma, k, n)
@@ -204,7 +210,7 @@ def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[Compare
 
 
 def _escape_probes(form: str, sigma: float) -> Sequence[int]:
-    """The steps at which to look whether the zero was left: each one for two factors, 1% apart for three."""
+    """Returns the steps at which to test whether the zero was left: every step for two factors, 1% apart for three."""
     if form == "merged":
         return range(1, 60 + round(2 * math.log(1 / sigma) / GROWTH_PLUS))
     last = 4 / (sigma * GROWTH_PLUS)
@@ -213,7 +219,7 @@ def _escape_probes(form: str, sigma: float) -> Sequence[int]:
 
 
 def _escapes(form: str, sigmas: tuple[float, ...], n: int, draw: int, measured: Measured) -> Iterator[ComparedValue]:
-    """Escape times: of the same draws at every sigma."""
+    """Compares the escape times; the same seeds are trained at every sigma."""
     is_merged, times = form == "merged", []
     seeds = range(10**6 + draw * n, 10**6 + (draw + 1) * n)
     for sigma in sigmas:
@@ -225,29 +231,29 @@ def _escapes(form: str, sigmas: tuple[float, ...], n: int, draw: int, measured: 
         )
         measured.escapes.setdefault(form, []).append((sigma, *np.quantile(times[-1], [0.25, 0.5, 0.75]).tolist()))
     have_left = np.isfinite(times[-1]) & np.isfinite(times[-2])
-    last, before = times[-1][have_left], times[-2][have_left]
+    last, previous = times[-1][have_left], times[-2][have_left]
     ratio = math.log(sigmas[-2] / sigmas[-1])
     if is_merged:
-        slopes, derived, name = (last - before) / ratio, 1 / GROWTH_PLUS, "steps per factor e of sigma"
+        slopes, derived, name = (last - previous) / ratio, 1 / GROWTH_PLUS, "steps per factor e of sigma"
     else:
-        slopes, derived, name = np.log(last / before) / ratio, 1.0, "- slope of log T against log sigma"
+        slopes, derived, name = np.log(last / previous) / ratio, 1.0, "- slope of log T against log sigma"
     yield mean_row(f"draw {draw + 1}, {form}: {name}", slopes.tolist(), published=f"{derived:.3f} (derived)")
-    correlation = np.corrcoef(np.log(last), np.log(before))[0, 1]
+    correlation = np.corrcoef(np.log(last), np.log(previous))[0, 1]
     yield value_row("  correlation of log T between the two, over seeds", correlation)
 
 
 def metric_figure(measured: Measured) -> Figure:
-    """Shares of runaways, and escape times, against sigma; lines: the derived share, and derived slopes of times."""
+    """Draws the shares of runaways and the escape times against sigma, with the derived share and slopes as lines."""
     figure = Figure(figsize=(9.6, 3.6), layout="constrained", dpi=160)
     left, right = figure.subplots(1, 2)
-    for form, found in measured.runaways.items():
-        for sigma, k, n in found:
+    for form, runaways in measured.runaways.items():
+        for sigma, k, n in runaways:
             rate = binomial_rate(k, n)
             if rate.share and rate.low is not None and rate.high is not None:
                 error = [[rate.share - rate.low], [rate.high - rate.share]]
                 left.errorbar([sigma], [rate.share], error, fmt="o", markersize=4, color=_COLOURS[form])
-    for form, found_times in measured.escapes.items():
-        for sigma, low, middle, high in found_times:
+    for form, escapes in measured.escapes.items():
+        for sigma, low, middle, high in escapes:
             error = [[middle - low], [high - middle]]
             right.errorbar([sigma], [middle], error, fmt="o", markersize=4, color=_COLOURS[form])
     _draw_laws(left, right, measured)
@@ -264,8 +270,8 @@ def metric_figure(measured: Measured) -> Figure:
 def _draw_laws(left: Axes, right: Axes, measured: Measured) -> None:
     x = np.geomspace(min(measured.runaways["merged"])[0], 0.1, 50)
     left.plot(x, [measured.share(sigma) for sigma in x], color=_COLOURS["merged"], linewidth=0.8)
-    for form, found in measured.escapes.items():
-        sigma, _, middle, _ = min(found)
+    for form, escapes in measured.escapes.items():
+        sigma, _, middle, _ = min(escapes)
         x = np.geomspace(sigma, 0.1, 50)
         law = middle - np.log(x / sigma) / measured.growth if form == "merged" else middle * sigma / x
         right.plot(x, law, color=_COLOURS[form], linewidth=0.8)

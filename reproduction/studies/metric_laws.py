@@ -1,9 +1,9 @@
-"""The laws of small starts of system P (docs/zeros.md): who runs away, and how often, merged and factored.
+"""The laws of small starts of system P (docs/zeros.md): which trainings run away, and how often, merged and factored.
 
 **Which starts run away, merged**: derived, with no constant to fit.
 The zero has two unstable modes, a faster and a slower one. Weights that are multiples of the shift and of the mean, q
-= x U + w (J - U) and v = alpha (I - P) + beta P, stay so under gradient descent: four numbers, which hold both modes.
-A small start is carried along these modes to where the loss bends. Whether it runs away there is decided by its
+= x U + w (J - U) and v = alpha (I - P) + beta P, keep this form under gradient descent: four numbers, which hold both
+modes. A small start is carried along these modes to where the loss bends. Whether it runs away there is decided by its
 amplitudes c_+ and c_- alone: if |c_+| < C |c_-|^r with r = ln(1 + lr lambda_+) / ln(1 + lr lambda_-). The constant C,
 one for equal and one for opposite signs, is where descent of these four numbers tips over. The entries of a start are
 N(0, sigma^2), so the amplitudes are N(0, sigma^2) too and independent, and
@@ -23,18 +23,18 @@ around that ray's basin border of width R^(1 - h), so that
 
     P(runaway) ~ sigma^(h - 1).
 
-An argument of leading order, not a proof. Neither h nor the border depends on the learning rate, nor on how the rest of
-k^t u is spread over its directions.
+This is an argument of leading order, not a proof. Neither h nor the border depends on the learning rate, nor on how the
+remainder of k^t u is spread over its directions.
 
 **The scale-free flow of three factors**: descent from the zero in the limit of small starts.
-Near the zero the loss is 1 minus a product of degree 3 in k, q and v, so that a start of size sigma is the same path as
-one of size 1, only longer: it grows by a factor of about 1/sigma before the loss bends. How often alpha beta < 0 after
-growing by a factor R, and how often as strongly as on the border that is derived above, shows how the share of
+Near the zero the loss is 1 minus a product of degree 3 in k, q and v, so that a start of size sigma takes the same path
+as a start of size 1, only longer: it grows by a factor of about 1/sigma before the loss bends. How often alpha beta < 0
+after growing by a factor R, and how often as strongly as on the border that is derived above, shows how the share of
 runaways falls with sigma.
 
-**Shares and slopes**: estimates that know which starts the law expects to run away.
+**Shares and slopes**: estimates that use which starts the law expects to run away.
 The same seeds are trained at every sigma, and few run away at the smallest, so a slope through counts follows the luck
-of those seeds: two draws of 12,288 gave 0.58 and 0.49. What a training does is nearly settled by its start, so the
+of those seeds: two draws of 12,288 gave 0.58 and 0.49. The fate of a training is nearly settled by its start, so the
 shares are measured as the law's share plus the mean of (measured - expected): a control variate, without bias, whose
 error is that of the seeds on which the law errs.
 
@@ -57,20 +57,20 @@ from attnsweep.reproduction.rows import value_row
 Floats = NDArray[np.float64]
 
 _TINY = 1e-3
-"""The slower mode's amplitude where descent starts from: at 1e-8, C is the same within 1e-5."""
+"""The slower mode's amplitude at the start of the descent: with 1e-8, C is the same within 1e-5."""
 _STEPS_AT_LEARNING_RATE_1 = 60
-"""Enough to leave the zero from there and to fall to one side of the border."""
+"""The steps, divided by the learning rate, that suffice to leave the zero and to fall to one side of the border."""
 _ROUNDS, _CANDIDATES = 4, 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunawayLaw:
-    """The law of one system P.
+    """The law by which small starts of one system P run away, for gradient descent with one learning rate.
 
     Attributes:
         n_categories, n_positions: N, M.
         growth: ln(1 + lr lambda) of the faster and of the slower mode, per step.
-        modes: (2, 4) their directions, as `coordinates` measures them.
+        modes: The directions of the modes, (2, 4), in the coordinates of `coordinates`.
         borders: C for amplitudes of equal and of opposite sign, with the modes' signs as in `modes`.
     """
 
@@ -93,11 +93,11 @@ class RunawayLaw:
 
     @property
     def exponent(self) -> float:
-        """r - 1: the slope of log P against log sigma, for sigma -> 0."""
+        """The slope r - 1 of log P against log sigma, for sigma -> 0."""
         return self.growth[0] / self.growth[1] - 1
 
     def share(self, sigma: float) -> float:
-        """P(runaway) at this `init_sigma`."""
+        """Returns the probability that a start with this `init_sigma` runs away."""
         from scipy.special import erf
 
         z, width = np.linspace(0.0, 9.0, 2_001, retstep=True)
@@ -106,33 +106,33 @@ class RunawayLaw:
         return float(np.mean([density @ erf(border * reach) for border in self.borders]))
 
     def amplitudes(self, q_LMK: Tensor, v_LNN: Tensor) -> tuple[Floats, Floats]:
-        """(L,) amplitudes of the faster and the slower mode in these weights."""
+        """Returns the amplitudes of the faster and of the slower mode in the weights, (L,) each."""
         faster_L, slower_L = self.modes @ coordinates(q_LMK, v_LNN).T
         return faster_L, slower_L
 
     def forecast(self, faster_L: Floats, slower_L: Floats) -> NDArray[np.bool_]:
-        """(L,) whether trainings with these amplitudes at their start will run away."""
+        """Returns whether trainings with these amplitudes at their start will run away, (L,)."""
         border_L = np.where(faster_L * slower_L > 0, *self.borders)
         return np.abs(faster_L) < border_L * np.abs(slower_L) ** (self.exponent + 1)
 
 
 def fastest_rate(N: int, M: int) -> float:
-    """lambda_+ of docs/theory.md: how fast descent leaves the zero of system P, per step and learning rate."""
+    """Returns lambda_+ of docs/theory.md: the rate per step and learning rate at which descent leaves the zero."""
     return 2 / N * math.sqrt((M - 1) * ((N - 1 + M) / 2 + math.sqrt(((M - N + 1) / 2) ** 2 + N - 1)))
 
 
 def coordinates(q_LMK: Tensor, v_LNN: Tensor) -> Floats:
-    """(L, 4) the parts of the weights along the shift, off it, along I - P and along P, in orthonormal directions."""
+    """Returns the parts of the weights along the shift, off it, along I - P and along P, normalized, (L, 4)."""
     N, (M, K) = v_LNN.shape[1], q_LMK.shape[1:]
     on_L = q_LMK.diagonal(dim1=1, dim2=2).sum(1)
     beta_L = v_LNN.sum((1, 2)) / N
     alpha_L = (v_LNN.diagonal(dim1=1, dim2=2).sum(1) - beta_L) / math.sqrt(N - 1)
     off_L = (q_LMK.sum((1, 2)) - on_L) / math.sqrt(K * (M - 1))
-    return np.stack([each.numpy() for each in (on_L / math.sqrt(K), off_L, alpha_L, beta_L)], 1)
+    return np.stack([part_L.numpy() for part_L in (on_L / math.sqrt(K), off_L, alpha_L, beta_L)], 1)
 
 
 def _linear(N: int, M: int) -> Floats:
-    """(4, 4) minus the Hessian at the zero, in the coordinates."""
+    """Returns minus the Hessian at the zero, in the coordinates, (4, 4)."""
     K = M - 1
     half = np.zeros((4, 4))
     half[0, 2:] = math.sqrt(K * (N - 1)), math.sqrt(K)
@@ -149,12 +149,12 @@ class _Descent:
     learning_rate: float
 
     def runs_away(self, start_LF: Floats) -> NDArray[np.bool_]:
-        """(L,) whether alpha and beta have opposite signs in the end."""
+        """Returns whether alpha and beta have opposite signs in the end, (L,)."""
         end_LF = self.after(start_LF, round(_STEPS_AT_LEARNING_RATE_1 / self.learning_rate))
         return end_LF[:, 2] * end_LF[:, 3] < 0
 
     def after(self, start_LF: Floats, n_steps: int) -> Floats:
-        """(L, 4) the coordinates after some steps."""
+        """Returns the coordinates after `n_steps` steps, (L, 4)."""
         N, M, K = self.N, self.M, self.M - 1
         size = np.sqrt([K, K * (M - 1), N - 1, 1])
         on, off, alpha, beta = (start_LF / size).T
@@ -174,7 +174,7 @@ class _Descent:
 
 
 def _law_border(descent: _Descent, modes: Floats, ratio: float, sign: float) -> float:
-    """C: the largest |c_+| / |c_-|^r that runs away, with c_- of this sign and c_+ > 0."""
+    """Returns C: the largest |c_+| / |c_-|^r that runs away, with c_- of this sign and c_+ > 0."""
     low, high = 1e-4, 1e4
     for _ in range(_ROUNDS):
         candidates = np.geomspace(low, high, _CANDIDATES)
@@ -186,15 +186,15 @@ def _law_border(descent: _Descent, modes: Floats, ratio: float, sign: float) -> 
 
 
 def border_ratio(n_categories: int, n_positions: int) -> float:
-    """beta / alpha on the ray."""
+    """Returns beta / alpha on the ray of the scale-free flow on which alpha and beta have opposite signs."""
     return -2 * (n_categories - 1) / n_positions
 
 
 def factored_exponent(n_categories: int, n_positions: int) -> float:
-    """h - 1: the slope of log P against log sigma, for sigma -> 0. It needs at least 3 positions."""
+    """Returns h - 1, the slope of log P against log sigma for sigma -> 0. It needs at least 3 positions."""
     N, M, K = n_categories, n_positions, n_positions - 1
     shift, ones = np.eye(M, K), np.ones((M, K))
-    # Scaled so that a = 1, and that the ray's factors grow at the rate 1.
+    # The ray is scaled so that a = 1, and so that its factors grow at the rate 1.
     b = -2 / M
     pull = shift + b * ones
     z = np.zeros((2, K))
@@ -219,12 +219,12 @@ def factored_exponent(n_categories: int, n_positions: int) -> float:
 
 FACTORS = (3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
 _STEP = 0.05
-"""The largest relative change of a factor in a step."""
+"""The largest relative change of a factor in one step."""
 _STARTS_AT_ONCE = 2048
 
 
 def opposed_shares(n_categories: int, n_positions: int, n_starts: int) -> list[list[str]]:
-    """A table: the share of starts with alpha beta < 0 at the moment that |v| has grown by each of `FACTORS`.
+    """Returns a table of the share of starts with alpha beta < 0 when |v| has grown by each of `FACTORS`.
 
     The last column is the share with beta / alpha below half its value on the border.
     """
@@ -236,18 +236,18 @@ def opposed_shares(n_categories: int, n_positions: int, n_starts: int) -> list[l
     lines = [["|v| / |v| at the start", "alpha beta < 0", "95% interval", "strongly", "95% interval"]]
     for factor, share, half in zip(FACTORS, shares.T, error.T, strict=True):
         cells = zip(share, half, strict=True)
-        lines.append([f"{factor:g}", *(text for each, width in cells for text in (f"{each:.4f}", f"+- {width:.4f}"))])
+        lines.append([f"{factor:g}", *(text for value, width in cells for text in (f"{value:.4f}", f"+- {width:.4f}"))])
     return lines
 
 
 def _opposed(n_categories: int, n_positions: int, n_starts: int, seed: int) -> Tensor:
-    """(2, factors) the number of starts that are opposed at each factor, and that are strongly."""
+    """Returns how many starts have alpha beta < 0 at each factor, and how many strongly, (2, factors)."""
     draw = torch.Generator().manual_seed(seed)
     N, M, K = n_categories, n_positions, n_positions - 1
     shapes = ((M, M), (M, K), (N, N))
     k, q, v = (torch.randn(n_starts, *shape, generator=draw, dtype=torch.float64) for shape in shapes)
     shift, mean = torch.eye(M, K, dtype=torch.float64), torch.full((N, N), 1 / N, dtype=torch.float64)
-    rest, first_size = torch.eye(N, dtype=torch.float64) - mean, v.norm(dim=(1, 2))
+    remainder, first_size = torch.eye(N, dtype=torch.float64) - mean, v.norm(dim=(1, 2))
     has_passed = torch.zeros(len(FACTORS), n_starts, dtype=torch.bool)
     is_opposed, is_strongly = torch.zeros_like(has_passed), torch.zeros_like(has_passed)
     grown = torch.ones(n_starts, dtype=torch.float64)
@@ -257,11 +257,11 @@ def _opposed(n_categories: int, n_positions: int, n_starts: int, seed: int) -> T
         a = v.diagonal(dim1=1, dim2=2).sum(1) - b
         pull = a.view(-1, 1, 1) * shift + b.view(-1, 1, 1)
         p, s = (logits * shift).sum((1, 2)).view(-1, 1, 1), logits.sum((1, 2)).view(-1, 1, 1)
-        moves = (q @ pull.mT, k @ pull, p * rest + s * mean)
+        moves = (q @ pull.mT, k @ pull, p * remainder + s * mean)
         rates = [move.norm(dim=(1, 2)) / value.norm(dim=(1, 2)) for move, value in zip(moves, (k, q, v), strict=True)]
         step = (_STEP / torch.stack(rates).amax(0)).view(-1, 1, 1)
         k, q, v = (value + step * move for value, move in zip((k, q, v), moves, strict=True))
-        # Scaled back, because the direction of the flow depends on no scale.
+        # The weights are scaled back; the direction of the flow does not depend on their scale.
         size = v.norm(dim=(1, 2)) / first_size
         grown = grown * size
         k, q, v = (value / size.view(-1, 1, 1) for value in (k, q, v))
@@ -273,19 +273,19 @@ def _opposed(n_categories: int, n_positions: int, n_starts: int, seed: int) -> T
 
 
 _LARGEST = 1e-2
-"""The law is of leading order in sigma: beyond this it is shown and not judged."""
+"""The largest sigma at which the law, which is of leading order in sigma, is judged; beyond it is only shown."""
 _PRIOR_ERRORS = 2.0
-"""Added to the number of seeds on which the law errs, as Agresti and Coull do: none seen does not mean that none is."""
+"""Added to the number of seeds on which the law errs, as Agresti and Coull do, so that the error is never 0."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
-    """What L trainings did, and what the law expected of their starts.
+    """The fates of L trainings, and the fates that the law expected from their starts.
 
     Attributes:
-        sigma: Their `init_sigma`.
-        is_away: (L,) bool, whether they ran away.
-        expected: (L,) bool, whether the law expects it.
+        sigma: The `init_sigma` of the trainings.
+        is_away: Whether each training ran away, (L,) bool.
+        expected: Whether the law expects it to, (L,) bool.
     """
 
     sigma: float
@@ -293,30 +293,30 @@ class Forecast:
     expected: NDArray[np.bool_]
 
 
-def corrected_share(share: float, of_sigma: Sequence[Forecast]) -> tuple[float, float]:
-    """The share of runaways, and its standard error, from all draws at one sigma and the law's own share."""
-    n = sum(each.is_away.size for each in of_sigma)
-    more = sum(int((each.is_away & ~each.expected).sum()) for each in of_sigma)
-    fewer = sum(int((each.expected & ~each.is_away).sum()) for each in of_sigma)
+def corrected_share(share: float, draws: Sequence[Forecast]) -> tuple[float, float]:
+    """Returns the share of runaways and its standard error, from all draws at one sigma and the law's share."""
+    n = sum(draw.is_away.size for draw in draws)
+    more = sum(int((draw.is_away & ~draw.expected).sum()) for draw in draws)
+    fewer = sum(int((draw.expected & ~draw.is_away).sum()) for draw in draws)
     return share + (more - fewer) / n, math.sqrt(more + fewer + _PRIOR_ERRORS) / n
 
 
 def law_rows(law: RunawayLaw, forecasts: Sequence[Forecast]) -> list[ComparedValue]:
-    """Shares given the starts, the seeds on which the law errs, and the slopes between neighbouring sigmas."""
-    sigmas = sorted({each.sigma for each in forecasts}, reverse=True)
-    by_sigma = {sigma: [each for each in forecasts if each.sigma == sigma] for sigma in sigmas}
+    """Compares the shares given the starts, the seeds where the law errs, and the slopes between two sigmas."""
+    sigmas = sorted({forecast.sigma for forecast in forecasts}, reverse=True)
+    by_sigma = {sigma: [forecast for forecast in forecasts if forecast.sigma == sigma] for sigma in sigmas}
     derived = {sigma: law.share(sigma) for sigma in sigmas}
-    found = {sigma: corrected_share(derived[sigma], by_sigma[sigma]) for sigma in sigmas}
+    shares = {sigma: corrected_share(derived[sigma], by_sigma[sigma]) for sigma in sigmas}
     rows = []
-    for sigma, (share, error) in found.items():
-        n_wrong = sum(int((each.is_away != each.expected).sum()) for each in by_sigma[sigma])
+    for sigma, (share, error) in shares.items():
+        n_wrong = sum(int((forecast.is_away != forecast.expected).sum()) for forecast in by_sigma[sigma])
         rows.append(
             _law_row(f"merged, sigma {sigma:g}: runaway, given the starts", derived[sigma], share, error, sigma)
         )
         rows.append(value_row("  seeds that do not as the law expects", n_wrong))
     for large, small in pairwise(sigmas):
         ratio = math.log(large / small)
-        (high, high_error), (low, low_error) = found[large], found[small]
+        (high, high_error), (low, low_error) = shares[large], shares[small]
         if min(high, low) <= 0:
             continue
         error = math.hypot(high_error / high, low_error / low) / ratio
@@ -330,9 +330,10 @@ def law_rows(law: RunawayLaw, forecasts: Sequence[Forecast]) -> list[ComparedVal
 def fitted_slope(
     sigmas: NDArray[np.float64], counts: NDArray[np.float64], n: NDArray[np.float64]
 ) -> tuple[float, float]:
-    """The slope of log share against log sigma, and half its 95% interval; shares weigh by their own error.
+    """Returns the slope of log share against log sigma and half its 95% interval; shares are weighted by their own
+    error.
 
-    For shares that no law expects. Local slopes differ from it where the share bends.
+    It serves shares for which no law expects individual fates. Local slopes differ from it where the share bends.
     """
     share = counts / n
     weight = n * share / (1 - share)

@@ -1,4 +1,5 @@
-"""docs/mission.md for category pairs: what decides who ends at the zero, from the sweep `mission_pairs`.
+"""docs/mission.md for category pairs: which parameters decide whether a training ends at the zero (sweep
+`mission_pairs`).
 
 Axes: T trial.
 """
@@ -34,9 +35,9 @@ DTYPES = ("float32", "float64")
 SCALES = ("one", "inv_sqrt_d", "log_n_inv_sqrt_d", "learned")
 VARIANTS = ("solution_1", "solution_3")
 _N_FACTORS = 3
-"""v, k and q: with the skip, the path out of the zero is their product."""
+"""The number of factors v, k and q: with the skip, the path out of the zero is their product."""
 _N_POSITIONS = 20
-"""The d of the attention scale: solutions 1 and 3 read positions for their logits."""
+"""The number d in the attention scale: the logits of solutions 1 and 3 read positions."""
 _TYPICAL_EPS = 1e-4
 _BINS_PER_DECADE = 2
 _ZERO = Ending("degenerate_zero")
@@ -50,7 +51,10 @@ from trainings where outcome != 'failed' group by trial order by trial
 
 @dataclass(frozen=True)
 class Trials:
-    """The trials of the sweep, each (T,); `loss` is the median of those trainings that end at the zero, or NaN."""
+    """The trials of the sweep as columns (T,).
+
+    `loss` is the median over the trainings of a trial that end at the zero, or NaN.
+    """
 
     sigma: Floats
     eps: Floats
@@ -64,15 +68,17 @@ class Trials:
 
     @classmethod
     def read(cls, sweep: SweepDirectory, at_most: int | None = None) -> "Trials":
-        """Those of a ledger, or the first of them."""
+        """Reads the trials of a ledger, or the first `at_most` of them."""
         with SweepData.open(sweep.place).reading() as connection:
             columns = list(zip(*connection.execute(_TRIALS).fetchall(), strict=True))
         texts = (2, 3, 4)
-        return cls(*(np.array(each[:at_most], str if at in texts else float) for at, each in enumerate(columns)))
+        return cls(
+            *(np.array(column[:at_most], str if index in texts else float) for index, column in enumerate(columns))
+        )
 
     def where(self, chosen: NDArray[np.bool_]) -> "Trials":
-        """Some of them."""
-        return Trials(*(getattr(self, each.name)[chosen] for each in fields(self)))
+        """Returns the trials where the mask (T,) is true."""
+        return Trials(*(getattr(self, column.name)[chosen] for column in fields(self)))
 
     @property
     def at_zero(self) -> Rate:
@@ -81,7 +87,7 @@ class Trials:
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep, and draws its phase diagrams."""
+    """Reports which parameters move the border in a finished sweep, and draws its phase diagrams."""
     trials = Trials.read(sweep)
     parts, model = _model(trials)
     figures = [
@@ -109,35 +115,38 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def derived_factors(loss: float) -> Mapping[str, float]:
-    """What should multiply the border, if attention's gradient is of size scale sigma^2 and L-BFGS compares losses."""
+    """Returns the factors by which each value should multiply the border, by name.
+
+    They follow if attention's gradient is of size scale sigma^2 and L-BFGS compares losses.
+    """
     exponent = 1 / (2 * (_N_FACTORS - 1))
-    seen = {dtype: max(UNIT_ROUNDOFF[dtype] * loss, TOLERANCE_CHANGE) for dtype in DTYPES}
+    visible = {dtype: max(UNIT_ROUNDOFF[dtype] * loss, TOLERANCE_CHANGE) for dtype in DTYPES}
     root = float(np.sqrt(_N_POSITIONS))
     scales = {"inv_sqrt_d": 1 / root, "log_n_inv_sqrt_d": float(np.log(_N_POSITIONS)) / root, "learned": 1 / root}
     by_scale = {f"scale {name}": value ** (-2 * exponent) for name, value in scales.items()}
-    return {"float32": (seen["float32"] / seen["float64"]) ** exponent, "layer_norm_eps": 1.0, **by_scale}
+    return {"float32": (visible["float32"] / visible["float64"]) ** exponent, "layer_norm_eps": 1.0, **by_scale}
 
 
 def at_scale_one(trials: Trials) -> Floats:
-    """(T,) each trial's sigma over what its attention scale multiplies its border by, as derived."""
+    """Returns each trial's sigma over the derived factor of its attention scale, (T,)."""
     factors = derived_factors(float(np.nanmedian(trials.loss)))
-    return np.asarray(trials.sigma / np.array([factors.get(f"scale {each}", 1.0) for each in trials.scale]))
+    return np.asarray(trials.sigma / np.array([factors.get(f"scale {scale}", 1.0) for scale in trials.scale]))
 
 
 def moved(trials: Trials) -> Floats:
-    """(T,) each trial's sigma over what the derived factors multiply its border by: all have one border then."""
+    """Returns each trial's sigma over all its derived factors, (T,), so that all trials have one border."""
     float32 = derived_factors(float(np.nanmedian(trials.loss)))["float32"]
     return np.asarray(at_scale_one(trials) / np.where(trials.dtype == "float32", float32, 1.0))
 
 
 def one_border(trials: Trials) -> ComparedValue:
-    """The border of all trials together."""
+    """Returns the border of all trials together."""
     name = "border in float64, scale one, of all trials moved there by the derived factors"
     return border(name, trials, moved(trials))
 
 
 def _model(trials: Trials) -> tuple[dict[str, Floats], BorderModel | None]:
-    """The parameters as columns (T, terms) by name, and the border with all of them; `None` if trials are too few."""
+    """Returns the parameters as columns (T, terms) by name, and the border model; `None` for too few trials."""
     parts = {
         "dtype": _column(trials.dtype == "float32"),
         "layer_norm_eps": _column(np.log10(trials.eps / _TYPICAL_EPS)),
@@ -178,23 +187,24 @@ def _moves(trials: Trials, model: BorderModel) -> Iterator[ComparedValue]:
 
 
 def _borders(trials: Trials) -> Iterator[ComparedValue]:
-    """Borders in single cells, without the regression."""
+    """Yields the borders in single cells, without the regression."""
     cells = [(dtype, scale, trials.dtype == dtype, trials.scale == scale) for dtype in DTYPES for scale in SCALES]
-    cells += [(each, scale, trials.variant == each, trials.scale == scale) for each in VARIANTS for scale in SCALES]
+    cells += [
+        (variant, scale, trials.variant == variant, trials.scale == scale) for variant in VARIANTS for scale in SCALES
+    ]
     for first, second, *chosen in cells:
         inside = trials.where(chosen[0] & chosen[1])
         yield border(f"border, {first}, scale {second}", inside, inside.sigma)
 
 
 def border(name: str, trials: Trials, sigma: Floats) -> ComparedValue:
-    """The sigma, where trials are at (T,), at which half of the trainings end at the zero."""
+    """Returns the sigma at which half of the trainings end at the zero, for trials at `sigma` (T,)."""
     counts = zip(trials.n, trials.n_zero, strict=True)
     holds = np.concatenate([np.arange(size) < count for size, count in counts]).astype(np.float64)
     return border_row(name, *half_point(np.repeat(np.log(sigma), trials.n.astype(int)), holds, of_trials=True))
 
 
 def _by_sigma(trials: Trials) -> list[list[str]]:
-    """Rates by half-decade of init_sigma."""
     lines = [["init_sigma", "trainings", *(f"degenerate_zero, {dtype}" for dtype in DTYPES), "solved"]]
     for ends, chosen in bins(trials.sigma, _BINS_PER_DECADE):
         inside = trials.where(chosen)
@@ -205,26 +215,26 @@ def _by_sigma(trials: Trials) -> list[list[str]]:
 
 
 def _pairs(trials: Trials, parts: Mapping[str, Floats]) -> list[list[str]]:
-    """Whether two parameters move the border together otherwise than each alone."""
+    """Tests whether two parameters together move the border otherwise than by the product of their factors."""
     main = np.column_stack(list(parts.values()))
     pairs = list(itertools.combinations(parts, 2))
-    found: list[float | None] = []
+    p_values: list[float | None] = []
     for pair in pairs:
         joint = products(parts, pair)
         model = _fitted(trials, np.column_stack([main, joint]))
         terms = range(main.shape[1], main.shape[1] + joint.shape[1])
-        found.append(None if model is None else model.p_value(terms))
-    return pair_table(pairs, found)
+        p_values.append(None if model is None else model.p_value(terms))
+    return pair_table(pairs, p_values)
 
 
 def share_of(n: Floats, k: Floats) -> Rate:
-    """The rate of k (T,) of n (T,) trainings in trials."""
+    """Returns the rate of k (T,) of n (T,) trainings in trials."""
     return pooled_rate(list(zip(n.astype(int).tolist(), k.astype(int).tolist(), strict=True)))
 
 
 @house_style()
 def _diagram(trials: Trials, chosen: NDArray[np.bool_]) -> Figure:
-    """The phase diagram of the zero over the two parameters, for the trials chosen."""
+    """Draws the phase diagram of the zero over init_sigma and layer_norm_eps, for the chosen trials."""
     shown = trials.where(chosen)
     counts = TrialCounts(shown.sigma, shown.eps, shown.n, shown.n_zero)
     x, y = (
@@ -235,11 +245,11 @@ def _diagram(trials: Trials, chosen: NDArray[np.bool_]) -> Figure:
 
 
 N_TRIALS = 64
-"""Of each sampler; random trials are the first of `mission_pairs`."""
+"""The number of trials of each sampler; the random trials are the first of `mission_pairs`."""
 _N_LAST = 16
-"""Trials that show what the samplers had learned: TPE draws its first 52 here as the random sampler does."""
+"""The number of last trials, which show what the samplers have learned: TPE draws its first 52 here at random."""
 _NEAR = 2.0
-"""A trial is near the border if its sigma is within this factor."""
+"""The largest factor between a trial's sigma and the border at which it counts as near."""
 
 
 def reproduce_samplers(directory: Path, console: Console) -> Comparison:
@@ -259,7 +269,7 @@ def reproduce_samplers(directory: Path, console: Console) -> Comparison:
 
 
 def compare_sampler(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep over the space of `mission_pairs`."""
+    """Reports the first trials of a finished sweep over the space of `mission_pairs`."""
     del directory
     sampler = sweep.spec.sampler
     rows = [replace(row, name=f"{sampler}: {row.name}") for row in rows_of(Trials.read(sweep, N_TRIALS))]
@@ -267,23 +277,23 @@ def compare_sampler(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def rows_of(trials: Trials) -> list[ComparedValue]:
-    """What the trials found, in the order in which they were drawn."""
+    """Returns the results of the trials, all and the last ones in the order in which they were drawn."""
     border = one_border(trials)
     counts = {
         "no training ends at the zero": trials.n_zero == 0,
         "all trainings are solved": trials.n_solved == trials.n,
     }
-    last = slice(-_N_LAST, None)
-    away = None if isinstance(border.ours, str) else np.abs(np.log(moved(trials) / border.ours))
-    if away is not None:
-        counts["near the border"] = away < np.log(_NEAR)
+    latest = slice(-_N_LAST, None)
+    distance = None if isinstance(border.ours, str) else np.abs(np.log(moved(trials) / border.ours))
+    if distance is not None:
+        counts["near the border"] = distance < np.log(_NEAR)
     rows = [
         value_row(
-            f"trials of {len(trials.n)}, and of the last {_N_LAST}: {name}", f"{holds.sum()}, {holds[last].sum()}"
+            f"trials of {len(trials.n)}, and of the last {_N_LAST}: {name}", f"{holds.sum()}, {holds[latest].sum()}"
         )
         for name, holds in counts.items()
     ]
-    if away is not None:
+    if distance is not None:
         name = f"median distance of the last {_N_LAST} from the border, decades"
-        rows.append(value_row(name, float(np.median(away[last])) / np.log(10)))
+        rows.append(value_row(name, float(np.median(distance[latest])) / np.log(10)))
     return [*rows, border]

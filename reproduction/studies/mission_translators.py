@@ -1,4 +1,5 @@
-"""docs/mission.md for translators: what their loss and the roles of their heads depend on, from `mission_random`.
+"""docs/mission.md for translators: which parameters their loss and the roles of their heads depend on
+(`mission_random`).
 
 Axes: T trial.
 """
@@ -28,14 +29,14 @@ ROLES = (("rare_token", 0), ("positional", 0), ("positional", 1), ("syntactic", 
 """The roles that emerge in some translator of this sweep, with the layer: 0 the encoder's, 1 the decoder's."""
 LAYERS = ("encoder", "decoder")
 _CENTRE = 0.03
-"""Where the powers of log sigma are centred, which the tests of interactions depend on."""
+"""The sigma at which the powers of log sigma are centred, which the tests of interactions depend on."""
 _BINS_PER_DECADE = 2
 _LEVELS: Mapping[str, tuple[str, ...]] = {
     "attention_scale": ("one", "inv_sqrt_d", "log_n_inv_sqrt_d"),
     "window": ("all", "0", "1", "2", "4"),
     "num_pos": ("0", "1", "2", "4"),
 }
-"""The values of parameters that are no quantity; the first is the one of reference."""
+"""The values of the categorical parameters; the first is the reference."""
 _TRIALS = """
 select any_value(param_init_sigma), any_value(param_layer_norm_eps), any_value(param_attention_scale),
     coalesce(any_value(param_window)::varchar, 'all'), any_value(param_num_pos)::varchar,
@@ -45,10 +46,10 @@ from trainings where outcome not in ('failed', 'diverged') group by trial order 
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep, and draws its losses."""
+    """Reports which parameters the losses and roles of a finished sweep depend on, and draws its losses."""
     data = SweepData.open(sweep.place)
     with data.reading() as connection:
-        columns = [np.array(each) for each in zip(*connection.execute(_TRIALS).fetchall(), strict=True)]
+        columns = [np.array(column) for column in zip(*connection.execute(_TRIALS).fetchall(), strict=True)]
     sigma, eps, *texts, log_excess, loss = columns
     parts = _parts(sigma, eps, dict(zip(_LEVELS, texts, strict=True)))
     onsets = {name: _onsets(data, name) for name in ("num_pos", "window")}
@@ -64,7 +65,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
         tables=[
             ("Held-out nats per token by initialization, means over trials", _by_sigma(sigma, loss)),
             ("Whether two parameters act on the excess together otherwise than each alone", _pairs(parts, log_excess)),
-            *((f"Share in which a role has emerged, by {name}", _emerged(each)) for name, each in onsets.items()),
+            *((f"Share in which a role has emerged, by {name}", _emerged(roles)) for name, roles in onsets.items()),
         ],
         figures=save_figure(_figure(sigma, eps, texts[1], loss), directory, "mission_translators"),
         notes=[
@@ -76,9 +77,9 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def _parts(sigma: Floats, eps: Floats, texts: Mapping[str, NDArray[np.str_]]) -> dict[str, Floats]:
-    """The parameters as columns (T, terms) by name."""
-    away = np.log10(sigma / _CENTRE)
-    parts = {"init_sigma": np.column_stack([away, away**2, away**3]), "layer_norm_eps": np.log10(eps)[:, None]}
+    """Returns the parameters as columns (T, terms) by name."""
+    decades = np.log10(sigma / _CENTRE)
+    parts = {"init_sigma": np.column_stack([decades, decades**2, decades**3]), "layer_norm_eps": np.log10(eps)[:, None]}
     for name, (_, *levels) in _LEVELS.items():
         parts[name] = np.column_stack([texts[name] == level for level in levels]).astype(np.float64)
     return parts
@@ -95,29 +96,29 @@ def _factors(parts: Mapping[str, Floats], log_excess: Floats) -> Iterator[Compar
     names = [f"init_sigma^{power}" for power in (1, 2, 3)] + ["layer_norm_eps ten times as large"]
     names += [f"{name} {level} instead of {levels[0]}" for name, levels in _LEVELS.items() for level in levels[1:]]
     yield value_row("variance of the log excess that is explained", fitted.rsquared)
-    for at, name in enumerate(names):
+    for index, name in enumerate(names):
         if not name.startswith("init_sigma"):
-            yield _factor(f"excess, times, with {name}", fitted, at)
+            yield _factor(f"excess, times, with {name}", fitted, index)
 
 
 def _threshold(parts: Mapping[str, Floats], below: Floats, log_excess: Floats) -> Iterator[ComparedValue]:
-    """The epsilon's effect where it should have one, below the root of epsilon, and apart from that.
+    """Compares the effect of epsilon where init_sigma is below its root, as expected, with its effect elsewhere.
 
     Args:
         parts: The parameters.
-        below: (T,) by how many decades init_sigma lies below the root of epsilon; 0 above it.
-        log_excess: (T,)
+        below: How many decades init_sigma lies below the root of epsilon, (T,); 0 above it.
+        log_excess: The log excess of each trial, (T,).
     """
-    rest = [each for name, each in parts.items() if name != "layer_norm_eps"]
-    fitted = _fitted(np.column_stack([below, parts["layer_norm_eps"], *rest]), log_excess)
+    others = [columns for name, columns in parts.items() if name != "layer_norm_eps"]
+    fitted = _fitted(np.column_stack([below, parts["layer_norm_eps"], *others]), log_excess)
     yield _factor("excess, times, per decade of init_sigma below the root of layer_norm_eps", fitted, 0)
     yield _factor("  and, apart from that, with layer_norm_eps ten times as large", fitted, 1)
 
 
 def _factor(name: str, fitted: Any, term: int) -> ComparedValue:
-    """The exponential of a coefficient; the constant comes before the terms."""
+    """Returns the exponential of a term's coefficient; the constant comes before the terms."""
     low, high = fitted.conf_int()[1 + term]
-    ours, low, high = (float(np.exp(each)) for each in (fitted.params[1 + term], low, high))
+    ours, low, high = (float(np.exp(exponent)) for exponent in (fitted.params[1 + term], low, high))
     return ComparedValue(name=name, published=None, ours=ours, low=low, high=high)
 
 
@@ -130,17 +131,17 @@ def _by_sigma(sigma: Floats, loss: Floats) -> list[list[str]]:
 
 
 def _pairs(parts: Mapping[str, Floats], log_excess: Floats) -> list[list[str]]:
-    """Tests of the products of terms; of init_sigma the linear and the square one alone."""
+    """Tests the products of the terms of two parameters; for init_sigma only its linear and its square term."""
     main = np.column_stack(list(parts.values()))
     slopes = {**parts, "init_sigma": parts["init_sigma"][:, :2]}
     pairs = [pair for pair in itertools.combinations(parts, 2) if pair != ("window", "num_pos")]
-    found: list[float | None] = []
+    p_values: list[float | None] = []
     for pair in pairs:
         joint = products(slopes, pair)
         fitted = _fitted(np.column_stack([main, joint]), log_excess)
         chosen = np.eye(len(fitted.params))[-joint.shape[1] :]
-        found.append(float(fitted.wald_test(chosen, use_f=True, scalar=True).pvalue))
-    return pair_table(pairs, found)
+        p_values.append(float(fitted.wald_test(chosen, use_f=True, scalar=True).pvalue))
+    return pair_table(pairs, p_values)
 
 
 @house_style()
@@ -162,22 +163,21 @@ def _onsets(data: SweepData, parameter: str) -> dict[str, Onset]:
 
 
 def _hazards(data: SweepData, role: str, layer: int) -> Iterator[ComparedValue]:
-    """How much sooner a role emerges with so many columns, at equal window."""
+    """Reports by what factor more rare-token columns speed up the emergence of a role, at equal window."""
     ratios = data.emergence(role, by=["num_pos", "window"], layer=layer).hazard_ratios().ratios
-    for each in ratios:
-        if each.name == "num_pos" and each.ratio is not None and each.label != each.reference:
-            name = f"{role}, {LAYERS[layer]}: hazard ratio, num_pos {each.label} relative to {each.reference}"
-            yield ComparedValue(name=name, published=None, ours=each.ratio, low=each.low, high=each.high)
+    for hazard in ratios:
+        if hazard.name == "num_pos" and hazard.ratio is not None and hazard.label != hazard.reference:
+            name = f"{role}, {LAYERS[layer]}: hazard ratio, num_pos {hazard.label} relative to {hazard.reference}"
+            yield ComparedValue(name=name, published=None, ours=hazard.ratio, low=hazard.low, high=hazard.high)
 
 
 def _emerged(onsets: Mapping[str, Onset]) -> list[list[str]]:
-    """A line for each value of the parameter, a column for each role."""
+    """Returns a table with a line for each value of the parameter and a column for each role."""
     [first, *_] = onsets.values()
     lines = [[first.by, "trainings", *onsets]]
-    for at, curve in enumerate(first.curves):
-        lines.append(
-            [f"{first.by} {curve.label}", str(curve.n_trainings), *(_last(each.curves[at]) for each in onsets.values())]
-        )
+    for index, curve in enumerate(first.curves):
+        shares = (_last(onset.curves[index]) for onset in onsets.values())
+        lines.append([f"{first.by} {curve.label}", str(curve.n_trainings), *shares])
     return lines
 
 

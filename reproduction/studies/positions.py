@@ -24,27 +24,27 @@ from attnsweep.workloads.parameters import Value
 
 WORKLOAD = CategoryPairs()
 N, M = 10, 20
-"""Categories and positions, unless stated otherwise."""
+"""The numbers of categories and of positions, unless stated otherwise."""
 INFIMUM = (1 - 1 / N) / M
-"""The level that the valley leads to and never reaches."""
+"""The level that descent along the valley approaches and never reaches."""
 SIGMAS, LEARNING_RATES = (1e-3, 1e-2, 1e-1), (0.003, 0.01, 0.03)
-"""Where runaways are counted."""
+"""The values of init_sigma and of the learning rate at which runaways are counted."""
 Ended = Trained[CategoryPairsParameters]
 NEARLY_ALL = (0.8, 1.0)
 _BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#D55E00", "#009E73", "#595959"
 _PASSING_SIGMA = 1e-3
-"""Standard deviation of the initializations that start near the zero."""
+"""The standard deviation of initializations that start near the zero."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """The size of the study.
+    """The size of the study: its numbers of seeds and steps.
 
     Attributes:
         n_passing, n_valley, n_softmax: Seeds for the plateaus, the valley and softmax.
         valley_time: Learning rate times number of steps of the trainings in which runaways are counted.
-        passing_steps, valley_steps, softmax_steps: Steps of the three figures.
-        first_seed: Seeds count from here.
+        passing_steps, valley_steps, softmax_steps: Steps of the trainings in the three figures.
+        first_seed: The first of the seeds.
     """
 
     n_passing: int = 64
@@ -67,9 +67,9 @@ def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comp
     with one_thread():
         for name, part in (("plateaus", _plateaus), ("valley", _valley), ("softmax", _softmax)):
             console.print(f"training for positions_{name}")
-            figure, found = part(size)
+            figure, part_rows = part(size)
             figures += save_figure(figure, directory, f"positions_{name}")
-            rows += found
+            rows += part_rows
     return Comparison(
         title="System P: the zero, the mean plateau, the valley at infinity, softmax saturation",
         source="attnsweep, docs/zeros.md; derivations: docs/theory.md",
@@ -90,12 +90,11 @@ def _train(n_seeds: int, first_seed: int, **values: Value) -> Ended:
 
 
 def _level(ended: Ended) -> NDArray[np.float64]:
-    """(L, P) loss per predicted position."""
     return ended.evidence.metrics["eval_loss"]
 
 
 def _plateaus(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Trainings that start near the zero and pass the mean predictor on their way down."""
+    """Trains models that start near the zero and pass the mean predictor on their way down."""
     figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
     axes = figure.subplots(1, 2, sharey=True)
     rows: list[ComparedValue] = []
@@ -140,13 +139,13 @@ def _plateau_rows(ended: Ended, n: int, m: int, learning_rate: float) -> list[Co
 
 
 def _valley(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Trainings that descend the valley at infinity, and the effect of the reset on them."""
-    figure, found = _followed(size)
-    return figure, [*(runaways(size, sigma, rate) for sigma in SIGMAS for rate in LEARNING_RATES), *found]
+    """Trains models that descend the valley at infinity, and tests the effect of a reset on them."""
+    figure, followed = _followed(size)
+    return figure, [*(runaways(size, sigma, rate) for sigma in SIGMAS for rate in LEARNING_RATES), *followed]
 
 
 def valley_rows(size: Size) -> list[ComparedValue]:
-    """Trainings that are followed far down the valley, without a figure."""
+    """Returns the rows of trainings that are followed far down the valley, without a figure."""
     return _followed(size)[1]
 
 
@@ -160,7 +159,7 @@ def _followed(size: Size) -> tuple[Figure, list[ComparedValue]]:
 
 
 def runaways(size: Size, sigma: float, learning_rate: float) -> ComparedValue:
-    """The share of trainings that run away, from starts of one size and by one learning rate."""
+    """Returns the share of trainings that run away, for one init_sigma and one learning rate."""
     n_steps = round(size.valley_time / learning_rate)
     values: dict[str, Value] = {"init_sigma": sigma, "learning_rate": learning_rate, "n_steps": n_steps}
     ended = _train(size.n_valley, size.first_seed, **values)
@@ -173,7 +172,7 @@ def _runaway_rows(ended: Ended, is_runaway: NDArray[np.bool_]) -> list[ComparedV
     lanes, state = ended.pack.final_state(runaway)
     module = WORKLOAD.build(lanes.shared).double()
     certificates = certify(module, WORKLOAD.loss, lanes, state, ended.outcome[runaway])
-    solved = sum(each is not None and each.agrees for each in certificates)
+    solved = sum(certificate is not None and certificate.agrees for certificate in certificates)
     norm, level = ended.evidence.metrics["param_norm"][runaway], float(np.median(_level(ended)[runaway, -1]) / INFIMUM)
     all_solved: Claim = {"published": "all (derived)", "agrees_within": NEARLY_ALL}
     return [
@@ -201,9 +200,10 @@ def _valley_figure(ended: Ended, is_runaway: NDArray[np.bool_]) -> Figure:
 
 
 def _softmax(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Softmax over positions has no solution at finite logits; the level's tail falls like 1/t.
+    """Measures the tail of the level with softmax over positions, which has no solution at finite logits.
 
-    Both the level and the growth rate of the logit are of second order in the attention that is still missing.
+    The tail falls like 1/t, because both the level and the growth rate of the logit are of second order in the
+    attention that is still missing.
     """
     ended = _train(
         size.n_softmax,
@@ -216,7 +216,7 @@ def _softmax(size: Size) -> tuple[Figure, list[ComparedValue]]:
     )
     steps, level = ended.evidence.steps, _level(ended)
     tail = steps >= size.softmax_steps // 4
-    slope = np.array([np.polyfit(np.log(steps[tail]), np.log(each[tail]), 1)[0] for each in level])
+    slope = np.array([np.polyfit(np.log(steps[tail]), np.log(curve[tail]), 1)[0] for curve in level])
     low, middle, high = np.quantile(slope, [0.25, 0.5, 0.75])
     rows = [
         _outcomes_row("softmax", ended),
@@ -227,7 +227,7 @@ def _softmax(size: Size) -> tuple[Figure, list[ComparedValue]]:
         ),
         value_row(
             "softmax: level at the end, quartiles",
-            ", ".join(f"{each:.5f}" for each in np.quantile(level[:, -1], [0.25, 0.5, 0.75])),
+            ", ".join(f"{quartile:.5f}" for quartile in np.quantile(level[:, -1], [0.25, 0.5, 0.75])),
         ),
     ]
     return _softmax_figure(steps, level), rows

@@ -1,5 +1,7 @@
-"""The border of the zero (docs/zeros.md): by precision, from the sweep `precision_border`; and of the full models,
-whose k^t q is trained as one matrix or as k and q. Axes: R row of the ledger."""
+"""The init_sigma below which trainings end at the zero (docs/zeros.md, its border): by floating-point type, from the
+sweep `precision_border`; and of the full models, whose k^t q is trained as one matrix or as k and q. Axes: R row of the
+ledger.
+"""
 
 import math
 from collections.abc import Mapping
@@ -29,14 +31,15 @@ _ENDS = """
 select param_qk, param_dtype, param_init_sigma, outcome = 'degenerate_zero', certificate, certified from trainings
 """
 _WITHIN = 2.0
-"""The derived border agrees if the measured one is within this factor."""
+"""The largest factor between the derived and the measured border at which they agree."""
 
 
 def derived_border(dtype: str, form: str) -> float:
-    """The sigma at which L-BFGS no longer sees the way down: |gradient|^2 = max(u L, tolerance), L = M - 1.
+    """Returns the sigma at which L-BFGS no longer sees the way down: |gradient|^2 = max(u L, tolerance), L = M - 1.
 
     At a start of size sigma, E |gradient|^2 is c sigma^2 for two factors and 3 M c sigma^4 / 2 for three (k and q of M
-    rows), where c / 2 is what v, or q, gets in the merged form: docs/zeros.md, the border by precision.
+    rows), where c / 2 is the contribution of v, and likewise of q, in the merged form: docs/zeros.md, the border by
+    precision.
     """
     K = M - 1
     half = (2 / N) ** 2 * K * (N + M - 1)
@@ -45,12 +48,12 @@ def derived_border(dtype: str, form: str) -> float:
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains 2,304 small models, most of them about the border."""
+    """Trains 2,304 small models, most of them near the border."""
     return compare(swept("precision_border", directory, console), console)
 
 
 def compare(sweep: SweepDirectory, console: Console, first_seed: int = 0) -> Comparison:
-    """Reads a finished sweep, and trains by gradient descent in bfloat16 with seeds from `first_seed` on."""
+    """Compares the borders of a finished sweep, and of gradient descent in bfloat16, with the derived ones."""
     console.print("gradient descent in bfloat16")
     return Comparison(
         title="Below which initialization does rounding hold a training at the zero?",
@@ -65,24 +68,24 @@ def compare(sweep: SweepDirectory, console: Console, first_seed: int = 0) -> Com
 
 
 def sweep_rows(sweep: SweepDirectory) -> list[ComparedValue]:
-    """The borders of L-BFGS, and how many stuck trainings promotion frees."""
-    found = queried(sweep, _ENDS)
+    """Compares the borders of L-BFGS, and reports how many stuck trainings float64 frees."""
+    ends = queried(sweep, _ENDS)
     rows: list[ComparedValue] = []
     for form, n_factors in _FORMS.items():
         for dtype in UNIT_ROUNDOFF:
-            chosen = [row for row in found if row[:2] == (form, dtype)]
+            chosen = [row for row in ends if row[:2] == (form, dtype)]
             sigma, is_zero = np.array([[row[2], row[3]] for row in chosen], dtype=np.float64).T
             name = f"{n_factors} factors, {dtype}: border in init_sigma"
             rows.append(_border_row(name, sigma, is_zero, derived_border(dtype, form)))
     for dtype in ("bfloat16", "float32"):
-        tested = [row[5] for row in found if row[1] == dtype and row[4] == "promotion"]
+        tested = [row[5] for row in ends if row[1] == dtype and row[4] == "promotion"]
         if tested:
             rows.append(share_row(f"{dtype}: stuck trainings that float64 frees", tested.count(False), len(tested)))
     return rows
 
 
 def first_order_rows(sigmas: tuple[float, ...], seeds: range) -> list[ComparedValue]:
-    """Gradient descent with three factors in bfloat16: who is still at the zero after some eight escape times."""
+    """Compares the border of gradient descent with three factors in bfloat16, after about eight escape times."""
     n, m = 5, 6
     growth = LEARNING_RATE * fastest_rate(n, m)
     values: dict[str, Value] = {"n_categories": n, "n_positions": m, "qk": "factored", "dtype": "bfloat16"}
@@ -91,12 +94,13 @@ def first_order_rows(sigmas: tuple[float, ...], seeds: range) -> list[ComparedVa
             np.concatenate(
                 [
                     _is_held(
-                        seeds, values | {"init_sigma": s, "float32_state": each, "n_steps": round(4 / (s * growth))}
+                        seeds,
+                        values | {"init_sigma": s, "float32_state": in_float32, "n_steps": round(4 / (s * growth))},
                     )
                     for s in sigmas
                 ]
             )
-            for each in (False, True)
+            for in_float32 in (False, True)
         )
     name = "3 factors, gradient descent in bfloat16: border in init_sigma"
     derived = UNIT_ROUNDOFF["bfloat16"] / growth
@@ -108,7 +112,7 @@ def first_order_rows(sigmas: tuple[float, ...], seeds: range) -> list[ComparedVa
 
 
 def _is_held(seeds: range, values: dict[str, Value]) -> NDArray[np.bool_]:
-    """Which of these trainings end within 1% of the zero level."""
+    """Returns which of the trainings end within 1% of the zero level."""
     ended = trained(WORKLOAD, seeds, values | {"learning_rate": LEARNING_RATE})
     return np.asarray(ended.result.last("eval_loss") > 0.99)
 
@@ -139,7 +143,7 @@ def reproduce_forms(
     seeds: range = range(N_FORM_SEEDS),
     values: Mapping[str, Value] = FULL_VALUES,
 ) -> Comparison:
-    """Trains solutions 1 and 3 from ever smaller starts, in both forms."""
+    """Trains solutions 1 and 3 from ever smaller starts, with k and q or with k^t q as one matrix."""
     del directory
     n_seeds = len(seeds)
     rows = []
@@ -170,7 +174,6 @@ def reproduce_forms(
 
 
 def _zeros(seeds: range, values: dict[str, Value]) -> int:
-    """How many of these trainings end at the zero."""
     return int((trained(WORKLOAD, seeds, values).outcome == "degenerate_zero").sum())
 
 

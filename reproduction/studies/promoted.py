@@ -1,4 +1,4 @@
-"""docs/zeros.md: which float32 trainings are stuck at a zero of the loss, and which at one of their arithmetic?
+"""docs/zeros.md: which float32 trainings are stuck at a zero of the loss, and which are held there only by rounding.
 
 Axes: T trial.
 """
@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 _AT_ONCE = 64
 _BINS_PER_DECADE = 4
 _COLOURS = ("#D55E00", "#0072B2", "#000000")
-"""Okabe & Ito 2008, one for each curve."""
+"""The colours of the curves, from Okabe & Ito 2008."""
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
@@ -40,13 +40,13 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def compare(sweep: SweepDirectory, directory: Path, console: Console) -> Comparison:
-    """Reads a finished sweep, and promotes every stuck training of float32."""
+    """Repeats every stuck float32 training of a finished sweep in float64, and compares the borders."""
     rows = Ledger(sweep.place).trainings(filter=(pc.field("param_dtype") == "float32") & pc.field("stuck")).to_pylist()
     console.print(f"promoting {len(rows)} stuck trainings of float32")
     with one_thread():
         stays = promoted(sweep, rows)
     curves = _curves(sweep, rows, stays)
-    borders = [border(f"{name}: border in init_sigma", each, at_scale_one(each)) for name, each in curves.items()]
+    borders = [border(f"{name}: border in init_sigma", curve, at_scale_one(curve)) for name, curve in curves.items()]
     return Comparison(
         title="Stuck in float32: at a zero of the loss, or of the arithmetic?",
         source="attnsweep, docs/zeros.md",
@@ -61,32 +61,35 @@ def compare(sweep: SweepDirectory, directory: Path, console: Console) -> Compari
 
 
 def promoted(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.bool_]:
-    """(len(rows),) whether these trainings are stuck in float64 too."""
+    """Returns for each of the rows whether its training is stuck in float64 too, (len(rows),)."""
     stays = np.zeros(len(rows), dtype=bool)
     keys = [parameters_of(row).static_key() for row in rows]
     for key in dict.fromkeys(keys):
-        of_key = [at for at, each in enumerate(keys) if each == key]
-        for first in range(0, len(of_key), _AT_ONCE):
-            chosen = of_key[first : first + _AT_ONCE]
-            lanes, state = ended_lanes(sweep, [rows[at]["training_id"] for at in chosen])
+        same_key = [index for index, row_key in enumerate(keys) if row_key == key]
+        for first in range(0, len(same_key), _AT_ONCE):
+            chosen = same_key[first : first + _AT_ONCE]
+            lanes, state = ended_lanes(sweep, [rows[index]["training_id"] for index in chosen])
             stays[chosen] = stays_when_promoted(CategoryPairs(), lanes, state)
     return stays
 
 
 def _freed(rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> ComparedValue:
-    """The share that float64 frees; the trainings of one trial count as dependent."""
+    """Reports the share of trainings that float64 frees; the trainings of one trial count as dependent."""
     trials = np.array([row["trial"] for row in rows])
-    chosen = [trials == each for each in np.unique(trials)]
-    rate = pooled_rate([(int(each.sum()), int((~stays[each]).sum())) for each in chosen])
+    masks = [trials == trial for trial in np.unique(trials)]
+    rate = pooled_rate([(int(mask.sum()), int((~stays[mask]).sum())) for mask in masks])
     return rate_row("stuck trainings of float32 that rounding alone holds", rate)
 
 
 def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> dict[str, Trials]:
-    """The trials of each curve; `n_zero` counts what the curve shows."""
+    """Returns the trials of each curve; `n_zero` counts the trainings that the curve shows."""
     trials = Trials.read(sweep)
     trainings = Ledger(sweep.place).trainings(columns=["trial"], filter=pc.field("outcome") != "failed")
     number = np.unique(trainings["trial"].to_numpy())
-    stay = [row["trial"] for row, each in zip(rows, stays, strict=True) if each and row["outcome"] == "degenerate_zero"]
+    at_zero = [
+        row for row, is_stuck in zip(rows, stays, strict=True) if is_stuck and row["outcome"] == "degenerate_zero"
+    ]
+    stay = [row["trial"] for row in at_zero]
     n_in_both = (number[:, None] == np.array(stay, dtype=number.dtype)).sum(1)
     is_float32 = trials.dtype == "float32"
     in_both = replace(trials, n_zero=n_in_both.astype(float))
@@ -99,15 +102,15 @@ def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np
 
 def _by_sigma(curves: Mapping[str, Trials]) -> list[list[str]]:
     lines = [["init_sigma", "trainings", *curves]]
-    for at in _bins(curves):
-        rates = [_rate(trials, at) for trials in curves.values()]
-        ends = "..".join(f"{10 ** (each / _BINS_PER_DECADE):.2g}" for each in (at, at + 1))
+    for index in _bins(curves):
+        rates = [_rate(trials, index) for trials in curves.values()]
+        ends = "..".join(f"{10 ** (end / _BINS_PER_DECADE):.2g}" for end in (index, index + 1))
         lines.append([ends, str(rates[0].n), *map(rate_text, rates)])
     return lines
 
 
 def _place(trials: Trials) -> Floats:
-    """(T,) the bin of each trial."""
+    """Returns the bin of each trial, (T,)."""
     return np.asarray(np.floor(_BINS_PER_DECADE * np.log10(at_scale_one(trials))))
 
 
@@ -116,20 +119,19 @@ def _bins(curves: Mapping[str, Trials]) -> range:
     return range(int(places.min()), int(places.max()) + 1)
 
 
-def _rate(trials: Trials, at: int) -> Rate:
-    """The share of a curve in a bin."""
-    return trials.where(_place(trials) == at).at_zero
+def _rate(trials: Trials, index: int) -> Rate:
+    return trials.where(_place(trials) == index).at_zero
 
 
 def _figure(curves: Mapping[str, Trials], borders: Sequence[ComparedValue]) -> Figure:
-    """The shares at the zero by `init_sigma`, with the borders and their intervals."""
+    """Draws the shares at the zero by `init_sigma`, with the borders and their intervals."""
     figure = Figure(figsize=(6.4, 3.6), layout="constrained", dpi=160)
     panel = figure.subplots()
     for shift, (name, border_row) in enumerate(zip(curves, borders, strict=False)):
-        rates = {at: _rate(curves[name], at) for at in _bins(curves)}
-        found = {at: rate for at, rate in rates.items() if rate.share is not None}
-        x = 10 ** ((np.array(list(found)) + 0.4 + 0.1 * shift) / _BINS_PER_DECADE)
-        share, low, high = np.array([(each.share, each.low, each.high) for each in found.values()], dtype=float).T
+        all_rates = {index: _rate(curves[name], index) for index in _bins(curves)}
+        rates = {index: rate for index, rate in all_rates.items() if rate.share is not None}
+        x = 10 ** ((np.array(list(rates)) + 0.4 + 0.1 * shift) / _BINS_PER_DECADE)
+        share, low, high = np.array([(rate.share, rate.low, rate.high) for rate in rates.values()], dtype=float).T
         error = np.clip([share - low, high - share], 0, None)
         panel.errorbar(x, share, error, color=_COLOURS[shift], marker="o", markersize=4, linewidth=1.2, label=name)
         if border_row.low is not None and border_row.high is not None:

@@ -1,5 +1,6 @@
 """docs/translation.md: the roles of heads (sweep `head_roles`); restricted attention (`attention_structure`); whether
-larger, longer or dropped-out translators get positional heads (`positional_heads`), and whether one would be found.
+translators that are larger, train longer or have dropout get positional heads (`positional_heads`), and whether the
+labels would find a planted one.
 
 Axes: L lane, H head, B sentence, Q query, K key.
 """
@@ -42,26 +43,26 @@ from attnsweep.workloads.translation.model import TranslationModel
 from attnsweep.workloads.translation.translator import LAYERS
 
 _COLOURS = {"positional": "#0072B2", "syntactic": "#D55E00", "rare_token": "#009E73"}
-"""Okabe & Ito 2008, by role."""
+"""The colour of each role, from Okabe & Ito 2008."""
 _FEWEST = 10
-"""A role is split by parameter if at least this many trainings have it."""
+"""The least number of trainings with a role for which its rate is split by parameter."""
 
 
 def compare_heads(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep, and draws how roles emerge."""
+    """Reports which roles heads take in a finished sweep, and draws how roles emerge."""
     with Ledger(sweep.place).connect() as connection:
         emergences = role_emergence(connection, sweep.spec)
         rates = role_rates(connection, sweep.spec)
         by_parameter = role_rates_by(connection, sweep.spec)
-    steps = {(each.layer, each.role): each.median_step for each in emergences}
+    steps = {(emergence.layer, emergence.role): emergence.median_step for emergence in emergences}
     table = [["role", "layer", "trainings", "heads", "median step of emergence"]]
     rows = []
-    for each in rates:
-        assert each.layer is not None
-        step = steps[each.layer, each.role]
+    for role in rates:
+        assert role.layer is not None
+        step = steps[role.layer, role.role]
         shown = "-" if step is None else f"{step:.0f}"
-        table.append([each.role, LAYERS[each.layer], rate_text(each.rate, 2), f"{each.head_share:.1%}", shown])
-        rows.append(rate_row(f"trainings with a {each.role} head, {LAYERS[each.layer]}", each.rate))
+        table.append([role.role, LAYERS[role.layer], rate_text(role.rate, 2), f"{role.head_share:.1%}", shown])
+        rows.append(rate_row(f"trainings with a {role.role} head, {LAYERS[role.layer]}", role.rate))
     return Comparison(
         title="Which roles the heads of small translators take, and when",
         source="attnsweep, docs/translation.md",
@@ -72,28 +73,28 @@ def compare_heads(sweep: SweepDirectory, directory: Path) -> Comparison:
     )
 
 
-def _by_parameter(found: Sequence[RoleRatesBy]) -> list[list[str]]:
+def _by_parameter(roles: Sequence[RoleRatesBy]) -> list[list[str]]:
     lines = [["role", "layer", "parameter", "bin", "trainings"]]
-    for by in found:
-        if by.layer is None or sum(one.rate.k for one in by.by_parameter[0].bins) < _FEWEST:
+    for role in roles:
+        if role.layer is None or sum(part.rate.k for part in role.by_parameter[0].bins) < _FEWEST:
             continue
-        for parameter in by.by_parameter:
-            where = [by.role, LAYERS[by.layer], parameter.title]
-            lines += [[*where, one.label, rate_text(one.rate, 2)] for one in parameter.bins if one.n_trials]
+        for parameter in role.by_parameter:
+            where = [role.role, LAYERS[role.layer], parameter.title]
+            lines += [[*where, part.label, rate_text(part.rate, 2)] for part in parameter.bins if part.n_trials]
     return lines
 
 
 def _emergence_figure(emergences: Sequence[RoleEmergence]) -> Figure:
     figure = Figure(figsize=(9.0, 2.8), layout="constrained", dpi=150)
     panels = figure.subplots(1, len(LAYERS), sharey=True)
-    for each in emergences:
-        assert each.layer is not None
-        panel, colour = panels[each.layer], _COLOURS[each.role]
-        # Step 0 has no place on a logarithmic axis.
-        steps = [max(point.step, 10) for point in each.curve]
-        shares = [point.share for point in each.curve]
-        panel.plot(steps, shares, color=colour, marker="o", markersize=3, label=each.role)
-        low, high = [point.low for point in each.curve], [point.high for point in each.curve]
+    for emergence in emergences:
+        assert emergence.layer is not None
+        panel, colour = panels[emergence.layer], _COLOURS[emergence.role]
+        # A logarithmic axis cannot show step 0, so it is drawn at 10.
+        steps = [max(point.step, 10) for point in emergence.curve]
+        shares = [point.share for point in emergence.curve]
+        panel.plot(steps, shares, color=colour, marker="o", markersize=3, label=emergence.role)
+        low, high = [point.low for point in emergence.curve], [point.high for point in emergence.curve]
         panel.fill_between(steps, low, high, color=colour, alpha=0.15)
     for panel, name in zip(panels, LAYERS, strict=True):
         panel.set(xscale="log", xlabel="step", title=name.replace("_", " "))
@@ -103,7 +104,7 @@ def _emergence_figure(emergences: Sequence[RoleEmergence]) -> Figure:
 
 
 _COLUMN_COLOURS = {0: "#000000", 1: "#0072B2", 2: "#D55E00", 4: "#009E73"}
-"""Okabe & Ito 2008, by number of rare-token columns."""
+"""The colour by number of rare-token columns, from Okabe & Ito 2008."""
 _LOSSES = "select param_window, param_num_pos, eval_loss from trainings order by training_id"
 
 Losses = Mapping[tuple[int, int], Sequence[float]]
@@ -111,7 +112,7 @@ Losses = Mapping[tuple[int, int], Sequence[float]]
 
 
 def compare_structure(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep, and draws its losses."""
+    """Compares the losses of a finished sweep with full attention, and draws them."""
     losses: dict[tuple[int, int], list[float]] = {}
     full: list[float] = []
     for window, num_pos, loss in queried(sweep, _LOSSES):
@@ -140,11 +141,11 @@ def _structure_figure(losses: Losses, full: Sequence[float]) -> Figure:
     panel.axhspan(low, high, color="0.8")
     panel.axhline(mean, color="0.4", linewidth=1, label="all tokens")
     for shift, num_pos in enumerate(columns):
-        found = [mean_interval(losses[window, num_pos]) for window in windows]
+        intervals = [mean_interval(losses[window, num_pos]) for window in windows]
         panel.errorbar(
             [place + 0.08 * (shift - 1.5) for place in range(len(windows))],
-            [mean for mean, _, _ in found],
-            [[mean - low for mean, low, _ in found], [high - mean for mean, _, high in found]],
+            [mean for mean, _, _ in intervals],
+            [[mean - low for mean, low, _ in intervals], [high - mean for mean, _, high in intervals]],
             color=_COLUMN_COLOURS[num_pos],
             marker="o",
             markersize=4,
@@ -174,7 +175,7 @@ from nearest join trainings using (training_id) group by all order by all
 
 
 def compare_positional(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reads a finished sweep, or a part of one."""
+    """Reports the positional heads by setting, in a finished sweep or a part of one."""
     del directory
     rows: list[ComparedValue] = []
     for width, n_heads, n_epochs, rate, dropout, n, k, nearest, layer in queried(sweep, _BY_SETTING):
@@ -192,19 +193,19 @@ def compare_positional(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 PLANTED = {"encoder_self": (-1, 0, 1), "decoder_self": (-1, 0)}
-"""The offsets that are planted, by layer; the decoder sees nothing after its own position."""
+"""The offsets at which attention is planted, by layer; the decoder sees nothing after its own position."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How much is trained and planted.
+    """The size of the study of planted attention.
 
     Attributes:
-        n_trainings: Translators, with the default parameters of the workload.
-        first_seed: Of their seeds.
+        n_trainings: The number of translators, which have the workload's default parameters.
+        first_seed: The first of their seeds.
         n_epochs: Passes over the 5,000 sentences.
         masses: The shares of attention that are moved to the offset.
-        n_sentences: Held-out sentences that heads are judged on.
+        n_sentences: Held-out sentences on which heads are judged.
     """
 
     n_trainings: int = 32
@@ -218,12 +219,12 @@ FULL_SIZE = Size()
 
 
 def reproduce_power(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
-    """Trains translators, and labels their heads with attention planted."""
+    """Trains translators, plants attention at one offset, and counts the heads that are labelled positional."""
     del directory
     console.print(f"training {size.n_trainings} translators")
     with one_thread():
         parts = list(_trained(size))
-        rows = [row for mass in size.masses for row in _found(parts, mass)]
+        rows = [row for mass in size.masses for row in _labelled_rows(parts, mass)]
     return Comparison(
         title="Would a positional head be found?",
         source="attnsweep, docs/translation.md",
@@ -255,26 +256,26 @@ def _trained(size: Size) -> Iterator[Part]:
             yield layer, attention[layer].transpose(1, 2), part.sentences[layer]
 
 
-def _found(parts: list[Part], mass: float) -> Iterator[ComparedValue]:
+def _labelled_rows(parts: list[Part], mass: float) -> Iterator[ComparedValue]:
     for layer, offsets in PLANTED.items():
         labels = np.concatenate([_labels(parts, layer, offset, mass) for offset in offsets], axis=1)
         is_found = labels == "positional"
-        rate = pooled_rate([(each.size, int(each.sum())) for each in is_found])
+        rate = pooled_rate([(lane.size, int(lane.sum())) for lane in is_found])
         yield rate_row(f"{layer}, share {mass:g} of the attention planted: labelled positional", rate)
 
 
 def _labels(parts: list[Part], layer: str, offset: int, mass: float) -> NDArray[np.str_]:
-    """(L, H)"""
+    """Returns the role of each head (L, H) of a layer with planted attention."""
     counts = [
         count_roles(planted(attention, sentences, offset, mass), sentences)
-        for each, attention, sentences in parts
-        if each == layer
+        for part_layer, attention, sentences in parts
+        if part_layer == layer
     ]
     return label_roles(role_scores(reduce(add, counts)))
 
 
 def planted(attention_LHBQK: Tensor, sentences: Sentences, offset: int, mass: float) -> Tensor:
-    """The attention with a share moved to one offset, where a query may see a key there."""
+    """Moves a share of the attention to the key at one offset, where a query may see a key there."""
     Q, K = attention_LHBQK.shape[-2:]
     at_offset_QK = torch.arange(K) - torch.arange(Q).unsqueeze(1) == offset
     aim_BQK = (at_offset_QK & sentences.allowed()).to(attention_LHBQK.dtype)

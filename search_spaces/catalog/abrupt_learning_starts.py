@@ -1,4 +1,4 @@
-"""How long is the plateau of the moving-window sum by the standard deviation of the initialization?"""
+"""How does the length of the plateau of the moving-window sum depend on the initialization's standard deviation?"""
 
 from attnsweep.search_spaces import Categorical, Rate, Sweep
 

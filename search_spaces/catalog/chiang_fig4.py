@@ -24,7 +24,7 @@ def sweep() -> Sweep:
             "longest_test_length": 1000,
             "test_ladder": False,
             "fresh_test_strings": True,
-            # The figure shows all curves to the last epoch.
+            # Solved trainings go on because the figure shows all curves to the last epoch.
             "stop_when_solved": False,
         },
         sampler="grid",

@@ -1,6 +1,6 @@
 """Initialization, LayerNorm's epsilon, attention's scale, window and rare columns at once: who gets stuck, which roles?
 
-Trials are asked of TPE, which looks for the lowest stuck rate.
+TPE draws the trials, looking for the lowest stuck rate.
 """
 
 from attnsweep.search_spaces import Categorical, Float, Sweep

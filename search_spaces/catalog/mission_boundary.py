@@ -1,11 +1,11 @@
-"""The question of `mission` where it is decided: at the border between stuck and free translators."""
+"""The sweep `mission` with trials near the border between stuck and free translators."""
 
 from attnsweep.search_spaces import Sweep
 from attnsweep.search_spaces.catalog import mission
 
 
 def sweep() -> Sweep:
-    """`mission` with trials at the border."""
+    """`mission` with trials near the border between stuck and free."""
     return mission.sweep().but(
         name="mission_boundary",
         description="translators at the border of being stuck, over the space of `mission`",

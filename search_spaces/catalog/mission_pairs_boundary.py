@@ -1,4 +1,4 @@
-"""The question of `mission_pairs` where it is decided: at the border between stuck and free models."""
+"""The sweep `mission_pairs` with trials near the border between stuck and free models."""
 
 from attnsweep.search_spaces import Sweep
 from attnsweep.search_spaces.catalog import mission_pairs

@@ -1,4 +1,4 @@
-"""The question of `mission_pairs` asked of TPE, which looks for the lowest stuck rate."""
+"""The sweep `mission_pairs` with trials drawn by TPE, which looks for the lowest stuck rate."""
 
 from attnsweep.search_spaces import Sweep
 from attnsweep.search_spaces.catalog import mission_pairs

@@ -1,4 +1,4 @@
-"""How many steps does a product of k of n signs take? The law of Barak et al., by n and k."""
+"""How many steps are needed to learn a product of k of n signs? The law of Barak et al., by n and k."""
 
 from attnsweep.search_spaces import Categorical, Sweep
 

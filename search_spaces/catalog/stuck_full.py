@@ -28,7 +28,8 @@ def sweep() -> Sweep:
             "optimizer": "lbfgs",
             "learning_rate": 1.0,
             "n_steps": 250,
-            # As published: PyTorch's default, which takes half the time of float64. It affects outcomes: docs/zeros.md.
+            # float32 as published, PyTorch's default. It takes half the time of float64 and affects outcomes:
+            # docs/zeros.md.
             "dtype": "float32",
         },
         sampler="random",

@@ -222,5 +222,5 @@ def test_it_needs_a_directory_that_a_repetition_finds(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    message = "attnsweep: --or-resume: got 'no --dir', expected a directory that a repetition finds; add --dir DIR\n"
-    assert capsys.readouterr().err == message
+    message = "got 'no --dir', expected a directory that a repeated command finds; add --dir DIR\n"
+    assert capsys.readouterr().err == f"attnsweep: --or-resume: {message}"

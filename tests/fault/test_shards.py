@@ -189,10 +189,10 @@ def _never(*_: object) -> SweepDirectory:
 @pytest.mark.parametrize(
     ("changes", "shard", "words"),
     [
-        ({"sampler": "tpe"}, Shard(0, 2), "'sampler=tpe', expected random, qmc or grid: another one learns from all"),
+        ({"sampler": "tpe"}, Shard(0, 2), "'sampler=tpe', expected random, qmc or grid: other samplers learn from all"),
         ({"seconds": 9.0}, Shard(0, 2), "'seconds=9.0', expected a number of trials as the only limit"),
-        ({"objective": LossQuantile(), "pruner": MedianPruner()}, Shard(0, 2), "'a pruner', expected none: it"),
-        ({"storage": "sqlite:////tmp/study.db"}, Shard(0, 2), "'a storage', expected none: each driver keeps"),
+        ({"objective": LossQuantile(), "pruner": MedianPruner()}, Shard(0, 2), "'a pruner', expected no pruner: it"),
+        ({"storage": "sqlite:////tmp/study.db"}, Shard(0, 2), "'a storage', expected no storage: each driver keeps"),
         ({}, Shard(0, 8), "'0/8 of 7 trials', expected at most as many drivers as trials"),
     ],
     ids=["learns", "seconds", "pruner", "storage", "more drivers than trials"],
@@ -208,7 +208,7 @@ def test_what_cannot_be_divided_is_refused(
 def test_a_directory_holds_one_sweep_divided_in_one_way(one: Path, three: Path, tmp_path: Path) -> None:
     for path, spec, shard, words in (
         (three, RANDOM, Shard(0, 2), "a sweep of 3 shards', expected the number .*; write --shard I/3"),
-        (three, RANDOM, None, "a sweep of 3 shards', expected which of them to run.*resume"),
+        (three, RANDOM, None, "a sweep of 3 shards', expected the shard to run.*resume"),
         (one, RANDOM, Shard(0, 3), "a sweep of one driver', expected the number .*; leave --shard out"),
         (three, RANDOM.but(seed=6), Shard(0, 3), "which holds another sweep"),
     ):

@@ -127,7 +127,7 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     console = Console(record=True, width=200)
     assert resume_sweep(path, Resources(local=True, pack_size=2), console).finished
     assert (
-        "found 0 trainings, told Optuna 0 trials, 4 trainings to train, 4 of them from a checkpoint"
+        "found 0 trainings, reported 0 trials to Optuna, 4 trainings to train, 4 of them from a checkpoint"
         in console.export_text()
     )
     assert sweeps.outcomes(path) == sweeps.outcomes(undisturbed)

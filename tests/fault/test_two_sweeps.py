@@ -69,7 +69,7 @@ def test_the_second_says_who_has_the_cores_and_the_third_gets_one(local_ray: str
         third.close()
         assert _wait([first], lambda: first.n_placed == 2) == []
         assert [re.sub(r"\(.*\)", "(...)", line) for line in first.notices()] == [
-            "gives way to sweep third (...)",
+            "this sweep gives way to sweep third (...)",
             "sweep third (...) no longer wants its cores",
         ]
 
@@ -122,7 +122,7 @@ def test_a_sweep_of_higher_priority_gets_the_cores(start: Callable[..., Driver],
     low = start(tmp_path / "low", "--trials", "6")
     packs_under_way(tmp_path / "low", 2)
     high = start(tmp_path / "high", "--trials", "2", "--priority", "1")
-    low.hear(r"^gives way to sweep slow-\S+ \(priority 1, process \d+ on .*\)$")
+    low.hear(r"^this sweep gives way to sweep slow-\S+ \(priority 1, process \d+ on .*\)$")
     # On both cores: the other sweep has none of them by then.
     packs_under_way(tmp_path / "high", 2)
     low.hear(r"^waiting for cores: sweep slow-\S+ \(priority 1, ")

@@ -8,7 +8,7 @@ from attnsweep.orchestrator.importing import importing
 
 
 def test_what_is_left_out_is_not_found_until_afterwards() -> None:
-    with importing(without=("this",)), pytest.raises(ModuleNotFoundError, match="this is left out here"):
+    with importing(without=("this",)), pytest.raises(ModuleNotFoundError, match="this is hidden from this import"):
         __import__("this")
     assert importlib.util.find_spec("this") is not None
 

@@ -40,8 +40,8 @@ FAULTS_OF_CLAIMS = (
     Fault(
         "a claim that one of its statements supports",
         _VERDICT,
-        "Evidence(min(each.pro for each in evidence), mean)",
-        "Evidence(max(each.pro for each in evidence), mean)",
+        "Evidence(min(statement.pro for statement in evidence), mean)",
+        "Evidence(max(statement.pro for statement in evidence), mean)",
         (f"{_OF_VERDICTS}::test_all_statements_must_be_supported_and_evidence_against_any_refutes",),
     ),
     Fault(

@@ -11,7 +11,7 @@ FAULTS_OF_JOURNALS = (
     Fault(
         "a digest of one line alone, not of the one before",
         "orchestrator/running/journal_chain.py",
-        "        self._since = sha256(found[1])\n",
+        "        self._since = sha256(match[1])\n",
         "        self._since = sha256()\n",
         (_CHAIN,),
     ),
@@ -46,8 +46,8 @@ FAULTS_OF_JOURNALS = (
     Fault(
         "a write that a disk has cut short passes for a whole one",
         "orchestrator/running/journal.py",
-        "rest = rest[file.write(rest) :]",
-        "rest = rest[file.write(rest) + len(rest) :]",
+        "unwritten = unwritten[file.write(unwritten) :]",
+        "unwritten = unwritten[file.write(unwritten) + len(unwritten) :]",
         (_FILE,),
     ),
     Fault(
@@ -67,7 +67,7 @@ FAULTS_OF_JOURNALS = (
     Fault(
         "a piece whose answer was lost counts as another's",
         "orchestrator/running/journal_pieces.py",
-        "            if found is None or found.text != text:\n",
+        "            if stored is None or stored.text != text:\n",
         "            if True:\n",
         (_PIECES,),
     ),
@@ -81,7 +81,7 @@ FAULTS_OF_JOURNALS = (
     Fault(
         "a writer's first piece goes when pieces are joined",
         "orchestrator/running/journal_pieces.py",
-        "- {name, *found.first}",
+        "- {name, *journal.first}",
         "- {name}",
         (_PIECES,),
     ),

@@ -53,8 +53,8 @@ FAULTS_OF_MANY = (
     Fault(
         "trials that are said to be behind although they get no runs",
         "orchestrator/tracking/projection.py",
-        "self._n_told += self._has_runs",
-        "self._n_told += 1",
+        "self._n_completed += self._has_runs",
+        "self._n_completed += 1",
         _TRACKING,
     ),
     Fault(
@@ -67,14 +67,14 @@ FAULTS_OF_MANY = (
     Fault(
         "extremes that are looked for in the page's trials by their places among all",
         "orchestrator/report/explorer/explorer.py",
-        "np.searchsorted(shown, each.trials).tolist()",
-        "each.trials",
+        "np.searchsorted(shown, order.trials).tolist()",
+        "order.trials",
         _EXPLORER,
     ),
     Fault(
         "extremes that the page leaves out",
         "orchestrator/report/explorer/explorer.py",
-        "np.union1d(lot, [at for each in extremes for at in each.trials])",
+        "np.union1d(lot, [at for order in extremes for at in order.trials])",
         "np.union1d(lot, [])",
         _EXPLORER,
     ),
@@ -151,15 +151,15 @@ FAULTS_OF_MANY = (
     Fault(
         "a shipped sweep that is another one since its description has changed",
         "orchestrator/running/entry.py",
-        "spec.but(description=found.spec.description).sha256()",
+        "spec.but(description=directory.spec.description).sha256()",
         "spec.sha256()",
         ("tests/fault/test_or_resume.py::test_a_sweep_in_other_words_is_the_same",),
     ),
     Fault(
         "a label by the levels of another training of the pack",
         "workloads/diagnostics/outcomes.py",
-        "of_lanes_L = set_L == number",
-        "of_lanes_L = set_L >= number",
+        "in_set_L = set_L == number",
+        "in_set_L = set_L >= number",
         ("tests/workloads/diagnostics/test_outcomes.py",),
     ),
 )

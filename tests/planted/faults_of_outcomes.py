@@ -15,15 +15,15 @@ FAULTS_OF_OUTCOMES = (
     Fault(
         "outcomes that no row gives",
         "workloads/diagnostics/verdicts.py",
-        "        if outcome not in given:\n",
+        "        if outcome not in table_outcomes:\n",
         "        if outcome in ():\n",
         ("tests/workloads/diagnostics/test_verdicts.py::test_an_outcome_that_cannot_occur_is_refused",),
     ),
     Fault(
         "hazard ratios of events without the first",
         "orchestrator/report/measured.py",
-        "crossing, once_per_trial=once) for label, each in (events | delays).items())",
-        "crossing, once_per_trial=once) for label, each in [*events.items()][1:])",
+        "crossing, once_per_trial=once) for label, times in (events | delays).items())",
+        "crossing, once_per_trial=once) for label, times in [*events.items()][1:])",
         ("tests/end_to_end/test_own_outcomes.py::test_the_report_is_about_an_outcome_of_ones_choice",),
     ),
     Fault(
@@ -78,7 +78,7 @@ FAULTS_OF_OUTCOMES = (
     Fault(
         "a label of one of two near levels is no mistake",
         "workloads/diagnostics/verdicts.py",
-        "near_L & ((detail_L == one) | (detail_L == other))",
+        "near_L & ((detail_L == first) | (detail_L == second))",
         "near_L & (detail_L == 'none')",
         ("tests/orchestrator/running/preflight/test_starts.py",),
     ),

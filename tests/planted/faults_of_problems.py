@@ -16,8 +16,8 @@ FAULTS_OF_PROBLEMS = (
     Fault(
         "a table's held-out rows are trained on",
         "workloads/problem/tables.py",
-        "chosen = slice(n_known, None)",
-        "chosen = slice(0, None)",
+        "rows = slice(n_rows, None)",
+        "rows = slice(0, None)",
         (f"{_PROBLEM}::test_each_training_has_its_own_split_of_the_table",),
     ),
     Fault(

@@ -32,15 +32,15 @@ FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "a record that is not read again under the lock",
         "orchestrator/running/session.py",
-        "found = SweepDirectory.open(directory.place)\n            directory",
-        "found = directory\n            directory",
+        "recorded = SweepDirectory.open(directory.place)\n            directory",
+        "recorded = directory\n            directory",
         (_TWO_RESUMES,),
     ),
     Fault(
         "a run that records what it adds before it is refused",
         "orchestrator/running/session.py",
-        "directory = enter(found)\n",
-        "directory = enter(found)\n            found.record_as(directory)\n",
+        "directory = enter(recorded)\n",
+        "directory = enter(recorded)\n            recorded.record_as(directory)\n",
         (f"{_TWO_RESUMES}::test_a_run_that_is_refused_records_nothing",),
     ),
     Fault(
@@ -53,7 +53,7 @@ FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "a finished sweep that is trained by what only summarizes",
         "orchestrator/running/entry.py",
-        "    if not found.finished:\n",
+        "    if not directory.finished:\n",
         "    if False:\n",
         (_TWO_RESUMES,),
     ),
@@ -104,7 +104,7 @@ FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "a page that explains another ending in silence",
         "orchestrator/inspection/why_page.py",
-        "if found.difference else []",
+        "if analysis.difference else []",
         "if False else []",
         (_RETRAINING,),
     ),
@@ -118,8 +118,8 @@ FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "weights of another ending that are kept",
         "orchestrator/inspection/kept_weights.py",
-        "if found.state is None or found.difference:",
-        "if found.state is None:",
+        "if again.state is None or again.difference:",
+        "if again.state is None:",
         (_RETRAINING,),
     ),
     Fault(
@@ -132,8 +132,8 @@ FAULTS_OF_RESUMED_SWEEPS = (
     Fault(
         "trainings of several shapes in the wrong order",
         "orchestrator/inspection/retraining.py",
-        "return [found[each] for each in training_ids]",
-        "return list(found.values())",
+        "return [retrained[training_id] for training_id in training_ids]",
+        "return list(retrained.values())",
         (_RETRAINING,),
     ),
     Fault(

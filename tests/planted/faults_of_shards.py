@@ -88,8 +88,8 @@ FAULTS_OF_SHARDS = (
     Fault(
         "a sweep that is finished without the shards that have not begun",
         "orchestrator/storage/sweep_directory.py",
-        "finished = len(courses) == self.shards and all(each.finished for each in courses)",
-        "finished = all(each.finished for each in courses)",
+        "finished = len(courses) == self.shards and all(course.finished for course in courses)",
+        "finished = all(course.finished for course in courses)",
         (_LACKING,),
     ),
     Fault(
@@ -144,7 +144,7 @@ FAULTS_OF_SHARDS = (
     Fault(
         "a sweep of shards that one driver goes on with",
         _SHARDING,
-        "    if found.shards:\n        raise",
+        "    if directory.shards:\n        raise",
         "    if False:\n        raise",
         (_ONE_WAY,),
     ),

@@ -20,14 +20,14 @@ FAULTS_OF_STARTS = (
     Fault(
         "a module that draws from NumPy's generator as it is",
         "workloads/engine/construction.py",
-        "    np.random.seed(seed % _NUMPY_SEEDS)  # The one that users' code may draw from.\n",
+        "    np.random.seed(seed % _NUMPY_SEEDS)  # Users' code may draw from NumPy's global generator.\n",
         "",
         (f"{_CONSTRUCTION}::test_a_training_is_a_function_of_its_parameters_and_seed",),
     ),
     Fault(
         "a generator of NumPy that stays seeded",
         "workloads/engine/construction.py",
-        "        np.random.set_state(of_numpy)\n",
+        "        np.random.set_state(numpy_state)\n",
         "",
         (f"{_CONSTRUCTION}::test_the_global_generators_are_left_as_they_were",),
     ),

@@ -38,8 +38,8 @@ FAULTS_OF_STORAGE = (
     Fault(
         "a merge that was cut short is read as a sweep",
         "orchestrator/storage/sweep_directory.py",
-        "if found.sources and not found.finished:",
-        "if not found.sources and found.finished:",
+        "if directory.sources and not directory.finished:",
+        "if not directory.sources and directory.finished:",
         (f"{_LEDGER}/test_killed_commands.py",),
     ),
     Fault(
@@ -101,7 +101,7 @@ FAULTS_OF_STORAGE = (
     Fault(
         "a merged directory takes over trainings that are there twice",
         "orchestrator/analysis/merging.py",
-        "        refuse_doubles(each.place, snapshot)\n",
+        "        refuse_doubles(sweep.place, snapshot)\n",
         "        pass\n",
         ("tests/orchestrator/analysis/test_merging.py",),
     ),

@@ -17,7 +17,7 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "an onset of trainings that end otherwise",
         "search_spaces/objective.py",
-        "NEVER if step is None or each != objective.outcome else float(step)",
+        "NEVER if step is None or label != objective.outcome else float(step)",
         "NEVER if step is None else float(step)",
         ("tests/search_spaces/test_objective.py",),
     ),
@@ -45,22 +45,22 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a best trial beyond a constraint",
         "orchestrator/analysis/preferred.py",
-        "for trial, found in told.items() if found.is_feasible}",
-        "for trial, found in told.items()}",
+        "for trial, trial_told in told.items() if trial_told.is_feasible}",
+        "for trial, trial_told in told.items()}",
         (f"{_PREFERRED}::test_a_trial_beyond_a_constraint_is_neither_best_nor_on_the_front",),
     ),
     Fault(
         "a study that is not told the constraints",
         "orchestrator/running/study.py",
-        "            self._constrain(trial, name, each)\n",
+        "            self._constrain(trial, name, violation)\n",
         "            pass\n",
         (f"{_RUNNING}/test_several_objectives.py::test_audit_summary_mlflow_and_report_have_each_objective",),
     ),
     Fault(
         "a sampler that is told the first objective of an earlier sweep alone",
         "orchestrator/running/warm_start.py",
-        "            values=[each.value, *each.more],\n",
-        "            values=[each.value],\n",
+        "            values=[trial.value, *trial.more],\n",
+        "            values=[trial.value],\n",
         (f"{_RUNNING}/test_several_objectives.py::test_a_later_sweep_is_told_all_objectives_of_an_earlier_one",),
     ),
     Fault(
@@ -227,8 +227,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a training is trained again on any machine",
         "orchestrator/running/self_check.py",
-        "return next((each for each in waiting if each.machine in (None, *idle)), None)",
-        "return next((each for each in waiting if idle), None)",
+        "return next((order for order in waiting if order.machine in (None, *idle)), None)",
+        "return next((order for order in waiting if idle), None)",
         (f"{_RUNNING}/test_machines.py",),
     ),
     Fault(
@@ -390,8 +390,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "the variance of the population for that of a sample",
         "reproduction/rows.py",
-        "each.var(ddof=1)",
-        "each.var(ddof=0)",
+        "sample.var(ddof=1)",
+        "sample.var(ddof=0)",
         ("tests/reproduction/test_rows.py::test_the_interval_of_a_difference_is_welchs",),
     ),
     Fault(
@@ -432,21 +432,21 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "kept weights of another training",
         "orchestrator/inspection/kept_weights.py",
-        "_table(found.state)",
+        "_table(again.state)",
         "_table(retrain(directory, training_ids)[0].ended)",
         ("tests/orchestrator/inspection/test_kept_weights.py",),
     ),
     Fault(
         "a module at a step that has the weights of the end",
         "orchestrator/inspection/retraining.py",
-        "state = before or _state(",
+        "state = early_state or _state(",
         "state = _state(",
         ("tests/orchestrator/inspection/test_trained_module.py",),
     ),
     Fault(
         "a GPT-2 whose logits are divided by the width of a head where ours are not",
         "workloads/gpt/hugging_face.py",
-        "torch.cat([larger * q, k, v])",
+        "torch.cat([query_factor * q, k, v])",
         "torch.cat([q, k, v])",
         ("tests/workloads/gpt/test_hugging_face.py",),
     ),
@@ -481,8 +481,8 @@ FAULTS_OF_SWEEPS = (
     Fault(
         "a damaged MLflow database taken over",
         "orchestrator/tracking/new_database.py",
-        "    made.unlink(missing_ok=True)\n    return False\n",
-        "    return made.exists()\n",
+        "    draft.unlink(missing_ok=True)\n    return False\n",
+        "    return draft.exists()\n",
         ("tests/orchestrator/tracking/test_tracking.py::test_a_kept_database_that_is_damaged_is_made_again",),
     ),
     Fault(

@@ -13,8 +13,8 @@ FAULTS_OF_TRAININGS = (
     Fault(
         "the last token sees what the first does",
         "workloads/field/transformer.py",
-        "of_last = Sight(sight.bias_BQK[:, -1:],",
-        "of_last = Sight(sight.bias_BQK[:, :1],",
+        "last_sight = Sight(sight.bias_BQK[:, -1:],",
+        "last_sight = Sight(sight.bias_BQK[:, :1],",
         ("tests/workloads/field/test_transformer.py",),
     ),
     Fault(
@@ -37,8 +37,8 @@ FAULTS_OF_TRAININGS = (
     Fault(
         "draws that depend on their length",
         "workloads/engine/streams.py",
-        "values = torch.stack(of_blocks, dim=-1).flatten(1)",
-        "values = torch.stack(of_blocks, dim=1).flatten(1)",
+        "values = torch.stack(values_of_blocks, dim=-1).flatten(1)",
+        "values = torch.stack(values_of_blocks, dim=1).flatten(1)",
         (f"{_ENGINE}/test_streams.py",),
     ),
     Fault(
@@ -142,8 +142,8 @@ FAULTS_OF_TRAININGS = (
     Fault(
         "the onset dated one probe early",
         "workloads/diagnostics/outcomes.py",
-        "np.where(other, probes + 1, 0)",
-        "np.where(other, probes, 0)",
+        "np.where(has_other_outcome, probes + 1, 0)",
+        "np.where(has_other_outcome, probes, 0)",
         ("tests/orchestrator/training/test_rows.py",),
     ),
     Fault(
@@ -268,8 +268,8 @@ FAULTS_OF_TRAININGS = (
     Fault(
         "the gradient of another training",
         "workloads/gradients/check.py",
-        "largest(of_lanes[lane] - at.gradients[name])",
-        "largest(of_lanes[0] - at.gradients[name])",
+        "largest(gradient_L[lane] - at.gradients[name])",
+        "largest(gradient_L[0] - at.gradients[name])",
         ("tests/workloads/gradients/test_check.py",),
     ),
     Fault(
@@ -282,8 +282,8 @@ FAULTS_OF_TRAININGS = (
     Fault(
         "an identity that changes with each new parameter",
         "workloads/parameters.py",
-        "if each.since is None or value != each.default:",
-        "if each.since is None or value == each.default:",
+        "if declared.since is None or value != declared.default:",
+        "if declared.since is None or value == declared.default:",
         ("tests/workloads/test_parameters.py",),
     ),
     Fault(

@@ -11,7 +11,7 @@ from scipy import stats
 from attnsweep.reproduction.studies import mission_pairs
 from attnsweep.reproduction.studies.borders import BorderModel, fit_border, products
 from attnsweep.reproduction.studies.mission_pairs import DTYPES, SCALES, Trials, derived_factors, moved, one_border
-from attnsweep.reproduction.studies.translators import _found, planted
+from attnsweep.reproduction.studies.translators import _labelled_rows, planted
 from attnsweep.workloads.diagnostics.roles import Sentences
 
 Floats = NDArray[np.float64]
@@ -104,7 +104,9 @@ def test_heads_of_one_training_are_not_taken_as_independent() -> None:
     """Of twelve trainings, six have four heads that look at their own position, and six have none."""
     looks_at = torch.stack([torch.eye(3), torch.full((3, 3), 1 / 3)])
     attention = looks_at.repeat_interleave(6, dim=0).reshape(12, 1, 1, 3, 3).expand(12, 4, 1, 3, 3)
-    for row in _found([(layer, attention, three_words()) for layer in ("encoder_self", "decoder_self")], mass=0.0):
+    for row in _labelled_rows(
+        [(layer, attention, three_words()) for layer in ("encoder_self", "decoder_self")], mass=0.0
+    ):
         expected = stats.binomtest(6, 12).proportion_ci(method="exact")
         assert (row.ours, row.low, row.high) == pytest.approx((0.5, expected.low, expected.high))
 

@@ -47,8 +47,11 @@ def test_an_option_chooses_what_is_run() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["shin-handmade", "--full"], "--full: got 'shin-handmade', expected a reproduction with --full; leave it out"),
-        (["shin-fig2", "--corpus", "a"], "--corpus: got 'shin-fig2', expected a reproduction with --corpus"),
+        (
+            ["shin-handmade", "--full"],
+            "--full: got 'shin-handmade', expected a reproduction that has --full; leave out",
+        ),
+        (["shin-fig2", "--corpus", "a"], "--corpus: got 'shin-fig2', expected a reproduction that has --corpus"),
         (["chiang-table1", "--corpus", "no.parquet"], "corpus: got "),
     ],
 )

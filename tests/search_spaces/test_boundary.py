@@ -212,7 +212,7 @@ def test_it_reads_how_many_trainings_a_trial_had() -> None:
         (
             {"space": {"optimizer": Categorical(choices=("sgd", "adam"))}},
             "space: got 'optimizer', expected an unconditional Float or Int under sampler=boundary, along which the "
-            "boundary is crossed; add one, or use sampler=random",
+            "boundary is crossed; add such a parameter, or use sampler=random",
         ),
         (
             {

@@ -53,25 +53,25 @@ def test_a_dimension_by_position_is_the_one_by_name(
     [
         (
             lambda: Float(1, 2, 3),  # type: ignore[call-arg,arg-type]
-            "Float: got '3 values by position', expected low, high by position or by name, all else by name; "
-            "write Float(low=..., high=...)",
+            "Float: got '3 values by position', expected low, high by position or by name, all other fields by"
+            " name; write Float(low=..., high=...)",
         ),
         (
             lambda: Int(1, 2, low=0),  # type: ignore[misc]
-            "low: got '2 values by position and low=0', expected low, high by position or by name, all else by name; "
-            "write Int(low=..., high=...)",
+            "low: got '2 values by position and low=0', expected low, high by position or by name, all other fields by"
+            " name; write Int(low=..., high=...)",
         ),
         (
             lambda: Categorical("a", "b"),  # type: ignore[call-arg]
-            "Categorical: got '2 values by position', expected choices by position or by name, all else by name; "
-            "write Categorical(choices=...)",
+            "Categorical: got '2 values by position', expected choices by position or by name, all other fields by"
+            " name; write Categorical(choices=...)",
         ),
         (lambda: Float(1), "high: got 'nothing', expected a value; give high"),  # type: ignore[call-arg]
         (
             lambda: Float(1, 2, step=3),  # type: ignore[call-arg]
             "step: got 3, expected no such field; remove it, or correct its name",
         ),
-        (lambda: Int(1.5, 2), "low: got 1.5, expected a valid integer; correct it"),  # type: ignore[arg-type]
+        (lambda: Int(1.5, 2), "low: got 1.5, expected a valid integer; correct the value"),  # type: ignore[arg-type]
         (lambda: Float(2, 1), "low: got 2.0, expected at most high=1; swap low and high"),
         (
             lambda: DIMENSIONS.validate_json('{"kind":"float","low":1}'),

@@ -57,7 +57,10 @@ def test_a_constraint_is_met_up_to_its_bound_and_a_diverged_training_is_on_the_w
     [
         ({"objective": []}, "objective: got (), expected at least one value; give one, or leave it out"),
         ({"objective": ["stuck_rate", "stuck"]}, "objective.1: got {'kind': 'stuck'}, expected a value, or one of the"),
-        ({"objective": ["stuck_rate", "stuck_rate"]}, "objective: got 'stuck_rate twice', expected each once; remove"),
+        (
+            {"objective": ["stuck_rate", "stuck_rate"]},
+            "objective: got 'stuck_rate twice', expected each objective once; remove",
+        ),
         ({"objective": [*TWO, Rate("solve")]}, "objective.outcome: got 'solve', expected one of solved, "),
         (
             {"constraints": ["stuck_rate < 0.1"]},
@@ -70,7 +73,7 @@ def test_a_constraint_is_met_up_to_its_bound_and_a_diverged_training_is_on_the_w
         ({"constraints": ["solve_rate >= 0.1"]}, "constraints: got 'solve', expected one of solved, "),
         (
             {"constraints": ["stuck_rate <= 1"] * 2},
-            "constraints: got 'stuck_rate <= 1', expected each once",
+            "constraints: got 'stuck_rate <= 1', expected each constraint once",
         ),
         ({"objective": OnsetQuantile("stuck")}, "objective.outcome: got 'stuck', expected one of solved, "),
         ({"constraints": ["solved_onset >= 5"]}, "constraints: got 'solved_onset >= 5', expected texts such as"),
@@ -81,17 +84,20 @@ def test_a_constraint_is_met_up_to_its_bound_and_a_diverged_training_is_on_the_w
         ({"constraints": 0.1}, "constraints: got 0.1, expected a valid tuple"),
         (
             {"objective": TWO, "sampler": "cmaes"},
-            "sampler: got 'cmaes with several objectives', expected one that takes them: tpe, nsga2, random, qmc, grid;"
-            " use sampler=tpe, or name one objective",
+            "sampler: got 'cmaes with several objectives', expected a sampler that supports them: tpe, nsga2, random,"
+            " qmc,"
+            " grid; use sampler=tpe, or name one objective",
         ),
         (
             {"constraints": "stuck_rate <= 0.1", "sampler": "boundary"},
-            "sampler: got 'boundary with constraints', expected one that takes them: tpe, nsga2, random, qmc, grid; use"
-            " sampler=tpe, or drop the constraints",
+            "sampler: got 'boundary with constraints', expected a sampler that supports them: tpe, nsga2, random, qmc,"
+            " grid;"
+            " use sampler=tpe, or drop the constraints",
         ),
         (
             {"objective": TWO, "pruner": MedianPruner(), "prune_anyway": True},
-            "pruner: got 'median with several objectives', expected none: every pruner compares trials by one objective"
+            "pruner: got 'median with several objectives', expected no pruner: every pruner compares trials by one"
+            " objective"
             " alone; drop the pruner, or name one objective",
         ),
     ],

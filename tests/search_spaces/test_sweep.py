@@ -135,12 +135,12 @@ def _sweep(**fields: Any) -> Sweep:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"trials": 0}, "trials: got 0, expected greater than or equal to 1; correct it"),
-        ({"replicates": 0}, "replicates: got 0, expected greater than or equal to 1; correct it"),
+        ({"trials": 0}, "trials: got 0, expected greater than or equal to 1; correct the value"),
+        ({"replicates": 0}, "replicates: got 0, expected greater than or equal to 1; correct the value"),
         ({"replicate": 2}, "replicate: got 2, expected no such field; did you mean replicates?"),
         (
             {"sampler": "bo"},
-            "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid', 'cmaes', 'boundary' or 'nsga2'; correct it",
+            "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid', 'cmaes', 'boundary' or 'nsga2'; correct",
         ),
         ({"name": "../x"}, "name: got '../x', expected string should match pattern"),
         ({"seconds": float("nan")}, "seconds: got nan, expected"),
@@ -180,7 +180,7 @@ def test_the_name_of_an_objective_takes_its_defaults() -> None:
 def test_a_mistake_in_a_dimension_is_named() -> None:
     with pytest.raises(SpecError, match=r"low: got 2\.0, expected at most high=1; swap low and high"):
         Float(low=2, high=1)
-    with pytest.raises(SpecError, match=r"low: got 0\.0, expected > 0 with log=True; raise low, or drop log"):
+    with pytest.raises(SpecError, match=r"low: got 0\.0, expected a value > 0 with log=True; raise low, or drop log"):
         Float(low=0, high=1, log=True)
 
 
@@ -257,7 +257,9 @@ def test_the_certified_share_is_of_the_sweep_and_changes_no_earlier_spec() -> No
     assert earlier.sha256() == "dff706085b90130fc847509000f955294f029856a9593c5a392586643634fca6"
     some = earlier.but(certified_share=0.5)
     assert Sweep.from_json(some.to_json()) == some != earlier
-    with pytest.raises(SpecError, match=r"certified_share: got 1\.5, expected less than or equal to 1; correct it"):
+    with pytest.raises(
+        SpecError, match=r"certified_share: got 1\.5, expected less than or equal to 1; correct the value"
+    ):
         earlier.but(certified_share=1.5)
 
 
@@ -285,10 +287,10 @@ class TestLoading:
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            ("def sweep(:\n", "expected Python (invalid syntax); see line 1"),
+            ("def sweep(:\n", "expected valid Python code (invalid syntax); see line 1"),
             ("1/0\n", "got 'ZeroDivisionError: division by zero, in line 1', expected a file that runs"),
-            ("x = 1\n", "got 'no function sweep()', expected one; def sweep() -> Sweep: ..."),
-            ("def sweep(): return 3\n", "got 3, expected an attnsweep.Sweep; return one"),
+            ("x = 1\n", "got 'no function sweep()', expected a function sweep(); define sweep() -> Sweep"),
+            ("def sweep(): return 3\n", "got 3, expected an attnsweep.Sweep; return a Sweep from it"),
         ],
     )
     def test_a_broken_file_is_named(self, tmp_path, content: str, message: str) -> None:  # type: ignore[no-untyped-def]

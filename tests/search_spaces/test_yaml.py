@@ -99,7 +99,7 @@ def test_a_workload_beside_the_file_is_found(tmp_path: Path) -> None:
         ),
         (
             "name: a\nworkload: b\nspace: {x: {low: 0.1}}\ntrials: 1",
-            "expected a value, or a mapping that names its kind",
+            "expected a value, or a mapping with the field `kind`",
         ),
         ("name: a\nworkload: b\nspace: {}\ntrials: 1\nsampler: boundry", "did you mean boundary?"),
     ],

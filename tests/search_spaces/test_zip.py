@@ -68,11 +68,11 @@ def test_to_an_analysis_a_zipped_parameter_is_a_choice_among_its_values() -> Non
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        ({"a, b": Zip(((1, 2), (3,)))}, "space.a, b.rows: got [3], expected 2 values, for a, b; give one for each"),
+        ({"a, b": Zip(((1, 2), (3,)))}, "space.a, b.rows: got [3], expected 2 values, for a, b; give one value"),
         ({"a, b": Zip(((1, 2), (1, 2)))}, "space.a, b.rows: got [1, 2], expected each row once; remove one of the two"),
         ({"a": Zip(((1,), (2,)))}, "space.a: got 'a Zip', expected the names of two or more parameters; write"),
-        ({"a, b": Zip(((1, 2),)), "b": 3}, "b: got 'a place in the Zip of a, b, and another', expected one place"),
-        ({"a, a": Zip(((1, 2),))}, "a: got 'a place in the Zip of a, a, and another', expected one place"),
+        ({"a, b": Zip(((1, 2),)), "b": 3}, "b: got 'a place in the Zip of a, b and another in the space', expected"),
+        ({"a, a": Zip(((1, 2),))}, "a: got 'a place in the Zip of a, a and another in the space', expected"),
         ({"a, b": {"kind": "zip", "rows": [[1, [2]]]}}, "space.a, b.rows.0.1: got [2], expected a finite number"),
     ],
 )

@@ -101,7 +101,9 @@ def test_a_spec_with_a_password_is_refused_before_anything_is_written(uri: str, 
         {"description": f"see {uri}"},
         {"space": {"variant": Categorical(choices=("a", uri))}},
     ):
-        with pytest.raises(SpecError, match="no password in it: a spec is stored and shown; set it in") as refused:
+        with pytest.raises(
+            SpecError, match="a text without a password, because a spec is stored and shown; set it in"
+        ) as refused:
             refuse_credentials(small_sweep("s", **changes))
         assert SECRET not in str(refused.value)
     with pytest.raises(SpecError, match=r"storage: got 'postgresql://.*PGPASSWORD, ~/\.pgpass"):
@@ -119,7 +121,9 @@ def test_a_spec_with_a_password_is_refused_before_anything_is_written(uri: str, 
     ],
 )
 def test_a_storage_is_refused_that_sqlalchemy_reads_a_password_from(storage: str) -> None:
-    with pytest.raises(SpecError, match=r"storage: got 'postgresql://\.\.\.', expected no password in it") as refused:
+    with pytest.raises(
+        SpecError, match=r"storage: got 'postgresql://\.\.\.', expected a text without a password"
+    ) as refused:
         refuse_credentials(small_sweep("s", storage=storage))
     assert SECRET not in str(refused.value)
 

@@ -70,7 +70,7 @@ def test_a_module_that_raises_is_named_with_what_it_raised(place: Path, content:
         load_workload(f"{module}:Mine")
     assert raised in str(caught.value.given)
     assert f"{module}:Mine" in str(caught.value.given)
-    assert caught.value.fix == f"correct it; to see where: python -c 'import {module}'"
+    assert caught.value.fix == f"correct the module; to see where it fails: python -c 'import {module}'"
 
 
 def test_a_users_error_is_passed_on_as_it_is(place: Path) -> None:
@@ -114,16 +114,22 @@ FINE = Outcome("knows its pairs only")
         ({"outcomes": {"memorized": "a text"}}, r"Mine\.outcomes: got .*, expected a dictionary such as"),
         (
             {"outcomes": {"solved": FINE}},
-            "got 'solved', expected a label of small letters, digits and _, none of",
+            "got 'solved', expected a label of lower-case letters, digits and _, none of",
         ),
-        ({"outcomes": {"stuck": FINE}}, "got 'stuck', expected a label of small letters"),
-        ({"outcomes": {"Two words": FINE}}, "got 'Two words', expected a label of small letters"),
+        ({"outcomes": {"stuck": FINE}}, "got 'stuck', expected a label of lower-case letters"),
+        ({"outcomes": {"Two words": FINE}}, "got 'Two words', expected a label of lower-case letters"),
         ({"outcomes": {"memorized": Outcome(" ")}}, "memorized: got ' ', expected a sentence"),
-        ({"outcomes": {"memorized": Outcome("fine", "red")}}, "memorized: got 'red', expected a colour as #rrggbb"),
-        ({"outcomes": {"memorized": Outcome("fine", is_judged=False)}}, "expected an outcome that the workload itself"),
+        ({"outcomes": {"memorized": Outcome("fine", "red")}}, "memorized: got 'red', expected a colour as \"#rrggbb\""),
+        (
+            {"outcomes": {"memorized": Outcome("fine", is_judged=False)}},
+            "expected is_judged=True, as the workload itself",
+        ),
         ({"events": {"fits": "fits"}}, "got 'fits', expected comparisons of a metric with a number"),
         ({"events": {"fits": 1}}, r"Mine\.events: got .*, expected a dictionary such as"),
-        ({"events": {"Fits it": lambda *_: None}}, "got 'Fits it', expected a name of small letters"),
+        (
+            {"events": {"Fits it": lambda *_: None}},
+            "got 'Fits it', expected the name of an event in lower-case letters",
+        ),
     ],
 )
 def test_outcomes_and_events_that_cannot_be_declared(declared: dict[str, Any], told: str) -> None:

@@ -143,7 +143,7 @@ def test_each_check_is_named_as_it_begins_and_timed_as_it_ends(capsys: pytest.Ca
         "category_pairs, shape 1 of 2: engine equals plain pytorch ...",
     ]
     assert re.fullmatch(r"category_pairs, shape 2 of 2: resumed equals undisturbed: holds, \d+\.\d s", said[-4])
-    assert said[-3].startswith("category_pairs, shape 2 of 2: bits: after 3 steps none depends")
+    assert said[-3].startswith("category_pairs, shape 2 of 2: bits: after 3 steps no bit of a training depends")
     assert said[-2].endswith("in the engine's form (docs/modules.md): none of its functions")
     assert re.fullmatch(r"category_pairs: every check holds, \d+\.\d s", said[-1])
     with pytest.raises(RuntimeError, match="no_such_device"):

@@ -57,7 +57,7 @@ def test_a_file_that_raises_is_the_users_to_mend(write: Write, content: str, giv
 
 def test_a_file_that_failed_runs_again_once_mended(write: Write) -> None:
     path = write("mended.py", "def broken(:")
-    with pytest.raises(UserError, match="expected Python"):
+    with pytest.raises(UserError, match="expected valid Python"):
         load_module(path)
     assert not [name for name in sys.modules if name.startswith(f"{MODULE_PREFIX}mended")]
     write("mended.py", "VALUE = 1")
@@ -129,7 +129,9 @@ def test_a_module_that_is_already_imported_from_elsewhere_is_not_replaced(
         patch.syspath_prepend(write("elsewhere/x", "").parent)
         importlib.import_module("found_elsewhere")
     write("here/found_elsewhere.py", "VALUE = 2")
-    with pytest.raises(UserError, match=r"a module found_elsewhere, while another of this name is imported already"):
+    with pytest.raises(
+        UserError, match=r"a module found_elsewhere, while another module of this name is imported already"
+    ):
         load_module(write("here/main.py", "import found_elsewhere"))
     del sys.modules["found_elsewhere"]
 

@@ -1,4 +1,6 @@
-"""Category pairs: attention without softmax on iid category strings. Trainings get stuck at zeros of the gradient.
+"""The workload of category pairs: attention, mostly without softmax, on random strings of independent categories.
+
+Trainings get stuck at zeros of the gradient.
 
 Source: Shin & Matzinger 2025, "Is logical analysis performed by transformers taking place in self-attention or in the
 fully connected part?"; formulas and corrections: docs/theory.md.

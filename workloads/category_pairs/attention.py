@@ -1,10 +1,11 @@
-"""Single-head attention over one-hot tokens that never multiplies by a whole token matrix.
+"""Single-head attention over one-hot tokens, computed without multiplying by the (N + M)-row token matrix.
 
 A token X_i is a one-hot category (N) stacked on a one-hot position (M). The logits are X^t k^t q X, and the output is
-Z = value (sum_j weights_ji X_j) + residual X_i. A category selects rows and a position is an identity, so a product
-with the (N + M)-row token matrix is not needed. Each function sees one training. The text axis comes after the position
-axis where one matrix product per training is then enough. Selecting by category is a product with the one-hot, because
-its backward pass is a product too: indexing costs the same forward, but its backward pass is a slow scatter (measured).
+Z = value (sum_j weights_ji X_j) + residual X_i. The one-hot category selects rows, and the one-hot positions form an
+identity matrix, so products with the token matrix X reduce to smaller ones. Each function sees one training. The text
+axis comes after the position axis where this makes one matrix product per training enough. Rows are selected by a
+product with the one-hot categories, whose backward pass is a product too. Indexing costs the same in the forward pass,
+but its backward pass is a slow scatter (measured).
 
 Axes: M position (j read from, i read at), N category, B text, S = N + M token row, O output row.
 Source: Shin & Matzinger 2025, section 2 (docs/theory.md, category pairs). The attention is not causal.
@@ -15,7 +16,7 @@ from torch import Tensor
 
 
 def one_hot_texts(text_BM: Tensor, n_categories: int, dtype: torch.dtype) -> Tensor:
-    """(B, M, N) one-hot categories of the texts (B, M)."""
+    """Returns the one-hot categories (B, M, N) of the texts (B, M)."""
     categories = torch.arange(n_categories, device=text_BM.device)
     return (text_BM.unsqueeze(-1) == categories).to(dtype)
 
@@ -23,9 +24,10 @@ def one_hot_texts(text_BM: Tensor, n_categories: int, dtype: torch.dtype) -> Ten
 def attend_by_position(
     logits_MM: Tensor, value_ON: Tensor, residual_ON: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """(O, B, K): Z where logits see positions, and values and residual see categories; K = M - 1, from position 2 on.
+    """Returns the attention output Z (O, B, K) where logits see positions, and values and residual see categories.
 
-    The output rows are few, so they are the first axis: sums over them run along whole vectors of tokens.
+    K = M - 1: the first position is left out. The output rows are the first axis because they are few: a sum over them
+    then adds long vectors of tokens.
     """
     weights_MM = logits_MM.softmax(dim=0) if softmax else logits_MM
     one_hot_NBM = one_hot_BMN.permute(2, 0, 1).contiguous()
@@ -38,10 +40,8 @@ def attend_by_position(
 def attend_by_category(
     logits_NN: Tensor, value_OM: Tensor, residual_OM: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """(B, M, O): Z where logits see categories, and values and residual see positions.
-
-    All tokens of one category in a text attend alike, so attention is computed once per (text, category).
-    """
+    """Returns the attention output Z (B, M, O) where logits see categories, and values and residual see positions.
+    Tokens of the same category in a text have the same attention weights, computed once per (text, category)."""
     logits_MBN = one_hot_BMN.transpose(0, 1).contiguous() @ logits_NN
     weights_MBN = logits_MBN.softmax(dim=0) if softmax else logits_MBN
     return one_hot_BMN @ _by_text(value_OM, weights_MBN) + residual_OM.T
@@ -50,7 +50,8 @@ def attend_by_category(
 def attend_by_token(
     logits_SS: Tensor, value_OS: Tensor, residual_OS: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """(B, M, O): Z where logits, values and residual see whole tokens, categories first."""
+    """Returns the attention output Z (B, M, O) where logits, values and residual see whole tokens. The rows of
+    categories come first, then those of positions."""
     N = one_hot_BMN.shape[2]
     one_hot_MBN = one_hot_BMN.transpose(0, 1).contiguous()
     # The logits of reader X_i for every category, and for every position: (B, M, N) and, with softmax, (B, M, M).
@@ -61,7 +62,7 @@ def attend_by_token(
         weights_BMM = (asks_category_BMN @ one_hot_BMN.mT + asks_position_BMM).softmax(dim=2)
         read_BMS = torch.cat([weights_BMM @ one_hot_BMN, weights_BMM], dim=2)
         return read_BMS @ value_OS.T + one_hot_BMN @ residual_OS[:, :N].T + residual_MO
-    # Without softmax, weight ji is a sum of a category's logit and a position's, so sums over j are shared by all i.
+    # Without softmax, weight ji is a sum of logits of categories and of positions, so all i share the sums over j.
     tokens_BNO = _by_text(value_OS[:, N:], one_hot_MBN) + one_hot_BMN.sum(1).unsqueeze(2) * value_OS[:, :N].T
     from_position_MBN = (logits_SS[N:, N:].T @ one_hot_MBN.flatten(1)).view_as(one_hot_MBN)
     from_category_BNN = _by_text(logits_SS[N:, :N].T, one_hot_MBN).mT
@@ -74,7 +75,7 @@ def attend_by_token(
 
 
 def _by_text(weights_OM: Tensor, read_MBN: Tensor) -> Tensor:
-    """(B, N, O) sum_j weights_oj read_jbn, as one product of matrices."""
+    """Returns sum_j weights_oj read_jbn, (B, N, O), computed as one matrix product."""
     _, n_texts, n_categories = read_MBN.shape
     summed_OBN = (weights_OM @ read_MBN.flatten(1)).view(-1, n_texts, n_categories)
     return summed_OBN.permute(1, 2, 0).contiguous()

@@ -1,4 +1,4 @@
-"""The mean of a loss over many texts, with its gradient taken part by part. Axes: B text, M position.
+"""The mean of a loss over many texts, whose gradient is computed a few texts at a time. Axes: B text, M position.
 
 The backward pass of one big batch keeps every intermediate tensor: tens of megabytes per training, which do not fit the
 cache and are allocated anew at every step. Parts of some dozen texts stay in the cache. Each part's gradient is taken
@@ -6,8 +6,8 @@ together with its loss, so its intermediate tensors are freed before the next pa
 M = 50, 1000 texts, one core: a gradient of one training takes 86 ms in one part, 25 ms in parts of 50 (solution_3);
 356 and 192 ms (combined).]
 
-Compiled gradients take the same parts by `Split`. The vmapped engine cannot: a flavour's added loss sees no texts, and
-added once for each part it would be rounded in another way.
+Compiled gradients are taken in the same parts through `Split`. The vmapped engine cannot use `Split`: a flavour's added
+loss does not depend on texts, and adding a share of it with each part would round differently.
 """
 
 from collections.abc import Callable
@@ -21,15 +21,18 @@ from torch.func import grad_and_value
 from attnsweep.workloads.engine.optimizers import State
 
 Loss = Callable[[State, Tensor], tuple[Tensor, ...]]
-"""A mean over texts (), and any further tensors (B, ...) with a row per text."""
+"""A function of tensors by name and texts (B, M). It returns the mean loss over the texts, (), and any further tensors
+(B, ...) with one row per text."""
 
 
 def mean_by_parts(loss: Loss, trained: State, fixed: State, text_BM: Tensor, n_texts: int) -> tuple[Tensor, ...]:
-    """loss(trained | fixed, text_BM), of which the mean is differentiable once, with respect to `trained`.
+    """Returns loss(trained | fixed, text_BM), evaluated `n_texts` texts at a time.
+
+    The mean loss is differentiable once, with respect to `trained`. The further tensors have no gradients.
 
     Args:
-        loss: It reads no tensors but its arguments.
-        trained: The tensors to differentiate by.
+        loss: A function that reads no tensors but its arguments.
+        trained: The tensors with respect to which the mean loss is differentiated.
         fixed: The other tensors that the loss reads.
         text_BM: The texts, (B, M).
         n_texts: Texts per part.
@@ -40,10 +43,10 @@ def mean_by_parts(loss: Loss, trained: State, fixed: State, text_BM: Tensor, n_t
         parts = torch.split(text_BM, n_texts)
         means, *further = zip(*(loss(trained | fixed, part) for part in parts), strict=True)
         shares = [mean * _share(part, text_BM) for mean, part in zip(means, parts, strict=True)]
-        return torch.stack(shares).sum(), *(torch.cat(each) for each in further)
+        return torch.stack(shares).sum(), *(torch.cat(rows) for rows in further)
     tensors = (text_BM, *trained.values(), *fixed.values())
-    found: tuple[Tensor, ...] = _MeanByParts.apply(loss, tuple(trained), tuple(fixed), n_texts, *tensors)  # type: ignore[no-untyped-call]
-    return found[0], *found[1 + len(trained) :]
+    outputs: tuple[Tensor, ...] = _MeanByParts.apply(loss, tuple(trained), tuple(fixed), n_texts, *tensors)  # type: ignore[no-untyped-call]
+    return outputs[0], *outputs[1 + len(trained) :]
 
 
 class _MeanByParts(torch.autograd.Function):
@@ -57,7 +60,7 @@ class _MeanByParts(torch.autograd.Function):
         trained = dict(zip(trained_names, values, strict=False))
         fixed = dict(zip(fixed_names, values[len(trained) :], strict=True))
 
-        def of_part(trained: State, part: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        def part_loss(trained: State, part: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
             mean, *further = loss(trained | fixed, part)
             return mean * _share(part, text_BM), tuple(further)
 
@@ -65,11 +68,11 @@ class _MeanByParts(torch.autograd.Function):
         sums = {name: torch.zeros_like(value) for name, value in trained.items()}
         further = []
         for part in torch.split(text_BM, n_texts):
-            gradients, (value, of_texts) = grad_and_value(of_part, has_aux=True)(trained, part)
+            gradients, (value, text_rows) = grad_and_value(part_loss, has_aux=True)(trained, part)
             mean = mean + value
             sums = {name: sums[name] + gradient for name, gradient in gradients.items()}
-            further.append(of_texts)
-        return mean, *sums.values(), *(torch.cat(each) for each in zip(*further, strict=True))
+            further.append(text_rows)
+        return mean, *sums.values(), *(torch.cat(rows) for rows in zip(*further, strict=True))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -84,5 +87,5 @@ class _MeanByParts(torch.autograd.Function):
         return *not_tensors, *text, *(gradients[0] * saved for saved in ctx.saved_tensors), *fixed
 
 
-def _share(part: Tensor, whole: Tensor) -> float:
-    return part.shape[0] / whole.shape[0]
+def _share(part_BM: Tensor, text_BM: Tensor) -> float:
+    return part_BM.shape[0] / text_BM.shape[0]

@@ -1,4 +1,4 @@
-"""System C: attention sees categories only; the answers are the diagonal of the value-weighted attention.
+"""System C: attention sees categories only, and values see positions only.
 
 Axes of one training: M position, N category, K = M - 1 predicted positions, B text in the batch.
 Source: Shin & Matzinger 2025, section 3.3; derivation: docs/theory.md, system C. Categories are uniform here.
@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 
 class CategoriesOnly(nn.Module):
-    """The predictor sum_j v_ij q(X_j, X_i) of Y_i = q*(X_{i-1}, X_i), for i = 2..M.
+    """Predicts Y_i = q*(X_{i-1}, X_i), for i = 2..M, as sum_j v_ij q(X_j, X_i).
 
     Attributes:
         q_NN: Attention logits from category r (row) to category t (column); merged form only.
         k_RN, q_RN: Keys and queries, whose product k^t q are the logits; factored form only.
-        v_KM: How predicted position i (row) weighs position j (column).
-        target_NN: q*, drawn for each training.
+        v_KM: The weight of position j (column) in the prediction at position i (row).
+        target_NN: The target function q*, drawn for each training.
     """
 
     target_NN: Tensor
@@ -34,15 +34,14 @@ class CategoriesOnly(nn.Module):
 
     @property
     def n_positions(self) -> int:
-        """M."""
         return self.v_KM.shape[1]
 
     def logits(self) -> Tensor:
-        """(N, N) from category r (row) to category t (column)."""
+        """Returns the attention logits (N, N) from category r (row) to category t (column)."""
         return self.k_RN.T @ self.q_RN if self._is_factored else self.q_NN
 
     def population_loss(self) -> Tensor:
-        """E sum_i (Y_i - Yhat_i)^2 under uniform categories, exactly, without softmax.
+        """Returns the exact loss E sum_i (Y_i - Yhat_i)^2 under uniform categories; attention has no softmax.
 
         L_i = V* - 2 p_i C + n_i V + E_t e_i(t)^2: docs/theory.md, system C.
         """
@@ -61,8 +60,8 @@ class CategoriesOnly(nn.Module):
         return loss_K.sum()
 
     def sampled_loss(self, text_BM: Tensor) -> Tensor:
-        """The mean over a batch of texts (B, M) of sum_i (Y_i - Yhat_i)^2."""
-        # The text axis comes last: one matrix product per training instead of one per text.
+        """Returns the mean over a batch of texts (B, M) of the loss sum_i (Y_i - Yhat_i)^2."""
+        # The text axis comes last, so that one matrix product per training does the work of one per text.
         q_NN = self.logits()
         one_hot_MBN = nn.functional.one_hot(text_BM.T, q_NN.shape[0]).to(q_NN.dtype)
         read_KBN = one_hot_MBN[1:] @ q_NN.T
@@ -75,23 +74,25 @@ class CategoriesOnly(nn.Module):
         return (wanted_KB - predicted_KB).square().sum() / text_BM.shape[0]
 
     def coordinates(self) -> dict[str, Tensor]:
-        """`target_match`: correlation of the centred q with the centred q*; norms of q and v."""
+        """Returns `target_match`, the correlation of the centred q with the centred q*, and the norms of q and v."""
         q_NN = self.logits()
         _, centred_NN = _centre(q_NN)
-        _, target_NN = _centre(self.target_NN)
-        overlap = (centred_NN * target_NN).sum()
+        _, target_centred_NN = _centre(self.target_NN)
+        overlap = (centred_NN * target_centred_NN).sum()
         return {
-            "target_match": overlap / (centred_NN.square().sum() * target_NN.square().sum()).sqrt(),
+            "target_match": overlap / (centred_NN.square().sum() * target_centred_NN.square().sum()).sqrt(),
             "q_norm": q_NN.square().sum().sqrt(),
             "v_norm": self.v_KM.square().sum().sqrt(),
         }
 
     def reference_levels(self, text_BM: Tensor | None = None) -> dict[str, Tensor]:
-        """Losses per predicted position of the predictors 0 and E[Y|X_i], and `solved`, 1% of the loss of E[Y].
+        """Returns the losses per predicted position of the predictors 0 and E[Y|X_i], and the threshold `solved`.
+
+        `solved` is 1% of the loss of the constant predictor E[Y].
 
         Args:
-            text_BM: Texts to average the losses over; by default the average is exact, over the distribution of
-                texts. The predictors are those of the distribution in both cases.
+            text_BM: Texts to average the losses over; by default the losses are exact expectations over all texts. The
+                predictors are the exact conditional expectations in both cases.
         """
         mean_N, target_centred_NN = _centre(self.target_NN)
         errors = {"zero": self.target_NN, "marginal": target_centred_NN, "solved": self.target_NN - mean_N.mean()}
@@ -100,11 +101,10 @@ class CategoriesOnly(nn.Module):
 
     @staticmethod
     def _mean_over(table_NN: Tensor, text_BM: Tensor | None) -> Tensor:
-        """The mean of a function of (X_{i-1}, X_i), over texts or, without texts, over their distribution."""
         return (table_NN if text_BM is None else table_NN[text_BM[:, :-1], text_BM[:, 1:]]).mean()
 
 
 def _centre(table_NN: Tensor) -> tuple[Tensor, Tensor]:
-    """Column means m(t) = E q(X, t), and the table minus its column means."""
+    """Returns the column means m(t) = E q(X, t), and the table minus its column means."""
     mean_N = table_NN.mean(0)
     return mean_N, table_NN - mean_N

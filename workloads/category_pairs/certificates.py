@@ -1,9 +1,9 @@
-"""Tests of why a category-pairs training is stuck; each label has its own test. Axes: L lane.
+"""Certificates: tests of why a category-pairs training is stuck, a different one for each label. Axes: L lane.
 
 A zero or a reference level of the reduced systems: the test finds a direction of negative curvature that leads out of
 it. The valley at infinity of system P: the training solves once a reset takes it out of the valley. A dead attention
 branch of the full models: a direction of negative curvature leads out of it, or, where second derivatives show none, a
-small kick does. What each test proves: docs/zeros.md.
+small kick does. What each test proves: docs/notes/zeros_tests.md.
 """
 
 import math
@@ -26,8 +26,11 @@ from attnsweep.workloads.engine.layout import selected
 from attnsweep.workloads.engine.optimizers import State
 
 _SMALL_SHARE = 1e-10
-"""Of the largest curvature: near the zero of a product of m factors of size sigma, the way down is only about
-sigma^(m-2) steep, but float64 still tells it from 0."""
+"""In full models, a curvature counts as negative below minus this share of the largest curvature.
+
+Near the zero of a product of m factors of size sigma, the curvature downwards is only about sigma^(m-2), which float64
+still distinguishes from 0.
+"""
 
 Loss = Callable[[nn.Module, Batch], Tensor]
 
@@ -39,14 +42,14 @@ def certify(
     state: State,
     outcome: NDArray[np.str_],
 ) -> list[Certificate | None]:
-    """A certificate for each of L stuck trainings, `None` for labels without a test.
+    """Returns a certificate for each of L stuck trainings; `None` for a label without a test.
 
     Args:
         module: The module of ONE training.
         loss: The training loss, exact or on the training's own sample.
         lanes: The trainings.
-        state: Their parameters and buffers where they ended, (L, ...) by name.
-        outcome: (L,) their outcomes.
+        state: The parameters and buffers with which the trainings ended, (L, ...) by name.
+        outcome: (L,) the outcomes of the trainings.
     """
     tests = _TESTS_OF_FULL if lanes.shared.is_full else _TESTS_OF_REDUCED
     certificates: list[Certificate | None] = [None] * len(outcome)
@@ -54,14 +57,14 @@ def certify(
         chosen = np.flatnonzero(outcome == label)
         if chosen.size:
             index = torch.from_numpy(chosen).to(lanes.device)
-            found_of_chosen = test(module, loss, lanes.select(index), selected(state, index))
-            for position, found in zip(chosen, found_of_chosen, strict=True):
-                certificates[position] = found
+            new_certificates = test(module, loss, lanes.select(index), selected(state, index))
+            for lane, certificate in zip(chosen, new_certificates, strict=True):
+                certificates[lane] = certificate
     return certificates
 
 
 def split(module: nn.Module, loss: Loss, state: State) -> tuple[Objective, State]:
-    """The losses as a function of the parameters, and the parameters: both from a state (L, ...) with buffers."""
+    """Returns the losses as a function of the parameters, with a state's buffers (L, ...) fixed, and its parameters."""
     parameters, buffers = parted(module, state)
     return Objective(module, loss, buffers, {}), parameters
 
@@ -92,22 +95,24 @@ def _solves_after_reset(
 
 
 def _escapes(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters], state: State) -> list[Certificate]:
-    """Negative curvature where there is some, and a kick where there is none."""
-    found = _curves_down(module, _twice_differentiable(loss), lanes, state, _SMALL_SHARE)
-    undecided = torch.tensor([at for at, each in enumerate(found) if not each.agrees], device=lanes.device)
+    """Certifies a training by negative curvature; one that has none is kicked, and certified if it escapes."""
+    certificates = _curves_down(module, _twice_differentiable(loss), lanes, state, _SMALL_SHARE)
+    undecided = torch.tensor(
+        [lane for lane, certificate in enumerate(certificates) if not certificate.agrees], device=lanes.device
+    )
     if undecided.numel():
         objective, parameters = split(module, loss, selected(state, undecided))
         kicked = kick_and_train(objective, parameters, lanes.select(undecided).streams)
-        for at, escaped, smallest in zip(
+        for lane, escaped, smallest in zip(
             undecided.tolist(), kicked.escaped.tolist(), kicked.smallest.tolist(), strict=True
         ):
             measured = {} if math.isnan(smallest) else {"freeing_kick": smallest}
-            found[at] = Certificate("kick", escaped, measured)
-    return found
+            certificates[lane] = Certificate("kick", escaped, measured)
+    return certificates
 
 
 def _twice_differentiable(loss: Loss) -> Loss:
-    """The loss of a full model in one piece: computed part by part it can be differentiated once."""
+    """Returns a loss that computes a full model's error in one piece: by parts it is differentiable only once."""
 
     def in_one_piece(module: nn.Module, batch: Batch) -> Tensor:
         if not isinstance(module, FullModel):

@@ -1,7 +1,7 @@
-"""System C: the gradients of the population loss by formula, for any law of categories.
+"""System C (`categories_only`): the gradients of the population loss by formula, for any distribution of categories.
 
-Ours; Shin & Matzinger 2025, section 3.3, prints none of them (docs/theory.md, system C). Axes: M position, N category,
-K = M - 1 predicted position.
+The formulas are our own: section 3.3 of Shin & Matzinger 2025 prints none (docs/theory.md, system C). Axes: M position,
+N category, K = M - 1 predicted position.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ SOURCE = "docs/theory.md, system C"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """Parameters, a target, and the law of categories (N,)."""
+    """The parameters q and v, the target q*, and the probabilities (N,) of the categories."""
 
     q_NN: Tensor
     v_KM: Tensor
@@ -24,7 +24,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moments:
-    """The letters of docs/theory.md, system C."""
+    """The quantities in which docs/theory.md, system C, writes the gradients, under the same letters."""
 
     p_K: Tensor
     d_K: Tensor
@@ -40,7 +40,7 @@ class Moments:
 
 
 def moments(task: Task) -> Moments:
-    """Of a task."""
+    """Returns the moments of q, v and q* under the categories' distribution."""
     law, v_KM = task.law_N, task.v_KM
     pairs_NN = torch.outer(law, law)
     d_K = v_KM.diagonal(offset=1)
@@ -63,22 +63,22 @@ def moments(task: Task) -> Moments:
 
 
 def half_by_values(task: Task) -> Tensor:
-    """(K, M) half of dL/dv_ij = 2V v_ij - 2C [j=i-1] - 2E[e_i m], j != i; dL/dv_ii = -2E[e_i D]."""
-    of = moments(task)
+    """Returns half of dL/dv, (K, M): dL/dv_ij = 2V v_ij - 2C [j=i-1] - 2E[e_i m] for j != i; dL/dv_ii = -2E[e_i D]."""
+    terms = moments(task)
     n_predicted, M = task.v_KM.shape
-    off_own = of.V * task.v_KM - of.C * torch.eye(n_predicted, M, dtype=torch.float64)
-    off_own = off_own - (of.e_KN @ (task.law_N * of.mean_N)).unsqueeze(1)
-    own_K = -of.e_KN @ (task.law_N * task.q_NN.diagonal())
+    off_own = terms.V * task.v_KM - terms.C * torch.eye(n_predicted, M, dtype=torch.float64)
+    off_own = off_own - (terms.e_KN @ (task.law_N * terms.mean_N)).unsqueeze(1)
+    own_K = -terms.e_KN @ (task.law_N * task.q_NN.diagonal())
     is_own = torch.eye(M, dtype=torch.float64)[1:]
     return off_own * (1 - is_own) + is_own * own_K.unsqueeze(1)
 
 
 def half_by_attention(task: Task) -> Tensor:
-    """(N, N) half of dL/dq(r,t).
+    """Returns half of dL/dq(r,t), (N, N).
 
     dL/dq(r,t) = 2 pi_r pi_t (-(Sum p) qt* + (Sum n) qt) - 2 pi_t Sum e_i(t)(sg_i pi_r + d_i [r=t])
     """
-    of, law = moments(task), task.law_N
+    terms, law = moments(task), task.law_N
     pairs_NN = torch.outer(law, law)
-    read = torch.outer(law, of.sg_K @ of.e_KN) + torch.diag(of.d_K @ of.e_KN)
-    return pairs_NN * (of.n_K.sum() * of.centred_NN - of.p_K.sum() * of.target_centred_NN) - law * read
+    read = torch.outer(law, terms.sg_K @ terms.e_KN) + torch.diag(terms.d_K @ terms.e_KN)
+    return pairs_NN * (terms.n_K.sum() * terms.centred_NN - terms.p_K.sum() * terms.target_centred_NN) - law * read

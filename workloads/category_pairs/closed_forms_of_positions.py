@@ -1,6 +1,6 @@
-"""System P: the gradients of the population loss by formula.
+"""System P (`positions_only`): the gradients of the population loss by formula.
 
-The paper's 3.7-3.9 and 3.18 are -1/2 of these (Shin & Matzinger 2025, section 3.1; docs/theory.md, system P). Axes: M
+Equations 3.7-3.9 and 3.18 of Shin & Matzinger 2025 are -1/2 times these gradients (docs/theory.md, system P). Axes: M
 position, N category, K = M - 1 predicted position.
 """
 
@@ -13,14 +13,14 @@ SOURCE = "Shin & Matzinger 2025, equations 3.7-3.9 and 3.18, times -2"
 
 
 def by_attention(system: PositionsOnly) -> Tensor:
-    """(M, K) dL/dq_ji = 2/N (-a [j = i-1] - b + A q_ji + B s_i)."""
+    """Returns dL/dq_ji = 2/N (-a [j = i-1] - b + A q_ji + B s_i), (M, K)."""
     a, b, A, B = components(system.v_NN)
     quadratic_MK = A * system.q_MK + B * system.q_MK.sum(0)
     return (2 / system.n_categories) * (quadratic_MK - a * shift(system.n_positions) - b)
 
 
 def by_values(system: PositionsOnly) -> Tensor:
-    """(N, N) dL/dv = 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP)."""
+    """Returns dL/dv = 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP), (N, N)."""
     N, q_MK, v_NN = system.n_categories, system.q_MK, system.v_NN
     mean_NN = mean(N)
     rest_NN = torch.eye(N, dtype=torch.float64) - mean_NN
@@ -30,7 +30,7 @@ def by_values(system: PositionsOnly) -> Tensor:
 
 
 def components(v_NN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """a = tr(v (I-P)), b = tr(v P), A = |v (I-P)|^2, B = |v P|^2."""
+    """Returns a = tr(v (I-P)), b = tr(v P), A = |v (I-P)|^2 and B = |v P|^2, where P averages over categories."""
     N = v_NN.shape[0]
     b = v_NN.sum() / N
     B = v_NN.sum(1).square().sum() / N
@@ -38,10 +38,10 @@ def components(v_NN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def shift(M: int) -> Tensor:
-    """(M, K) 1 where position i - 1 is read at position i, else 0."""
+    """Returns the shift matrix U (M, K): 1 where predicted position i (column) reads position i - 1 (row), else 0."""
     return torch.eye(M, M - 1, dtype=torch.float64)
 
 
 def mean(N: int) -> Tensor:
-    """(N, N) P, the mean over categories."""
+    """Returns the matrix P (N, N) that averages over categories: all entries are 1/N."""
     return torch.full((N, N), 1 / N, dtype=torch.float64)

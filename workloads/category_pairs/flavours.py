@@ -1,4 +1,4 @@
-"""The added losses that lean the combined model towards one of the three solutions.
+"""The losses that a flavour adds to pull the combined model towards one of the three solutions.
 
 The paper names the flavours and does not print their losses; these are ours:
 
@@ -24,7 +24,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Unwanted:
-    """Masks of a flavour: 1 where its solution is zero, else 0.
+    """The masks of a flavour: 1 where the flavour's solution has a zero, else 0.
 
     Attributes:
         logits_SS: The mask of k^t q.
@@ -40,7 +40,7 @@ class Unwanted:
 
 
 def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_width: int) -> Unwanted:
-    """The entries that the added loss of a flavour pulls to zero; none for `unconstrained`."""
+    """Returns masks of the entries that the flavour's added loss pulls to zero; all 0 for `unconstrained`."""
     n_rows = n_categories + n_positions
     shapes = ((n_rows, n_rows), (n_rows, n_rows), (hidden_width, n_rows), (hidden_width,))
     if flavour == "unconstrained":

@@ -1,6 +1,6 @@
 """The measures that decide the outcome of a full model. Axes of one training: B text, K predicted position.
 
-The rules that use them: docs/outcomes.md, the full models.
+docs/outcomes.md, the full models, states the rules that use these measures.
 """
 
 from functools import reduce
@@ -17,12 +17,12 @@ from attnsweep.workloads.engine.functional import one_lane
 
 
 def full_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
-    """Scalars by metric name, on fresh texts (B, M) and the answers (B, K) there.
+    """Returns the metrics of one training on held-out texts (B, M), given its answers (B, K): scalars by name.
 
-    `match_<f>`: D_f = E(answer - f)^2 / Var Y. `ablation`: the mean squared change of the answers, in Var Y, when
-    attention writes 0. `attention_product`: |k| |q| |v|, or |k^t q| |v| if k^t q is trained. With a fixed sample, two
-    more on that sample: `train_mse`, the error without a flavour's added loss, and `train_grad_norm`, the gradient norm
-    of the training loss (the gradient on fresh texts does not vanish where training stops).
+    `match_<f>`: D_f = E(answer - f)^2 / Var Y. `ablation`: the mean squared change of the answers, in units of Var Y,
+    when attention writes 0. `attention_product`: |k| |q| |v|, or |k^t q| |v| if k^t q is trained. With a fixed sample,
+    two more on that sample: `train_mse`, the error without a flavour's added loss, and `train_grad_norm`, the gradient
+    norm of the training loss (on held-out texts the gradient does not vanish where training stops).
     """
     text_BM, answer_BK = batch["text"], batch["answer"]
     variance = (model.target_NN - model.target_NN.mean()).square().mean()
@@ -45,9 +45,9 @@ def _train_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
         return {"train_mse": error, "train_grad_norm": batch["train_grad_norm"]}
 
     def loss_and_error(module: nn.Module, _: Batch) -> tuple[Tensor, Tensor]:
-        of = cast(FullModel, module)
-        error = of.mean_squared_error(of.text_BM)
-        return error + of.leaning_loss(), error
+        full_model = cast(FullModel, module)
+        error = full_model.mean_squared_error(full_model.text_BM)
+        return error + full_model.leaning_loss(), error
 
     loss = one_lane(model, loss_and_error)
     gradients, (_, error) = grad_and_value(loss, has_aux=True)(dict(model.named_parameters()), {}, {})

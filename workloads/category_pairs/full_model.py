@@ -25,12 +25,13 @@ from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameter
 from attnsweep.workloads.engine.layer_norm import inverse_deviation
 
 TEXTS_PER_PART = {"cpu": 50}
-"""Texts per part, few enough for a pack of 16 to stay in the cache; other devices take all texts at once."""
+"""The texts per part of a loss, by device type: few enough for a pack of 16 to stay in the CPU's cache. A device that
+is not listed takes all texts at once."""
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """The number of token rows that a variant's logits and values see."""
+    """The numbers of token rows that a variant's logits and values see, and the width of its hidden layer."""
 
     logits: int
     values: int
@@ -38,21 +39,22 @@ class _Rows:
 
 
 class FullModel(nn.Module):
-    """The predictor of Y_i = q*(X_{i-1}, X_i), i = 2..M, by one attention head and a feed-forward part.
+    """Predicts Y_i = q*(X_{i-1}, X_i), for i = 2..M, with one attention head and a feed-forward part.
 
     Z = scale v X (X^t k^t q X) [+ X], restricted to the rows that v writes; answer = w_2 relu(W_1 LN(Z) + b_1) + b_2.
-    k and q are separate parameters, as published, although only k^t q matters; or k^t q is one (`qk=merged`).
+    k and q are separate parameters, as published, although only k^t q matters; with `qk=merged`, the product is.
 
     Attributes:
         k_SS, q_SS: Keys and queries of the rows that logits see: positions (solutions 1, 3), categories (2), both
-            (combined); `qk_rank` rows if it is given. Factored form only.
-        kq_SS: k^t q; merged form only.
-        v_VV: Values of the other rows (combined: of both); columns are read, rows written.
-        log_scale: Trained if `attention_scale` is `learned`, else without effect or gradient.
-        target_NN: q*, drawn for each training.
-        text_BM: The training's texts, where they are drawn once; absent otherwise.
-        unwanted_SS, unwanted_VV, unwanted_HV, unwanted_H: 1 where the flavour's solution leaves k^t q, v, W_1 and w_2
-            zero.
+            (combined). They have `qk_rank` rows if it is given. Factored form only.
+        kq_SS: The product k^t q; merged form only.
+        v_VV: Values: categories for solutions 1 and 3, positions for 2, both for combined. Columns are read, rows
+            are written.
+        log_scale: Trained if `attention_scale` is `learned`; otherwise it has no effect and no gradient.
+        target_NN: The target function q*, drawn for each training.
+        text_BM: The training's texts if `expectation` is `fixed_sample`, otherwise absent.
+        unwanted_SS, unwanted_VV, unwanted_HV, unwanted_H: Masks of the entries of k^t q, v, W_1 and w_2 that are zero
+            in the flavour's solution.
     """
 
     target_NN: Tensor
@@ -117,32 +119,29 @@ class FullModel(nn.Module):
         return self.base_scale * torch.exp(self.scale_is_learned * self.log_scale[0])
 
     def products(self) -> Tensor:
-        """(S, S) k^t q."""
+        """Returns the product k^t q, (S, S)."""
         return self.k_SS.T @ self.q_SS if self._is_factored else self.kq_SS
 
     def logits(self) -> Tensor:
-        """(S, S) scale k^t q: logits of the row read from (row) for the row read at (column)."""
+        """Returns the logits scale k^t q, (S, S), with which token row t (column) attends to token row s (row)."""
         return self.scale * self.products()
 
     def factors(self) -> tuple[Tensor, ...]:
-        """k, q and v; merged, k^t q and v."""
+        """Returns the matrices of the attention head: k, q and v, or k^t q and v if these are the parameters."""
         return (self.k_SS, self.q_SS, self.v_VV) if self._is_factored else (self.kq_SS, self.v_VV)
 
     def predict(self, text_BM: Tensor) -> Tensor:
-        """(B, K) answers at positions 2..M."""
         one_hot_BMN = one_hot_texts(text_BM, self.n_categories, self.v_VV.dtype)
         attend = _ATTEND[self.variant]
-        # LayerNorm's centring is linear: applied to the two small matrices, it costs nothing per token.
+        # LayerNorm's centring is linear. Applied to the values and the skip connection, it costs nothing per token.
         centred = attend(self.logits(), _centre(self.v_VV), self._residual(), one_hot_BMN, softmax=self._softmax)
         if attend is attend_by_position:
             return self._feed_forward_by_row(centred.flatten(1)).view(centred.shape[1:])
         return self._feed_forward(centred)[:, 1:]
 
     def predict_unattended(self, text_BM: Tensor) -> Tensor:
-        """(B, K) answers at positions 2..M where attention writes 0.
-
-        The skip connection carries each token alone, so there are as many different answers as tokens.
-        """
+        """Returns the answers (B, K) at positions 2..M of the model whose attention output is replaced by 0. Without
+        attention an answer depends on the current token alone, so one answer per distinct token is computed."""
         N, M, residual_OV = self.n_categories, self.n_positions, self._residual()
         current_BK = text_BM[:, 1:]
         if self.variant == "combined":
@@ -152,30 +151,30 @@ class FullModel(nn.Module):
         return answer_V[1:].expand(current_BK.shape) if self.variant == "solution_2" else answer_V[current_BK]
 
     def _residual(self) -> Tensor:
-        """(V, V) what the skip connection writes of each token row, minus its mean over rows; 0 without it."""
+        """Returns the matrix (V, V) of the skip connection with its column means subtracted; 0 without a skip."""
         residual_VV = torch.eye(*self.v_VV.shape, dtype=self.v_VV.dtype, device=self.v_VV.device)
         return _centre(residual_VV if self._skip else torch.zeros_like(residual_VV))
 
     def wanted(self, text_BM: Tensor) -> Tensor:
-        """(B, K) targets Y_i at positions 2..M."""
         return self.target_NN[text_BM[:, :-1], text_BM[:, 1:]]
 
     def forward(self, text_BM: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean over texts (B, M) and predicted positions of (Y_i - answer_i)^2, and the answers (B, K)."""
+        """Returns the mean of (Y_i - answer_i)^2 over texts (B, M) and predicted positions, and the answers (B, K)."""
         answer_BK = self.predict(text_BM)
         return (self.wanted(text_BM) - answer_BK).square().mean(), answer_BK
 
     def mean_squared_error(self, text_BM: Tensor) -> Tensor:
-        """The mean of `forward`, with its gradient computed part by part (`by_parts`), so differentiable once."""
+        """Returns the mean squared error of `forward`. Its gradient is computed part by part (`by_parts`), so it can be
+        differentiated only once."""
         return self._by_parts(text_BM, n_results=1)[0]
 
     def answered(self, text_BM: Tensor) -> tuple[Tensor, Tensor]:
-        """`mean_squared_error` and the answers (B, K), of which no gradients are taken."""
+        """Returns `mean_squared_error` and the answers (B, K). The answers carry no gradients."""
         error, answer_BK = self._by_parts(text_BM, n_results=2)
         return error, answer_BK
 
     def _by_parts(self, text_BM: Tensor, n_results: int) -> tuple[Tensor, ...]:
-        """The first results of `forward`."""
+        """Returns the first `n_results` of the two results of `forward`, computed part by part."""
         fixed = {name: value for name, value in self.named_buffers() if name != "text_BM"}
         n_texts = TEXTS_PER_PART.get(text_BM.device.type, text_BM.shape[0])
 
@@ -186,7 +185,7 @@ class FullModel(nn.Module):
         return mean_by_parts(loss, dict(self.named_parameters()), fixed, text_BM, n_texts)
 
     def leaning_loss(self) -> Tensor:
-        """The flavour's added loss; 0 for all variants but `combined`. See `flavours`."""
+        """Returns the loss that the flavour adds (`flavours`); 0 for all variants but `combined`."""
         if self.variant != "combined":
             return self.v_VV.new_zeros(())
         pairs = (
@@ -198,21 +197,21 @@ class FullModel(nn.Module):
         return self.flavour_weight * torch.stack([(mask * matrix.square()).sum() for mask, matrix in pairs]).sum()
 
     def _feed_forward(self, centred: Tensor) -> Tensor:
-        """W_2 relu(W_1 LN(Z) + b_1) + b_2 over the last axis, given Z minus its mean over that axis."""
+        """Returns w_2 relu(W_1 LN(Z) + b_1) + b_2 over the last axis, given Z minus its mean over that axis."""
         first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps)
         hidden = torch.relu((centred @ first_HV.T) * inverse + bias_H)
         return hidden @ self.second.weight[0] + self.second.bias
 
     def _feed_forward_by_row(self, centred: Tensor) -> Tensor:
-        """`_feed_forward` over the first axis, for tensors with the axes rows, tokens."""
+        """Returns `_feed_forward` of a tensor (V, tokens), which has the features along its first axis."""
         first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps, dim=0)
         hidden = torch.relu((first_HV @ centred) * inverse + bias_H.unsqueeze(1))
         return self.second.weight[0] @ hidden + self.second.bias
 
     def _first_layer(self) -> tuple[Tensor, Tensor]:
-        """W_1 and b_1 with LayerNorm's gain and bias folded in; the deviation is divided out after W_1."""
+        """Returns W_1 and b_1 with LayerNorm's gain and bias folded in; the division by the deviation comes later."""
         return self.first.weight * self.gain_V, self.first.bias + self.first.weight @ self.bias_V
 
 
@@ -236,5 +235,4 @@ def _rows(parameters: CategoryPairsParameters) -> _Rows:
 
 
 def _centre(matrix_OS: Tensor) -> Tensor:
-    """The matrix minus its column means, so that its outputs have mean 0."""
     return matrix_OS - matrix_OS.mean(0)

@@ -1,4 +1,4 @@
-"""The outcomes of full models. Axes: L lane, P probe, F reference predictor."""
+"""The rules that decide the outcomes of full models. Axes: L lane, P probe, F reference predictor."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from attnsweep.workloads.engine.contract import Evidence
 DEAD_PRODUCT = 0.1
 """Without softmax, attention is dead if |k| |q| |v| is below this."""
 DEAD_ABLATION = 1e-3
-"""Attention is dead if answers move by less than this share of Var Y when it writes 0."""
+"""Attention is dead if replacing its output by 0 changes the answers by less than this share of Var Y."""
 MATCHES = 0.03
 """A training matches a reference predictor if its answers differ from it by less than this share of Var Y."""
 OVERFIT_GAP, OVERFIT_TEST, OVERFIT_TRAIN = 0.5, 0.05, 0.7
@@ -20,10 +20,8 @@ OVERFIT_GAP, OVERFIT_TEST, OVERFIT_TRAIN = 0.5, 0.05, 0.7
 
 
 def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """(L, P) whether the attention branch has no effect on the answers.
-
-    Under softmax small k and q make attention uniform, not absent, so the ablation alone decides.
-    """
+    """Returns where the attention branch has no effect on the answers, (L, P). Under softmax small k and q make
+    attention uniform, not absent, so the ablation alone decides."""
     unread = evidence.metrics["ablation"] < DEAD_ABLATION
     if parameters.attention_activation == "softmax":
         return unread
@@ -31,8 +29,8 @@ def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[
 
 
 def _gamma(evidence: Evidence) -> NDArray[np.float64]:
-    """|grad| |theta| / loss, on the fixed training sample if there is one: on fresh texts sampling noise hides a
-    zero."""
+    """Returns |grad| |theta| / loss, (L, P), on the fixed training sample if there is one. On held-out texts, the
+    gradient's sampling noise would hide a zero of the training loss."""
     if "train_grad_norm" not in evidence.metrics:
         return outcomes.gamma(evidence)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -40,17 +38,19 @@ def _gamma(evidence: Evidence) -> NDArray[np.float64]:
         return np.asarray(scaled / evidence.metrics["loss"])
 
 
-def _train(evidence: Evidence) -> NDArray[np.float64]:
+def _train_error(evidence: Evidence) -> NDArray[np.float64]:
     return evidence.metrics.get("train_mse", evidence.metrics["loss"])
 
 
 def _diverged(_: object, evidence: Evidence) -> NDArray[np.bool_]:
     zero = evidence.levels["zero"]
-    return outcomes.has_diverged(evidence.metrics["eval_loss"], zero) | outcomes.has_diverged(_train(evidence), zero)
+    return outcomes.has_diverged(evidence.metrics["eval_loss"], zero) | outcomes.has_diverged(
+        _train_error(evidence), zero
+    )
 
 
 def _overfit(_: object, evidence: Evidence) -> NDArray[np.bool_]:
-    test, train, variance = evidence.metrics["eval_loss"], _train(evidence), evidence.levels["mean"][:, None]
+    test, train, variance = evidence.metrics["eval_loss"], _train_error(evidence), evidence.levels["mean"][:, None]
     return (train < OVERFIT_GAP * test) & (test > OVERFIT_TEST * variance) & (train < OVERFIT_TRAIN * variance)
 
 
@@ -63,7 +63,6 @@ def _matches(evidence: Evidence) -> NDArray[np.float64]:
 
 
 def _nearest(evidence: Evidence) -> NDArray[np.str_]:
-    """(L, P) the reference predictor that a training's answers are nearest to."""
     matches_LPF = _matches(evidence)
     nearest: NDArray[np.str_] = np.array(MATCHED)[np.argmin(np.nan_to_num(matches_LPF, nan=np.inf), axis=2)]
     return nearest

@@ -9,17 +9,18 @@ With categories c and positions p as rows and columns of the (N + M) x (N + M) m
     solution 3: k^t q on pp, like U; v on cc, like q*^t
 
 `share_*` are shares of squared norm, so that shares of one matrix sum to 1; `match_*` are absolute correlations, which
-ignore scale and sign. Each is taken over the part that the model cannot absorb elsewhere. Of k^t q on cc and v on cc,
-the column means are subtracted: a constant per current category, or one written to all rows before LayerNorm, carries
-no information about the previous category. Of positions, the diagonal is left out (what a token reads from itself, the
-skip connection carries too), and so is position 1, which predicts nothing. v is matched row by row, because the hidden
-units read each of its rows with a sign and scale of their own; the score is the mean over rows. For noise it is near
-sqrt(2 / (pi (N - 1))), 0.27 at N = 10.
+ignore scale and sign. A score leaves out what the rest of the model could absorb. For the cc blocks of k^t q and v, the
+column means are subtracted: a constant per current category, or one written to all rows before LayerNorm, carries no
+information about the previous category. For the pp blocks, the diagonal is left out, because the skip connection also
+carries what a token reads from itself, and so is position 1, where nothing is predicted. v is matched row by row,
+because the hidden units read each row of v with a sign and scale of their own; the score is the mean over rows. For
+noise this mean is near sqrt(2 / (pi (N - 1))), 0.27 at N = 10.
 
 Solutions 2 and 3 compute the same function (docs/theory.md), so only these blocks tell them apart. Solutions 1 and 3
 differ in where the table q* is; a feed-forward part that mixes rows can hold it for either.
 
-`solution_<k>`, its score, is the weakest of its two shares and its two matches (1 - match for solution 1's v).
+`solution_<k>`, the score of solution k, is the smallest of its two shares and its two matches (for v of solution 1, 1
+minus the match counts).
 Source: Shin & Matzinger 2025, sections 2.1-2.3 and 4.1; cut-offs ours.
 """
 
@@ -46,11 +47,11 @@ LABELS = ("solution_1", "solution_2", "solution_3", "mixed", NO_ROLE)
 
 @dataclass(frozen=True, slots=True)
 class SolutionScores:
-    """Scores of L trainings.
+    """The scores of L trainings, and the solution that each implements.
 
     Attributes:
         scores: (L,) by name; NaN if a block is zero or constant, or the variant does not have it.
-        label: (L,) names among `LABELS`.
+        label: (L,) the implemented solution: one of `LABELS`.
     """
 
     scores: dict[str, NDArray[np.float64]]
@@ -58,18 +59,19 @@ class SolutionScores:
 
 
 def solution_scores(variant: str, logits_LSS: Tensor, values_LVV: Tensor, target_LNN: Tensor) -> SolutionScores:
-    """Scores and labels of L trainings of one full variant.
+    """Scores and labels L trainings of one full variant.
 
     Args:
-        variant: Which rows the matrices have: positions, categories, or both with categories first (`combined`).
+        variant: The variant, which decides what rows the matrices have: positions, categories, or both with categories
+            first (`combined`).
         logits_LSS: k^t q; rows are read from, columns read at.
         values_LVV: v; columns are read, rows written.
         target_LNN: q*; rows are the previous category, columns the current one.
     """
     N = target_LNN.shape[1]
     M = _n_positions(variant, logits_LSS, values_LVV, N)
-    logits = _whole(logits_LSS, N, M, on_positions=variant in ("solution_1", "solution_3")).double()
-    values = _whole(values_LVV, N, M, on_positions=variant == "solution_2").double()
+    logits = _padded(logits_LSS, N, M, on_positions=variant in ("solution_1", "solution_3")).double()
+    values = _padded(values_LVV, N, M, on_positions=variant == "solution_2").double()
     target = target_LNN.double()
     scores = {f"share_logits_{name}": share for name, share in _shares(logits, N).items()}
     scores |= {f"share_values_{name}": share for name, share in _shares(values, N).items()}
@@ -95,7 +97,7 @@ def solution_scores(variant: str, logits_LSS: Tensor, values_LVV: Tensor, target
     in_2, in_3 = (((blocks[name] >= TAKES_PART) & (matches[name] >= HOLDS)) for name in ("2", "3"))
     in_1 = (blocks["1"] >= TAKES_PART) & (matches["1"] >= HOLDS)
     cases = [*holds, in_2 & (in_1 | in_3)]
-    # In one copy each: the host waits for the device at every copy.
+    # All scores are copied together, and all cases: the host waits for the device at every copy.
     numbers = dict(zip(scores, torch.stack(list(scores.values())).cpu().numpy(), strict=True))
     return SolutionScores(numbers, np.select(list(torch.stack(cases).cpu().numpy()), LABELS[:4], LABELS[4]))
 
@@ -106,8 +108,8 @@ def _n_positions(variant: str, logits: Tensor, values: Tensor, n_categories: int
     return values.shape[1] if variant == "solution_2" else logits.shape[1]
 
 
-def _whole(matrix_LXX: Tensor, N: int, M: int, *, on_positions: bool) -> Tensor:
-    """(L, N + M, N + M) the matrix, with zeros in the rows and columns that the variant does not see."""
+def _padded(matrix_LXX: Tensor, N: int, M: int, *, on_positions: bool) -> Tensor:
+    """Returns the matrix as (L, N + M, N + M), with zeros in the rows and columns that the variant does not see."""
     if matrix_LXX.shape[1] == N + M:
         return matrix_LXX
     return pad(matrix_LXX, (N, 0, N, 0) if on_positions else (0, M, 0, M))
@@ -127,22 +129,21 @@ def _centre(matrix: Tensor) -> Tensor:
 
 
 def _match(matrix: Tensor, pattern: Tensor, where: Tensor | None = None) -> Tensor:
-    """(L,) absolute correlation of matrices with a pattern, over the entries where `where` is true."""
+    """Returns the absolute correlation (L,) of matrices with a pattern, over the entries where `where` is true."""
     weight = torch.ones_like(matrix[0]) if where is None else where.to(matrix)
     return _correlation(matrix.flatten(1), pattern.expand_as(matrix).flatten(1), weight.flatten()).abs()
 
 
 def _match_rows(matrix: Tensor, pattern: Tensor, where: Tensor | None = None) -> Tensor:
-    """(L,) mean over rows of the absolute correlation of each with the pattern's."""
+    """Returns the absolute correlation of each matrix row with the pattern's row, averaged over rows, (L,)."""
     weight = torch.ones_like(matrix[0]) if where is None else where.to(matrix)
     return _correlation(matrix, pattern.expand_as(matrix), weight).abs().mean(1)
 
 
-def _correlation(ours: Tensor, theirs: Tensor, weight: Tensor) -> Tensor:
-    """Correlations over the last axis, of the entries whose weight is 1."""
+def _correlation(matrix: Tensor, pattern: Tensor, weight: Tensor) -> Tensor:
     count = weight.sum(-1, keepdim=True)
-    ours, theirs = (weight * (each - (weight * each).sum(-1, keepdim=True) / count) for each in (ours, theirs))
-    return (ours * theirs).sum(-1) / (ours.square().sum(-1) * theirs.square().sum(-1)).sqrt()
+    x, y = (weight * (side - (weight * side).sum(-1, keepdim=True) / count) for side in (matrix, pattern))
+    return (x * y).sum(-1) / (x.square().sum(-1) * y.square().sum(-1)).sqrt()
 
 
 _BLOCKS = ("cc", "cp", "pc", "pp")
@@ -161,14 +162,14 @@ SCORE_NAMES = (
 
 
 def score_full_heads(parameters: CategoryPairsParameters, state: State) -> HeadScores:
-    """Scores (L, 1, 1), one layer and one head, and as role `solution_1`, `_2`, `_3`, `mixed` or `none`.
+    """Scores the one head of the one layer of L trainings, (L, 1, 1); its role is one of `LABELS`.
 
     Args:
-        parameters: Those of any lane; only the variant is read.
+        parameters: The parameters of any lane; only the variant is read.
         state: Parameters and buffers, (L, ...) by name.
     """
     logits_LSS = state["kq_SS"] if "kq_SS" in state else state["k_SS"].mT @ state["q_SS"]
-    found = solution_scores(parameters.variant, logits_LSS, state["v_VV"], state["target_NN"])
-    shape = (len(found.label), 1, 1)
-    scores = {name: np.asarray(found.scores[name], dtype=np.float64).reshape(shape) for name in SCORE_NAMES}
-    return HeadScores(scores=scores, role=found.label.reshape(shape))
+    solutions = solution_scores(parameters.variant, logits_LSS, state["v_VV"], state["target_NN"])
+    shape = (len(solutions.label), 1, 1)
+    scores = {name: np.asarray(solutions.scores[name], dtype=np.float64).reshape(shape) for name in SCORE_NAMES}
+    return HeadScores(scores=scores, role=solutions.label.reshape(shape))

@@ -1,4 +1,4 @@
-"""What the gradients of the reduced systems and of the full models satisfy exactly."""
+"""Exact identities of the gradients of systems P and C and of the full models."""
 
 from collections.abc import Iterator
 from typing import cast
@@ -29,11 +29,10 @@ from attnsweep.workloads.identities import (
 
 
 def identities_of(parameters: CategoryPairsParameters) -> tuple[Identity, ...]:
-    """All that hold for a training with these parameters."""
-    return tuple(_of_full_model(parameters) if parameters.is_full else _of_system(parameters))
+    return tuple(_identities_of_full_model(parameters) if parameters.is_full else _identities_of_system(parameters))
 
 
-def _of_system(parameters: CategoryPairsParameters) -> Iterator[Identity]:
+def _identities_of_system(parameters: CategoryPairsParameters) -> Iterator[Identity]:
     is_positions = parameters.variant == "positions_only"
     logits, values = (Part("q_MK"), Part("v_NN")) if is_positions else (Part("q_NN"), Part("v_KM"))
     if parameters.attention_activation == "softmax":
@@ -46,13 +45,13 @@ def _of_system(parameters: CategoryPairsParameters) -> Iterator[Identity]:
         yield _CLOSED_FORM_OF_POSITIONS if is_positions else _CLOSED_FORM_OF_CATEGORIES
 
 
-def _of_full_model(parameters: CategoryPairsParameters) -> Iterator[Identity]:
+def _identities_of_full_model(parameters: CategoryPairsParameters) -> Iterator[Identity]:
     logits = (Part("q_SS").T,), (Part("k_SS").T,)
     yield queries_and_keys("the head", *logits)
     if parameters.attention_scale != "learned":
         yield NoGradient(name="log_scale", part=Part("log_scale"), because="attention_scale is not learned")
     if parameters.variant == "combined" and parameters.flavour != "unconstrained":
-        return  # The added loss sees single weights.
+        return  # The flavour's added loss depends on single weights, which breaks the symmetries below.
     first, first_bias = Part("first.weight").T, Part("first.bias")
     yield RowSums(name="what values write", part=Part("v_VV").T)
     yield norm_gain("the norm", (Part("gain_V"), Part("bias_V")), (first,))

@@ -1,6 +1,7 @@
-"""What can be seen of systems P and C and of the full models: heads on a text, words in closed form or by neighbours.
+"""Lenses of the category-pairs models: attention maps on a text, and the gradients as words (readable terms).
 
-Axes: M position, N category, S token row.
+The words of system P, and of system C without softmax, are in closed form. For other models they are averaged over the
+texts of a batch, and grouped by the current and the previous category. Axes: M position, N category, S token row.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from attnsweep.workloads.words.terms import GradientWords
 
 
 def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps | None:
-    """The weights X^t k^t q X of a full model's head, from position 2 on, where it predicts."""
+    """Returns a full model's attention weights on one text, with queries from position 2 on, where it predicts."""
     if not isinstance(model, FullModel):
         return None
     text_BM = workload.eval_batch(lanes)["text"][0]
@@ -44,7 +45,7 @@ def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence
     return SentenceMaps(number=number, n_sentences=len(text_BM), text=" ".join(keys), layers=(layer,))
 
 
-def _closed(parameters: CategoryPairsParameters, module: nn.Module) -> GradientWords | None:
+def _closed_form_words(parameters: CategoryPairsParameters, module: nn.Module) -> GradientWords | None:
     if isinstance(module, PositionsOnly):
         return words_of_positions(module, softmax=parameters.attention_activation == "softmax")
     if isinstance(module, CategoriesOnly) and parameters.attention_activation == "identity":
@@ -53,7 +54,7 @@ def _closed(parameters: CategoryPairsParameters, module: nn.Module) -> GradientW
 
 
 def _whole_loss(module: nn.Module, batch: Batch) -> Tensor:
-    """The loss of a full model on all texts at once; that of a reduced system on a batch."""
+    """Returns the training loss. For a full model it is computed on all texts at once, not part by part."""
     if isinstance(module, FullModel):
         loss: Tensor = module(_texts(module, batch))[0] + module.leaning_loss()
         return loss
@@ -61,7 +62,8 @@ def _whole_loss(module: nn.Module, batch: Batch) -> Tensor:
 
 
 def _neighbours(module: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-    """The categories of the current and the previous token; predictions of full models are (B, K), others (K, B)."""
+    """Returns the categories of the current and the previous token, in the shape of the model's predictions. This shape
+    is (B, K) for full models and (K, B) for systems P and C."""
     text_BM = _texts(module, batch)
     current, previous = text_BM[:, 1:], text_BM[:, :-1]
     if not isinstance(module, FullModel):
@@ -70,8 +72,8 @@ def _neighbours(module: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
 
 
 def _texts(module: nn.Module, batch: Batch) -> Tensor:
-    """(B, M)."""
+    """Returns the texts (B, M) of the batch, or of the training's own sample where the batch is empty."""
     return batch["text"] if batch else cast(Tensor, module.text_BM)
 
 
-LENSES = Lenses(maps=_maps, groups=_neighbours, loss=_whole_loss, words=_closed)
+LENSES = Lenses(maps=_maps, groups=_neighbours, loss=_whole_loss, words=_closed_form_words)

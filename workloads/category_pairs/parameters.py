@@ -1,4 +1,4 @@
-"""The parameters of a category-pairs training."""
+"""The parameters of a category-pairs training, and which of them go together."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -47,7 +47,7 @@ class CategoryPairsParameters(TrainingParameters):
     layer_norm_eps: float = parameter(1e-5, "full models: added to the variance, inside the root", low=0.0)
     attention_scale: str = parameter(
         "one",
-        "full models: factor of the logits; d = size of a key's input, n = n_positions; learned: from inv_sqrt_d on",
+        "full models: factor of the logits; d = size of a key's input, n = n_positions; learned starts at inv_sqrt_d",
         choices=("one", "inv_sqrt_d", "log_n_inv_sqrt_d", "learned"),
     )
     hidden_width: int | None = parameter(
@@ -62,20 +62,18 @@ class CategoryPairsParameters(TrainingParameters):
         "combined: the solution towards which an added loss pulls the model",
         choices=("unconstrained", "lean_1", "lean_2", "lean_3"),
     )
-    flavour_weight: float = parameter(
-        0.1, "combined: weight of the added loss of a flavour that leans to one solution", low=0.0
-    )
+    flavour_weight: float = parameter(0.1, "combined: weight of the loss that a flavour adds", low=0.0)
 
     qk: str | None = parameter(
         None,
-        "whether k and q are trained or k^t q as one matrix; null = merged in reduced systems, factored in full models",
+        "train k and q (factored), or k^t q as one matrix; null = merged in reduced systems, factored in full models",
         choices=("factored", "merged"),
         static=True,
         since="0.2",
     )
     qk_rank: int | None = parameter(
         None,
-        "factored: rows of k and q, the rank that k^t q can have; null = as many as k has columns",
+        "factored: rows of k and q, the largest rank of k^t q; null = the number of columns of k",
         low=1,
         high=10_000,
         static=True,
@@ -86,12 +84,12 @@ class CategoryPairsParameters(TrainingParameters):
 
     @property
     def is_full(self) -> bool:
-        """Whether LayerNorm and a feed-forward part follow attention."""
+        """Whether the variant is a full model: LayerNorm and a feed-forward part follow attention."""
         return self.variant in FULL_VARIANTS
 
     @property
     def is_factored(self) -> bool:
-        """Whether k and q are trained, not their product."""
+        """Whether k and q are trained as two matrices, and not their product as one."""
         return (self.qk or ("factored" if self.is_full else "merged")) == "factored"
 
     def __post_init__(self) -> None:
@@ -108,21 +106,21 @@ class CategoryPairsParameters(TrainingParameters):
                 "expectation",
                 given=self.expectation,
                 expected=f"fixed_sample or sampled (variant={self.variant} has no closed-form loss)",
-                fix="set expectation=fixed_sample for the paper's set-up",
+                fix="set expectation=fixed_sample, as in the paper",
             )
         if self.is_full and self.expectation == "sampled" and self.optimizer == "lbfgs":
             raise SpecError(
                 "expectation",
                 given=self.expectation,
                 expected="fixed_sample (lbfgs needs the same sample throughout a line search)",
-                fix="set expectation=fixed_sample, or a first-order optimizer",
+                fix="set expectation=fixed_sample, or optimizer=adam",
             )
         if not self.is_full and self.expectation == "fixed_sample":
             raise SpecError(
                 "expectation",
                 given=self.expectation,
-                expected=f"population or sampled (variant={self.variant} has no test of overfitting)",
-                fix="set expectation=population, or a full variant",
+                expected=f"population or sampled with variant={self.variant}: only full models can have a fixed sample",
+                fix="set expectation=population, or set variant to a full model, such as solution_1",
             )
         no_closed_form = self.variant == "categories_only" and self.attention_activation == "softmax"
         if no_closed_form and self.expectation == "population":
@@ -161,5 +159,5 @@ class CategoryPairsParameters(TrainingParameters):
                     name,
                     given=getattr(self, name),
                     expected=f"its default {default!r} under variant={self.variant}: it belongs to {owner}",
-                    fix=f"remove {name}, or set variant",
+                    fix=f"remove {name}, or change variant",
                 )

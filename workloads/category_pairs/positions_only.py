@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class PositionsOnly(nn.Module):
-    """The predictor v sum_j q_ji X_j of X_{i-1}, for i = 2..M.
+    """Predicts the previous category X_{i-1}, for i = 2..M, as v sum_j q_ji X_j.
 
     Attributes:
         q_MK: Attention logits from position j (row) to predicted position i (column); merged form only.
@@ -31,19 +31,18 @@ class PositionsOnly(nn.Module):
 
     @property
     def n_categories(self) -> int:
-        """N."""
         return self.v_NN.shape[0]
 
     def logits(self) -> Tensor:
-        """(M, K) from position j (row) to predicted position i (column)."""
+        """Returns the attention logits (M, K) from position j (row) to predicted position i (column)."""
         return self.k_RM.T @ self.q_RK if self._is_factored else self.q_MK
 
     def attention(self) -> Tensor:
-        """(M, K) weights with which predicted position i (column) reads position j (row)."""
+        """Returns the weights (M, K) with which predicted position i (column) reads position j (row)."""
         return self.logits().softmax(dim=0) if self._softmax else self.logits()
 
     def population_loss(self) -> Tensor:
-        """E sum_i |X_{i-1} - Yhat_i|^2 under uniform categories, exactly.
+        """Returns the exact loss E sum_i |X_{i-1} - Yhat_i|^2 under uniform categories.
 
         L_i = 1 + (1/N)(-2 p_i a - 2 s_i b + n_i A + s_i^2 B): docs/theory.md, system P.
         """
@@ -59,15 +58,16 @@ class PositionsOnly(nn.Module):
         return loss_K.sum()
 
     def sampled_loss(self, text_BM: Tensor) -> Tensor:
-        """The mean over a batch of texts (B, M) of sum_i |X_{i-1} - Yhat_i|^2."""
-        # The text axis comes last: one matrix product per training instead of one per text.
+        """Returns the mean over a batch of texts (B, M) of the loss sum_i |X_{i-1} - Yhat_i|^2."""
+        # The text axis comes last, so that one matrix product per training does the work of one per text.
         one_hot_MBN = nn.functional.one_hot(text_BM.T, self.n_categories).to(self.v_NN.dtype)
         context_KBN = torch.einsum("jk,jbn->kbn", self.attention(), one_hot_MBN)
         predicted_KBN = context_KBN @ self.v_NN.T
         return (one_hot_MBN[:-1] - predicted_KBN).square().sum() / text_BM.shape[0]
 
     def coordinates(self) -> dict[str, Tensor]:
-        """`alpha`, `beta`: the parts of v along I - P and P, P = 11^t/N, whose signs tell the valley at infinity."""
+        """Returns the norms of q and v, and `alpha` and `beta`, the parts of v along I - P and P, where P = 11^t/N. The
+        signs of `alpha` and `beta` show whether the training descends the valley at infinity (docs/outcomes.md)."""
         a, b = self._value_components()
         return {
             "alpha": a / (self.n_categories - 1),
@@ -77,7 +77,8 @@ class PositionsOnly(nn.Module):
         }
 
     def reference_levels(self) -> dict[str, Tensor]:
-        """Losses per predicted position of the stationary families, and the threshold `solved` (docs/outcomes.md)."""
+        """Returns the losses per predicted position of the stationary families, and the threshold `solved`. The levels
+        are listed in docs/outcomes.md."""
         N, M = self.n_categories, self.n_positions
         valley = (1 - 1 / N) / M
         levels = {
@@ -90,6 +91,6 @@ class PositionsOnly(nn.Module):
         return {name: self.v_NN.new_tensor(level) for name, level in levels.items()}
 
     def _value_components(self) -> tuple[Tensor, Tensor]:
-        """tr(v (I - P)) and tr(v P)."""
+        """Returns tr(v (I - P)) and tr(v P), where P = 11^t/N averages over categories."""
         b = self.v_NN.sum() / self.n_categories
         return self.v_NN.diagonal().sum() - b, b

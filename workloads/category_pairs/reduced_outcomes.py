@@ -1,4 +1,7 @@
-"""The outcomes of systems P and C. They cannot overfit: they see no text twice. Axes: L lane, P probe."""
+"""The rules that decide the outcomes of systems P and C, which cannot overfit, as they see no text twice.
+
+Axes: L lane, P probe.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +13,6 @@ from attnsweep.workloads.engine.contract import Evidence
 
 
 def _in_valley(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Whether a training descends the valley at infinity of system P."""
     level = evidence.metrics["eval_loss"]
     if "valley" not in evidence.levels:
         return np.zeros_like(level, dtype=np.bool_)

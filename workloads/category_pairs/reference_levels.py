@@ -16,15 +16,15 @@ Derivation: docs/theory.md, reference levels.
 from torch import Tensor
 
 MATCHED = ("mean", "cur", "prev", "additive")
-"""The predictors that a training's answers are compared with (docs/outcomes.md)."""
+"""The predictors with which a training's answers are compared (docs/outcomes.md)."""
 LEVELS = ("zero", *MATCHED, "unordered")
 
 _SOLVED_SHARE = 1e-2
-"""Below this share of Var Y a training is solved (docs/outcomes.md)."""
+"""A training is solved if its loss is below this share of Var Y (docs/outcomes.md)."""
 
 
 def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:
-    """The answers of each reference predictor, as tables (N, N) by (previous, current) category."""
+    """Returns the answers of each reference predictor as a table (N, N): row previous, column current category."""
     grand = target_NN.mean()
     prev = target_NN.mean(1, keepdim=True)
     cur = target_NN.mean(0, keepdim=True)
@@ -35,6 +35,6 @@ def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:
 
 
 def reference_levels(target_NN: Tensor) -> dict[str, Tensor]:
-    """The mean squared errors of the reference predictors, and the threshold `solved`."""
+    """Returns the mean squared errors of the reference predictors, and the threshold `solved`, 1% of Var Y."""
     levels = {name: (target_NN - answer).square().mean() for name, answer in reference_predictors(target_NN).items()}
     return levels | {"solved": _SOLVED_SHARE * levels["mean"]}

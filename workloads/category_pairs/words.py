@@ -1,4 +1,6 @@
-"""The gradients of systems P and C as words, averaged over all texts: docs/theory.md, systems P and C.
+"""The gradients of systems P and C as sums of words (readable terms), averaged over all texts.
+
+Derivation: docs/theory.md, systems P and C.
 
 Axes: M position, N category, K = M - 1 predicted position, R row of k and q.
 """
@@ -18,11 +20,12 @@ from attnsweep.workloads.words.terms import GradientWords, Term
 _REST = "I - P"
 _MEAN = "P"
 _LOGITS = "logits"
-"""The weight of terms that are by the product k^t q, until it is known whether k and q are trained or the product."""
+"""The weight of a term that is a derivative with respect to the product k^t q. `_by_trained_weights` replaces it by the
+names of the parameters: k and q, or the product."""
 
 
 def words_of_positions(system: PositionsOnly, *, softmax: bool = False) -> GradientWords:
-    """The words of the exact loss of system P, in float64."""
+    """Returns the words of the gradient of system P's exact loss, in float64."""
     v_NN, logits_MK = system.v_NN.detach().double(), system.logits().detach().double()
     q_MK = logits_MK.softmax(0) if softmax else logits_MK
     N, M = system.n_categories, system.n_positions
@@ -46,7 +49,7 @@ def words_of_positions(system: PositionsOnly, *, softmax: bool = False) -> Gradi
     weights = _weights_of(system)
     reads = "A is the softmax of the columns of q; " if softmax else ""
     return GradientWords(
-        terms=list(_of_weights(terms, 2 / N, weights)),
+        terms=list(_by_trained_weights(terms, 2 / N, weights)),
         weights=weights,
         zero_levels={_REST: (M - 1) * (1 - 1 / N), _MEAN: (M - 1) / N},
         is_opposed=bool(a * b < 0),
@@ -57,10 +60,8 @@ def words_of_positions(system: PositionsOnly, *, softmax: bool = False) -> Gradi
 
 
 def words_of_categories(system: CategoriesOnly) -> GradientWords:
-    """The words of the exact loss of system C, without softmax, in float64.
-
-    Its part P is what the current category alone tells of the target.
-    """
+    """Returns the words of the gradient of system C's exact loss, in float64; attention has no softmax. Words of the
+    part P concern what the current category alone predicts of the target."""
     v_KM, q_NN = system.v_KM.detach().double(), system.logits().detach().double()
     target_NN = system.target_NN.double()
     N, (K, M) = target_NN.shape[0], v_KM.shape
@@ -72,11 +73,11 @@ def words_of_categories(system: CategoriesOnly) -> GradientWords:
     predicted_KN = torch.outer(sg_K, m_N) + torch.outer(d_K, D_N)
     wanted_KN = target_m_N.expand(K, N)
 
-    def by_values(of_KN: Tensor) -> Tensor:
-        return (of_KN @ m_N / N)[:, None] * other_KM + (of_KN @ D_N / N)[:, None] * own_KM
+    def by_values(mean_KN: Tensor) -> Tensor:
+        return (mean_KN @ m_N / N)[:, None] * other_KM + (mean_KN @ D_N / N)[:, None] * own_KM
 
-    def by_logits(of_KN: Tensor) -> Tensor:
-        return (sg_K @ of_KN / N).expand(N, N) / N + torch.diag(d_K @ of_KN) / N
+    def by_logits(mean_KN: Tensor) -> Tensor:
+        return (sg_K @ mean_KN / N).expand(N, N) / N + torch.diag(d_K @ mean_KN) / N
 
     n_others = (v_KM * other_KM).square().sum()
     terms = [
@@ -92,7 +93,7 @@ def words_of_categories(system: CategoriesOnly) -> GradientWords:
     weights = _weights_of(system)
     levels = {_REST: K * float(target_rest_NN.square().mean()), _MEAN: K * float(target_m_N.square().mean())}
     return GradientWords(
-        terms=list(_of_weights(terms, 2.0, weights)),
+        terms=list(_by_trained_weights(terms, 2.0, weights)),
         weights=weights,
         zero_levels=levels,
         is_opposed=False,
@@ -103,7 +104,8 @@ def words_of_categories(system: CategoriesOnly) -> GradientWords:
 
 
 def _through_softmax(term: Term, weights_MK: Tensor) -> Term:
-    """A term by attention weights as one by logits; where it reads the weights, A."""
+    """Turns a term of the derivative with respect to attention weights into one with respect to logits. In the text of
+    the term, the attention weights are called A."""
     if term.weight != _LOGITS:
         return _with(term, term.weight, _reading_weights(term.text), term.value)
     value = weights_MK * (term.value - (weights_MK * term.value).sum(0))
@@ -116,7 +118,7 @@ def _reading_weights(text: str) -> str:
 
 
 def _map(weights_TQ: Tensor, softmax: bool) -> AttentionMap:
-    """Columns read rows; without a softmax, weights of both signs."""
+    """Returns the attention map of weights (T, Q), where column q reads row t; without softmax they may be negative."""
     by_query = weights_TQ.T
     return AttentionMap(
         name="attention" if softmax else "attention, without a softmax",
@@ -137,8 +139,9 @@ def _weights_of(system: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().double() for name, value in system.named_parameters()}
 
 
-def _of_weights(terms: list[Term], factor: float, weights: Mapping[str, Tensor]) -> Iterator[Term]:
-    """The terms by the weights that are trained, with their factor: S by k^t q is q S' by k and k S by q."""
+def _by_trained_weights(terms: list[Term], factor: float, weights: Mapping[str, Tensor]) -> Iterator[Term]:
+    """Yields the terms with respect to the trained weights, times `factor`. By the chain rule, a term S with respect to
+    k^t q is q S' with respect to k, and k S with respect to q."""
     q = next(name for name in weights if name.startswith("q_"))
     k = next((name for name in weights if name.startswith("k_")), None)
     for term in terms:

@@ -33,9 +33,9 @@ from attnsweep.workloads.identities import Identity
 System = PositionsOnly | CategoriesOnly
 
 _EVAL_TEXTS = 2048
-"""Texts of the evaluation batch of the reduced systems, where the population loss has no closed form."""
+"""Texts in the evaluation batch of systems P and C where the population loss has no closed form."""
 _FULL_EVAL_TEXTS = 256
-"""Texts of the full models' evaluation batch: 12,544 predicted positions at M = 50."""
+"""Texts in the full models' evaluation batch: 12,544 predicted positions at M = 50."""
 
 
 class CategoryPairs(Workload[CategoryPairsParameters]):
@@ -82,14 +82,17 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return {"text": _texts(lanes, "eval", n_texts, step=0)}
 
     def split(self, parameters: CategoryPairsParameters) -> Split | None:
-        """The texts of full models."""
+        """Lets a compiled loss of a full model take the texts in parts."""
         if not parameters.is_full:
             return None
         return Split("text_BM" if parameters.expectation == "fixed_sample" else "text", TEXTS_PER_PART["cpu"])
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """The training loss. Reduced systems: the sum over predicted positions, on the batch or exactly. Full models:
-        the mean over predicted positions, on the batch or the training's own sample, plus the flavour's added loss."""
+        """Returns the training loss: the sum over predicted positions for systems P and C, the mean for full models.
+
+        It is taken over the batch. If this is empty, the loss of systems P and C is exact, and that of full models is
+        taken over the training's own sample. Full models add the flavour's loss.
+        """
         if isinstance(module, FullModel):
             text_BM = batch["text"] if batch else module.text_BM
             return module.mean_squared_error(text_BM) + module.leaning_loss()
@@ -97,14 +100,14 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return system.sampled_loss(batch["text"]) if batch else system.population_loss()
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Of full models `error`, the mean squared one, and `answer` (B, K)."""
+        """Returns a full model's mean squared error as `error` and its answers (B, K) as `answer`."""
         if not isinstance(module, FullModel):
             return {}
         error, answer_BK = module.answered(batch["text"])
         return {"error": error, "answer": answer_BK}
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """The loss per predicted position, exact if it has a closed form."""
+        """Returns the loss per predicted position: exact if it has a closed form, else on the evaluation batch."""
         if isinstance(module, FullModel):
             return batch["error"]
         return self.loss(module, batch) / (cast(System, module).n_positions - 1)
@@ -115,7 +118,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return cast(System, module).coordinates()
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Exact levels; if a reduced system's `eval_loss` is estimated, estimates on the same texts."""
+        """Returns exact levels; where system C's `eval_loss` is estimated on texts, so are its levels."""
         if isinstance(module, FullModel):
             return reference_levels(module.target_NN)
         if isinstance(module, CategoriesOnly):

@@ -1,1 +1,1 @@
-"""From measurements to labels: outcomes, roles and certificates."""
+"""Turns measurements into labels: outcomes of trainings, roles of heads, and certificates that confirm outcomes."""

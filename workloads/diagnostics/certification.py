@@ -1,4 +1,4 @@
-"""Testing the labels of a random sample of the stuck trainings."""
+"""Tests the labels of a random sample of the stuck trainings."""
 
 from typing import Any
 
@@ -18,14 +18,14 @@ def certify_stuck(
     result: PackResult,
     verdicts: Verdicts,
 ) -> list[Certificate | None]:
-    """A certificate for each of a pack's L trainings that is stuck and in the sample; `None` for the others.
+    """Returns a certificate for each of a pack's L trainings that is stuck and in the sample; `None` for the others.
 
     A training is in the sample if a random number drawn from its own seed is below its share. The sample therefore
     depends neither on the pack nor on the other trainings.
 
     Args:
         workload: The problem.
-        pack: The ended pack, with its trainings' final states.
+        pack: The ended pack, which holds the trainings' final states.
         shares: (L,) the probability that each training is in the sample.
         result: The pack's measurements.
         verdicts: The workload's labels.
@@ -36,7 +36,7 @@ def certify_stuck(
     drawn = lanes.streams.uniform("certificate", (1,))[:, 0].cpu().numpy()
     chosen = np.flatnonzero(is_stuck(workload, outcome) & ~result.is_cut_short & (drawn < shares))
     if chosen.size:
-        found = workload.certify(*pack.final_state(chosen), outcome[chosen], detail[chosen])
-        for position, certificate in zip(chosen, found, strict=True):
-            certificates[position] = certificate
+        new_certificates = workload.certify(*pack.final_state(chosen), outcome[chosen], detail[chosen])
+        for lane, certificate in zip(chosen, new_certificates, strict=True):
+            certificates[lane] = certificate
     return certificates

@@ -1,17 +1,17 @@
-"""Kicks: is a stuck training held by a basin, and how wide is it?
+"""Kicks: noise added to the weights of a stuck training, to test whether a basin holds it, and how wide the basin is.
 
 Where attention enters as a product of m factors, the first m - 1 derivatives vanish at the zero, and for m > 2 no
-Hessian shows a way out. A kick adds noise to the weights, of a given size relative to their own; the training then goes
-on. From a strict local minimum it comes back, unless the kick leads out of its basin. From a saddle of any order it
-leaves, however small the kick, if it is given the time.
+Hessian shows a way out. A kick adds noise to the weights, of a given size relative to the weights, and the training
+then continues. From a strict local minimum the training comes back, unless the kick leads out of the basin. From a
+saddle of any order it leaves, however small the kick, if it has enough steps.
 
-So the test proves: from some point within the smallest kick that frees, descent leads down by 5% of the loss. If there
-is a basin, it is narrower than that. It does not prove that there is none. A kick of the weights' own size is a new
-start and proves nothing, so at most `MOST_TELLING` counts.
+So an escape proves: from some point within the kick's distance, descent lowers the loss by 5%. If there is a basin, it
+is narrower than the smallest kick that frees the training. An escape does not prove that there is no basin. A kick as
+large as the weights is a new start and proves nothing, so only escapes by kicks up to `MOST_TELLING` count.
 
-Products of small factors change the loss by less than L-BFGS's tolerances, which are absolute, and by less than its
-rounding. So the loss is scaled, and small changes of it are integrated from its gradient. Use float64.
-Axes: L lane, K lane named.
+Products of small factors change the loss by less than L-BFGS's tolerances, which are absolute, and by less than the
+loss's rounding error. So the loss is scaled, and small changes of the loss are integrated from the gradient. Use
+float64. Axes: L lane, K selected lane.
 """
 
 from dataclasses import dataclass
@@ -28,26 +28,26 @@ from attnsweep.workloads.engine.streams import Streams
 KICKS = (0.01, 0.1, 1.0)
 """Sizes of kicks relative to the weights, in the order in which they are tried."""
 MOST_TELLING = 0.1
-"""The largest kick whose escape counts."""
+"""The largest relative size of a kick after which an escape counts."""
 KICK_STEPS = 400
 """Iterations of L-BFGS after a kick."""
 _ROUNDS = 4
-"""Descents after a kick, each scaled by the gradient that the one before has left."""
+"""The number of descents after a kick. Each scales the loss by the gradient where the previous descent ended."""
 _NEAR = 1e-9
-"""A loss that has changed by less than this share of itself is compared by its gradient."""
+"""If the loss has changed by less than this share, the change is integrated from the gradient."""
 _NODES = 3
-"""Points of the Gauss-Legendre rule, exact for saddles up to order 6."""
+"""The number of points of the Gauss-Legendre rule: three integrate saddles up to order 6 exactly."""
 LEAVES_BELOW = 0.95
 """A kicked training has escaped if its loss falls below this share of the loss before the kick."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kicked:
-    """L trainings after their kicks.
+    """The losses of L trainings before and after their kicks, and the kick that freed each training.
 
     Attributes:
-        before: (L,) losses where the trainings had ended.
-        after: (L,) losses after the last kick of each.
+        before: (L,) the losses before the kicks.
+        after: (L,) the losses after the last kick of each training and the descent that followed.
         smallest: (L,) the smallest of `KICKS` that freed each training; NaN if none did.
     """
 
@@ -57,26 +57,26 @@ class Kicked:
 
     @property
     def escaped(self) -> Tensor:
-        """(L,) bool, whether a kick of at most `MOST_TELLING` frees a training."""
+        """Whether a kick of at most `MOST_TELLING` frees each training, (L,) bool."""
         return self.smallest <= MOST_TELLING
 
 
 def sizes(parameters: State) -> State:
-    """(L, 1, ...) by name, the root mean square of each parameter tensor; of a tensor of zeros, of all weights; 1 if
-    these are zero too."""
-    of_all = norm_per_lane(parameters) / sum(value[0].numel() for value in parameters.values()) ** 0.5
-    of_all = torch.where(of_all > 0, of_all, torch.ones_like(of_all))
-    found = {}
+    """Returns the root mean square of each parameter tensor, (L, 1, ...) by name. A tensor of zeros gets the root mean
+    square of all weights, or 1 if all weights are zero."""
+    overall = norm_per_lane(parameters) / sum(value[0].numel() for value in parameters.values()) ** 0.5
+    overall = torch.where(overall > 0, overall, torch.ones_like(overall))
+    tensor_sizes = {}
     for name, value in parameters.items():
         size = value.square().flatten(1).mean(1).sqrt()
-        size = torch.where(size > 0, size, of_all)
-        found[name] = size.view(-1, *[1] * (value.dim() - 1))
-    return found
+        size = torch.where(size > 0, size, overall)
+        tensor_sizes[name] = size.view(-1, *[1] * (value.dim() - 1))
+    return tensor_sizes
 
 
 def kick(parameters: State, streams: Streams, relative_size: float) -> State:
-    """The parameters with noise added, from the streams `kick/<name>`: N(0, 1) times the size of each tensor and
-    `relative_size`."""
+    """Returns the parameters (L, ...) plus noise: N(0, 1) times each tensor's size (`sizes`) times `relative_size`. The
+    noise of a tensor is drawn from the stream `kick/<name>`."""
     size = sizes(parameters)
     return {
         name: value + relative_size * size[name] * streams.normal(f"kick/{name}", tuple(value.shape[1:])).to(value)
@@ -85,11 +85,11 @@ def kick(parameters: State, streams: Streams, relative_size: float) -> State:
 
 
 def kick_and_train(objective: Objective, parameters: State, streams: Streams, n_steps: int = KICK_STEPS) -> Kicked:
-    """Kicks all parameters by `KICKS` in turn, until one frees the training, and trains on after each.
+    """Kicks each training by `KICKS` in turn, and trains it on after each kick, until a kick frees it.
 
     Args:
         objective: The training loss.
-        parameters: (L, ...) the parameters where the trainings ended.
+        parameters: (L, ...) the final parameters of the trainings.
         streams: The random streams of the trainings.
         n_steps: Iterations of L-BFGS after each kick.
     """
@@ -110,7 +110,7 @@ def kick_and_train(objective: Objective, parameters: State, streams: Streams, n_
 
 
 def _descended(objective: Objective, ended: State, kicked: State, n_steps: int) -> Tensor:
-    """(L,) losses after L-BFGS from the kicked parameters (L, ...), on the scaled form of the objective."""
+    """Returns the losses (L,) after L-BFGS from the kicked parameters (L, ...), on the scaled form of the objective."""
     kick_size = norm_per_lane({name: kicked[name] - value for name, value in ended.items()})
     point = kicked
     for _ in range(_ROUNDS):
@@ -120,15 +120,15 @@ def _descended(objective: Objective, ended: State, kicked: State, n_steps: int) 
 
 
 class _Scaled:
-    """The objective for L-BFGS, which has absolute tolerances and a first step of length 1.
+    """The objective in units that suit L-BFGS, whose tolerances are absolute and whose first step has length 1.
 
-    Weights are measured from where they start, in units of the kick, so that the first step does not lead farther than
-    the kick did; the loss is measured from its value there, in units of its gradient.
+    The weights' displacement from the start is in units of the kick, so that the first step is no longer than the kick
+    was. The loss's change from the start is in units of the gradient at the start.
 
     Args:
         objective: The losses of L lanes.
-        start: (L, ...) the weights that are 0 in the new coordinates.
-        size: (L,) the unit of weights.
+        start: (L, ...) the weights at the origin of the new coordinates.
+        size: (L,) the unit of length of the new coordinates: the size of the kick.
     """
 
     def __init__(self, objective: Objective, start: State, size: Tensor) -> None:
@@ -139,29 +139,28 @@ class _Scaled:
         self._unit = torch.where(steepness > 0, steepness, 1.0)
 
     def train(self, n_steps: int) -> State:
-        """The weights (L, ...) after `n_steps` of L-BFGS."""
         origin = {name: torch.zeros_like(value) for name, value in self._start.items()}
         ended = self._objective.descended(origin, self._evaluate, "lbfgs", n_steps)
         return {name: self._start[name] + step for name, step in _times(self._size, ended).items()}
 
     def _evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
-        """Implements the protocol `Evaluate`."""
-        here = torch.arange(self._unit.shape[0], device=self._unit.device) if lanes is None else lanes
-        steps = _times(self._size[here], parameters)
-        losses, gradients = self._objective.evaluate(self._weights(steps, here), step, here)
-        change = losses - self._loss[here]
-        is_near = change.abs() < _NEAR * self._loss[here].abs()
+        selected = torch.arange(self._unit.shape[0], device=self._unit.device) if lanes is None else lanes
+        steps = _times(self._size[selected], parameters)
+        losses, gradients = self._objective.evaluate(self._weights(steps, selected), step, selected)
+        change = losses - self._loss[selected]
+        is_near = change.abs() < _NEAR * self._loss[selected].abs()
         if is_near.any():
-            near = {name: value[is_near] for name, value in steps.items()}
-            change[is_near] = self._change_along(near, here[is_near])
-        unit = self._unit[here]
-        return change / unit, _times(self._size[here] / unit, gradients)
+            near_steps = {name: value[is_near] for name, value in steps.items()}
+            change[is_near] = self._change_along(near_steps, selected[is_near])
+        unit = self._unit[selected]
+        return change / unit, _times(self._size[selected] / unit, gradients)
 
     def _weights(self, steps: State, lanes: Tensor, share: float = 1.0) -> State:
         return {name: self._start[name][lanes] + share * value for name, value in steps.items()}
 
     def _change_along(self, steps: State, lanes: Tensor) -> Tensor:
-        """(K,) the loss's change over steps (K, ...), as the integral of its slope: rounding hides it in the loss."""
+        """Returns the change of the loss over steps (K, ...), (K,), as the integral of the slope along each step. The
+        difference of two losses would lose such a small change to rounding."""
         nodes, weights = np.polynomial.legendre.leggauss(_NODES)
         change = torch.zeros_like(self._unit[lanes])
         for node, weight in zip(nodes, weights, strict=True):
@@ -172,5 +171,4 @@ class _Scaled:
 
 
 def _times(factor: Tensor, state: State) -> State:
-    """(L, ...) by name, each lane times its factor (L,)."""
     return {name: value * factor.view(-1, *[1] * (value.dim() - 1)) for name, value in state.items()}

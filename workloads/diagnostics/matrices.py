@@ -1,6 +1,6 @@
-"""Scores of single attention matrices that need nothing but the weights. Axes: H head, T token, W window.
+"""Scores of single attention matrices, computed from the attention weights alone. Axes: H head, T token, W window.
 
-Scores that need tokens, training frequencies or gold arcs are in `attnsweep.workloads.diagnostics.roles`.
+`attnsweep.workloads.diagnostics.roles` has the scores that need tokens, training frequencies or gold arcs.
 """
 
 from collections.abc import Callable
@@ -29,24 +29,24 @@ from attnsweep.workloads.diagnostics.structure.blocks import check_blocks_fit
 from attnsweep.workloads.errors import SpecError, UserError
 
 NOT_MEASURED = ("duplicate_token", "induction", "rare_token", "syntactic")
-"""Scores that need tokens."""
+"""Scores that cannot be measured here, because they need tokens."""
 _MEASURED = ("positional_offset", "positional_share", "positional_mass", "previous_token", "previous_token_uniform")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatrixScores:
-    """Scores of H matrices.
+    """The scores of H attention matrices, and their distances to the structured families.
 
     Attributes:
         scores: (H,) by name; NaN if a score is not defined. Distances are exact, in the entrywise L1 norm. Scores
             ending in `_z` compare the distance with those of the same matrix after the entries of each row are
-            shuffled: far below 0 means nearer than chance. Those ending in `_plus_e` are distances to the family with
+            shuffled: far below 0 means nearer than chance. Scores ending in `_plus_e` are distances to the family with
             free entries.
-        is_positional: (H,) whether the positional role holds in this one matrix.
+        is_positional: (H,) whether the positional role holds in each matrix.
         window, num_pos: (H,) the w and p of Sigma_3 (and the w of Sigma_2) at which distances are measured.
         bands: (H, W) distance to Sigma_2(w) for w = 0..T-1.
-        starts, columns: For each head (num_pos,): first rows and columns of the blocks of its nearest member of
-            Sigma_3.
+        starts, columns: For each head (num_pos,): the first rows and the columns of the blocks of the member of
+            Sigma_3 that is nearest to the head.
     """
 
     scores: dict[str, NDArray[np.float64]]
@@ -68,19 +68,20 @@ def score_matrices(
     is_causal: bool = False,
     subject: str = "attention",
 ) -> MatrixScores:
-    """Role scores and exact structure distances of attention matrices.
+    """Computes role scores and exact structure distances of attention matrices.
 
     Args:
         matrices: (H, T, T) weights after softmax, rows are queries.
-        window, num_pos: The w and p of Sigma_3. A `None` is chosen for each head, and again for each of its shuffles,
-            so that Sigma_3 is nearest; blocks have at least two rows.
+        window, num_pos: The w and p of Sigma_3. `None`: the value at which Sigma_3 is nearest, chosen for each head,
+            and again for each shuffle of a head; blocks then have at least two rows.
         free_entries: Also measure distances to P + E, where E has at most this many entries anywhere.
         any_row_sum: Accept rows that do not sum to 1 (captured with dropout on).
-        is_causal: Whether each query could see only the keys up to itself: then only these are shuffled.
+        is_causal: Whether each query could see only the keys up to itself. Then only the entries of these keys are
+            shuffled.
         subject: The name of the matrices in errors.
 
     Raises:
-        UserError: If they are not attention matrices, or the blocks or the free entries do not fit.
+        UserError: If the matrices are not attention matrices, or the blocks or the free entries do not fit into them.
     """
     attention = checked_attention(matrices, any_row_sum=any_row_sum, subject=subject)
     if attention.ndim != 3:
@@ -92,24 +93,24 @@ def score_matrices(
         )
     _check_free_entries(free_entries, attention.shape[-1])
     allowed = _allowed(attention.shape[-1], window, num_pos)
-    blocks = distances_to_blocks(attention).masked_fill(~allowed, torch.inf)
-    best = blocks.flatten(1).argmin(1)
-    at_window, at_num_pos = best // blocks.shape[-1] + 1, best % blocks.shape[-1]
+    distances_HWP = distances_to_blocks(attention).masked_fill(~allowed, torch.inf)
+    best_place = distances_HWP.flatten(1).argmin(1)
+    at_window, at_num_pos = best_place // distances_HWP.shape[-1] + 1, best_place % distances_HWP.shape[-1]
     bands = distances_to_bands(attention)
     distances: dict[str, Callable[[Tensor], Tensor]] = {
         "sigma_1": distances_to_diagonal,
-        "sigma_2": lambda each: _at(distances_to_bands(each), at_window),
-        "sigma_3": lambda each: distances_to_blocks(each).masked_fill(~allowed, torch.inf).flatten(-2).amin(-1),
+        "sigma_2": lambda weights: _at_window(distances_to_bands(weights), at_window),
+        "sigma_3": lambda weights: distances_to_blocks(weights).masked_fill(~allowed, torch.inf).flatten(-2).amin(-1),
     }
-    scores = _roles(attention)
+    scores = _role_scores(attention)
     for name, distance in distances.items():
         test = permutation_test(attention, distance, is_causal=is_causal)
         scores |= {name: test.distance.numpy(), f"{name}_z": test.z.numpy()}
-    places = [
+    placements = [
         best_blocks(head, w, p) for head, w, p in zip(attention, at_window.tolist(), at_num_pos.tolist(), strict=True)
     ]
     any_column = distances_to_blocks(attention, any_column=True).flatten(1)
-    scores["sigma_3_any_column"] = any_column.gather(1, best.unsqueeze(1)).squeeze(1).numpy()
+    scores["sigma_3_any_column"] = any_column.gather(1, best_place.unsqueeze(1)).squeeze(1).numpy()
     if free_entries is not None:
         scores |= _plus_free_entries(attention, at_window.tolist(), at_num_pos.tolist(), free_entries)
     return MatrixScores(
@@ -118,13 +119,13 @@ def score_matrices(
         window=at_window.numpy(),
         num_pos=at_num_pos.numpy(),
         bands=bands.numpy(),
-        starts=tuple(tuple(each.starts.tolist()) for each in places),
-        columns=tuple(tuple(each.columns.tolist()) for each in places),
+        starts=tuple(tuple(placement.starts.tolist()) for placement in placements),
+        columns=tuple(tuple(placement.columns.tolist()) for placement in placements),
     )
 
 
 def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
-    """(T, T + 1) bool: [w - 1, p] says whether Sigma_3(w, p) is a candidate."""
+    """Returns which Sigma_3(w, p) are candidates, (T, T + 1) bool, at [w - 1, p]."""
     check_blocks_fit(T, window if window is not None else 1, num_pos if num_pos is not None else 0)
     w, p = torch.arange(1, T + 1).unsqueeze(1), torch.arange(T + 1).unsqueeze(0)
     fits = w * p <= T
@@ -132,7 +133,7 @@ def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
     by_num_pos = p == num_pos if num_pos is not None else p >= 1
     allowed = fits & by_window & by_num_pos
     if not allowed.any():
-        # Two-row blocks do not fit this many times. Only one-row blocks are left, and those are the identity.
+        # `num_pos` blocks of two rows do not fit. One-row blocks are left, which are rows of the identity.
         allowed = fits & by_num_pos & (by_window if window is not None else w == 1)
     return allowed
 
@@ -140,35 +141,38 @@ def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
 def _check_free_entries(free_entries: int | None, T: int) -> None:
     if free_entries is not None and not 0 <= free_entries <= T * T:
         raise SpecError(
-            "free_entries", given=free_entries, expected=f"0..{T * T} (n * n)", fix="the thesis has as many as tokens"
+            "free_entries",
+            given=free_entries,
+            expected=f"0..{T * T} (n * n)",
+            fix=f"lower free_entries; the thesis uses as many as there are tokens, {T}",
         )
 
 
 def _plus_free_entries(
     attention: Tensor, windows: list[int], num_pos: list[int], n_free: int
 ) -> dict[str, NDArray[np.float64]]:
-    """(H,) distances to each family with at most `n_free` entries of E, at each head's own w and p."""
+    """Returns the distances (H,) to each family plus at most `n_free` free entries, at each head's own w and p."""
     T = attention.shape[-1]
-    found: dict[str, list[Tensor]] = {}
+    distances: dict[str, list[Tensor]] = {}
     for head, w, p in zip(attention, windows, num_pos, strict=True):
-        of_head = {
+        head_distances = {
             "sigma_1": support_with_free_entries(head, band_support(T, 0), n_free),
             "sigma_2": support_with_free_entries(head, band_support(T, min(w, T - 1)), n_free),
             "sigma_3": blocks_with_free_entries(head, w, p, n_free),
             "sigma_3_any_column": blocks_with_free_entries(head, w, p, n_free, any_column=True),
         }
-        for name, distance in of_head.items():
-            found.setdefault(f"{name}_plus_e", []).append(distance[-1])
-    return {name: torch.stack(distances).numpy() for name, distances in found.items()}
+        for name, distance_F in head_distances.items():
+            distances.setdefault(f"{name}_plus_e", []).append(distance_F[-1])
+    return {name: torch.stack(values).numpy() for name, values in distances.items()}
 
 
-def _at(bands: Tensor, window_H: Tensor) -> Tensor:
-    """(..., H) of the distances (..., H, W) to all bands, the distance to the band of each head's own window."""
+def _at_window(bands: Tensor, window_H: Tensor) -> Tensor:
+    """Picks each head's distance (..., H) to the band of its own window from the distances (..., H, W) to all bands."""
     index = window_H.clamp_max(bands.shape[-1] - 1).unsqueeze(-1)
     return bands.gather(-1, index.expand(*bands.shape[:-1], 1)).squeeze(-1)
 
 
-def _roles(attention: Tensor) -> dict[str, NDArray[np.float64]]:
-    everything = torch.ones(1, attention.shape[-1], dtype=torch.bool)
-    found = role_scores(count_roles(attention.unsqueeze(1), Sentences(queries=everything, keys=everything)))
-    return {name: found[name] for name in _MEASURED}
+def _role_scores(attention: Tensor) -> dict[str, NDArray[np.float64]]:
+    all_tokens = torch.ones(1, attention.shape[-1], dtype=torch.bool)
+    scores = role_scores(count_roles(attention.unsqueeze(1), Sentences(queries=all_tokens, keys=all_tokens)))
+    return {name: scores[name] for name in _MEASURED}

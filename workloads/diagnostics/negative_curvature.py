@@ -1,6 +1,6 @@
-"""Is there a direction of negative curvature? The smallest eigenvalue of Hessians, by Lanczos, for all lanes at once.
+"""The smallest eigenvalue of the Hessians of all lanes at once, by Lanczos: is there a direction of negative curvature?
 
-Hessian-vector products are second backward passes; the Hessian is never formed. No library fits: `torch.lobpcg` wants
+Hessian-vector products are second backward passes; the Hessian is never formed. No library fits: `torch.lobpcg` needs
 the matrix, and SciPy's `eigsh` takes one lane at a time, on the CPU. Axes: L lane, n parameter, J iteration.
 Source: Lanczos 1950, with full re-orthogonalization.
 """
@@ -16,20 +16,20 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
 
 _MOST_ITERATIONS = 50
-"""Each takes one Hessian-vector product."""
+"""The most Lanczos iterations; each takes one Hessian-vector product."""
 _BREAKDOWN = 1e-12
 """The Krylov space is exhausted if the next direction is shorter than this share of the largest curvature."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curvature:
-    """The lower end of the spectrum of L Hessians.
+    """The smallest eigenvalue of each of L Hessians as Lanczos estimates it, with its direction and error.
 
     Attributes:
         smallest: (L,) the smallest Ritz value: an upper bound of the smallest eigenvalue.
         direction: (L, ...) the Ritz vector of `smallest` by parameter name, of norm 1.
-        error: (L,) |H x - smallest x|: an eigenvalue lies within this distance of `smallest`.
-        largest: (L,) the Ritz value of largest size, the scale to compare with.
+        error: (L,) |H x - smallest x| for the Ritz vector x: an eigenvalue lies within this distance of `smallest`.
+        largest: (L,) the largest absolute value of a Ritz value: the scale for comparisons.
     """
 
     smallest: Tensor
@@ -38,16 +38,17 @@ class Curvature:
     largest: Tensor
 
     def is_negative(self, share: float = 1e-6) -> Tensor:
-        """(L,) bool: whether `smallest` is negative by more than its error and by more than a share of `largest`."""
+        """Returns whether `smallest` is below 0 by more than `error` and by more than `share` of `largest`, (L,)
+        bool."""
         return (self.smallest + self.error < 0) & (self.smallest < -share * self.largest)
 
 
 def smallest_curvature(objective: Objective, parameters: State, streams: Streams) -> Curvature:
-    """The direction in which the losses curve down most, or up least.
+    """Estimates the smallest eigenvalue of each lane's Hessian, with its eigenvector.
 
     Args:
         objective: Losses of L lanes, twice differentiable.
-        parameters: (L, ...) the points at which to examine the Hessian.
+        parameters: (L, ...) the points at which the Hessians are taken.
         streams: The trainings' streams; the first direction is drawn from `lanczos/start`.
     """
     point = flattened(parameters)
@@ -71,7 +72,7 @@ def smallest_curvature(objective: Objective, parameters: State, streams: Streams
 
 
 def hessian_product(objective: Objective, parameters: State, vector: Tensor) -> Tensor:
-    """(L, n) Hessians times vectors (L, n)."""
+    """Returns the product of each lane's Hessian and vector, (L, n), for vectors (L, n)."""
     leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
     values = list(leaves.values())
     losses = objective.losses(leaves)
@@ -84,7 +85,7 @@ def hessian_product(objective: Objective, parameters: State, vector: Tensor) -> 
 def _lower_end(basis: Tensor, products: Tensor, parameters: State) -> Curvature:
     small = torch.einsum("iln,jln->lij", basis, products)
     small = (small + small.mT) / 2
-    # Zero vectors give eigenvalues 0; shifted away, these cannot be mistaken for an end of the spectrum.
+    # The zero vectors of exhausted lanes give eigenvalues 0, which are shifted above the whole spectrum.
     is_empty = basis.square().sum(2).T == 0
     bound = small.abs().amax((1, 2)) * small.shape[1] + 1.0
     small = small + torch.diag_embed(is_empty * bound.unsqueeze(1))

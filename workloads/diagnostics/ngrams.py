@@ -1,18 +1,19 @@
-"""The unigram and the bigram law of a text: what a prediction costs that sees nothing, or the current token only."""
+"""The unigram and bigram distributions of a text: the losses of predictors that see nothing, or the current token
+only."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 _PRIOR_SIGHTINGS = 1.0
-"""The weight, in occurrences, of the prior law mixed into the counts: uniform for unigrams, unigram for bigrams.
-Ours."""
+"""The weight of the prior, in occurrences. The prior of unigrams is uniform, that of bigrams is the unigram
+distribution. The weight is our choice."""
 
 
 class CountedLaws:
-    """Unigram and bigram law, counted on some pairs of adjacent tokens.
+    """The unigram and bigram distributions of tokens, counted on pairs of adjacent tokens.
 
     Args:
-        before, tokens: (n,) int64, each token and the one before it.
+        before, tokens: (n,) int64, the first and the second token of each pair.
         n_words: The size V of the vocabulary.
     """
 
@@ -24,12 +25,13 @@ class CountedLaws:
         self._pairs, self._seen_pairs = np.unique(before * n_words + tokens, return_counts=True)
 
     def unigram_nats(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(...) -log p of tokens (...) under the unigram law."""
+        """Returns -log p, in nats, of tokens (...) under the unigram distribution, (...)."""
         nats: NDArray[np.float64] = -np.log(self._unigram[tokens])
         return nats
 
     def bigram_nats(self, before: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(...) -log p of tokens (...) given those before them."""
+        """Returns -log p, in nats, of tokens (...) given the tokens `before` them (...), under the bigram
+        distribution."""
         key = before * self._n_words + tokens
         place = np.searchsorted(self._pairs, key).clip(max=self._pairs.size - 1)
         seen = np.where(self._pairs[place] == key, self._seen_pairs[place], 0)

@@ -1,6 +1,6 @@
 """The losses of L trainings as a function of their parameters alone, for tests after training.
 
-Axes: L lane, K lane named.
+Axes: L lane, K selected lane.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,15 +15,16 @@ from attnsweep.workloads.engine.functional import one_lane
 from attnsweep.workloads.engine.layout import selected
 from attnsweep.workloads.engine.optimizers import Evaluate, Settings, State
 
-_LOOK_STEPS = 100
+_CHECK_EVERY = 100
+"""Steps between two comparisons of the loss with the level."""
 
 
 class Objective:
-    """The training losses of L trainings, with tasks and batches fixed.
+    """The training losses of L trainings as a function of the parameters, with tasks and batches fixed.
 
     Args:
         module: The module of ONE training, as built by the workload.
-        loss: Its scalar loss, for example the workload's.
+        loss: The scalar loss of one training, for example the workload's.
         buffers: (L, ...) by name.
         batch: (L, ...) by name; empty where the loss is exact or the sample is a buffer.
     """
@@ -38,11 +39,12 @@ class Objective:
         self._over_lanes = vmap(self.one_lane)
 
     def select(self, lanes: Tensor) -> "Objective":
-        """The losses of the lanes at these positions, (K,) int64."""
+        """Returns the objective of the lanes at the positions `lanes`, (K,) int64."""
         return Objective(self._module, self._loss, selected(self.buffers, lanes), selected(self.batch, lanes))
 
     def losses(self, parameters: State, lanes: Tensor | None = None) -> Tensor:
-        """(K,) losses at parameters (K, ...), differentiable; of all lanes by default."""
+        """Returns the losses (K,) of `lanes` at parameters (K, ...), differentiable. By default `lanes` are all
+        lanes."""
         buffers, batch = self.buffers, self.batch
         if lanes is not None:
             buffers, batch = selected(buffers, lanes), selected(batch, lanes)
@@ -50,17 +52,17 @@ class Objective:
         return result
 
     def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:  # noqa: ARG002
-        """Losses and gradients; implements the protocol `Evaluate` of optimizers."""
+        """Returns losses (K,) and gradients (K, ...): the protocol `Evaluate` of the optimizers."""
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         losses = self.losses(leaves, lanes)
         gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True)
         return losses.detach(), dict(zip(leaves, gradients, strict=True))
 
     def train_on(self, parameters: State, rule: str, learning_rate: Tensor, n_steps: int) -> tuple[State, Tensor]:
-        """Parameters and losses (L,) after further steps of an update rule, started without history.
+        """Returns parameters (L, ...) and losses (L,) after `n_steps` of an optimizer that starts without averages.
 
         Args:
-            parameters: (L, ...) to start from; not changed.
+            parameters: (L, ...) the starting parameters; they are not changed.
             rule: The name of an optimizer.
             learning_rate: (L,) step sizes.
             n_steps: Steps to take; a lane that turns non-finite keeps its last values.
@@ -69,7 +71,14 @@ class Objective:
         return trained, losses
 
     def descended(self, parameters: State, evaluate: Evaluate, rule: str, n_steps: int) -> State:
-        """Parameters (L, ...) after `n_steps` of an update rule with step size 1 on another form of the objective."""
+        """Returns parameters (L, ...) after `n_steps` of an optimizer with step size 1.
+
+        Args:
+            parameters: (L, ...) the starting parameters; they are not changed.
+            evaluate: The objective to minimize, which may be another form of this one.
+            rule: The name of an optimizer.
+            n_steps: Steps to take.
+        """
         ended = {name: value.detach().clone() for name, value in parameters.items()}
         rate = torch.ones_like(next(iter(ended.values())).flatten(1)[:, 0])
         optimizer = optimizer_named(rule, Settings.plain(rate, n_steps))
@@ -78,32 +87,32 @@ class Objective:
         return ended
 
     def falls_below(self, level: float, parameters: State, rule: str, learning_rate: Tensor, n_steps: int) -> Tensor:
-        """(L,) bool, whether a loss is below a level after 100, 200, ... or all of further steps.
+        """Returns whether each lane's loss is below a level after 100, 200, ... or `n_steps` further steps, (L,) bool.
 
-        It ends once all lanes have been below, so a lane that would rise again later still counts: its answer does not
-        depend on the others.
+        A lane counts even if its loss would rise again later, so the result of a lane does not depend on the others,
+        although training ends once all lanes have been below the level.
 
         Args:
             level: The level.
-            parameters, rule, learning_rate: As `train_on` takes them.
+            parameters, rule, learning_rate: The same as for `train_on`.
             n_steps: The most steps to take.
         """
-        looks = [*range(_LOOK_STEPS, n_steps, _LOOK_STEPS), n_steps]
+        check_steps = [*range(_CHECK_EVERY, n_steps, _CHECK_EVERY), n_steps]
         fell = torch.zeros_like(learning_rate, dtype=torch.bool)
-        for _, losses in self._trained(parameters, rule, learning_rate, looks):
+        for _, losses in self._trained(parameters, rule, learning_rate, check_steps):
             fell |= losses < level
             if fell.all():
                 break
         return fell
 
     def _trained(
-        self, parameters: State, rule: str, learning_rate: Tensor, looks: Sequence[int]
+        self, parameters: State, rule: str, learning_rate: Tensor, steps: Sequence[int]
     ) -> Iterator[tuple[State, Tensor]]:
-        """The parameters and losses at some numbers of steps."""
+        """Yields the parameters (L, ...) and losses (L,) after each of `steps`, which ascend."""
         trained = {name: value.detach().clone() for name, value in parameters.items()}
-        optimizer = optimizer_named(rule, Settings.plain(learning_rate, looks[-1]))
-        for look in looks:
-            while not optimizer.advance(trained, self.evaluate, [look], look):
+        optimizer = optimizer_named(rule, Settings.plain(learning_rate, steps[-1]))
+        for step in steps:
+            while not optimizer.advance(trained, self.evaluate, [step], step):
                 pass
             with torch.no_grad():
                 losses = self.losses(trained)

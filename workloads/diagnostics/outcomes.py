@@ -1,8 +1,8 @@
 """The measures and thresholds by which all workloads decide outcomes. Axes: L lane, P probe.
 
-Shares of a loss or level are shares of its size, |loss|: a loss may be negative.
+A share of a loss or level is a share of its absolute value, because a loss may be negative.
 
-The thresholds are ours; docs/zeros.md shows how much each of them matters.
+The thresholds are our choices; docs/notes/zeros_tests.md shows how much each of them matters.
 """
 
 import itertools
@@ -18,26 +18,28 @@ from attnsweep.workloads.vocabulary import AT_LEVEL as AT_LEVEL
 from attnsweep.workloads.vocabulary import MOVING_SHARE
 
 OR = " or "
-"""Between the names of reference levels that the loss alone does not tell apart."""
+"""Joins the names of reference levels that the loss alone does not tell apart."""
 STATIONARY_GAMMA = 1e-2
 """A training is stationary if its scale-free gradient is below this."""
 DIVERGED_FACTOR = 3.0
-"""A loss above this multiple of the zero predictor's, and above its own start, has diverged; where the zero predictor's
-is negative, a loss as far above it in units of its size."""
+"""A loss has diverged if it is above this multiple of the zero predictor's loss, and above its own first value.
+
+A negative loss z of the zero predictor has no such multiple: there the bound is z + 2 |z|, the same distance above z.
+"""
 OVERFIT_SHARE = 0.05
 """A training on a finite text is overfit if its held-out loss has risen by this share above its minimum while its
 training loss kept falling."""
 
 
 def gamma(evidence: Evidence) -> NDArray[np.float64]:
-    """The scale-free gradient |grad| |theta| / |loss|, (L, P)."""
+    """Returns the scale-free gradient |grad| |theta| / |loss|, (L, P)."""
     loss = np.abs(evidence.metrics["eval_loss"])
     with np.errstate(divide="ignore", invalid="ignore"):
         return evidence.metrics["grad_norm"] * evidence.metrics["param_norm"] / loss
 
 
 def at_level(loss: NDArray[np.float64], level: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """(L, P) bool, where losses (L, P) are within `AT_LEVEL` of a level (L,)."""
+    """Returns where losses (L, P) are within the share `AT_LEVEL` of a level (L,), as (L, P) bool."""
     return np.abs(loss - level[:, None]) <= AT_LEVEL * np.abs(level[:, None])
 
 
@@ -47,59 +49,63 @@ def standing(
     outcomes: Mapping[str, str],
     where: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
 ) -> dict[Label, NDArray[np.bool_]]:
-    """At which of some reference levels each loss stands: at the nearest one, if that is within `AT_LEVEL`.
+    """Returns where each loss is at a reference level: at the nearest level, if that is within `AT_LEVEL` of the loss.
 
-    The loss alone does not tell levels apart that are nearer to each other than twice `AT_LEVEL`. The detail says so.
+    The loss alone does not tell levels apart that are nearer to each other than twice `AT_LEVEL`. The detail then names
+    all of them.
 
     Args:
         loss: (L, P).
         levels: (L,) by name; NaN where a training has no such level.
-        outcomes: The outcome at each of these levels; `levels` may lack some. Of equal levels the first counts.
-        where: What must hold besides, (L, P), at some of these levels.
+        outcomes: The outcome at each level, by name. `levels` may lack some of them. Of equal levels the first counts.
+        where: Further conditions, (L, P) by level name: the loss is at such a level only where its condition holds.
 
     Returns:
-        (L, P) by the outcome of the nearest level and the detail: its name, or the names of all that the loss does not
-        tell it from, such as `zero or mean`, in the order of `outcomes`.
+        (L, P) bool by label. A label is the outcome of the nearest level and a detail: the level's name, or the names
+        of all levels that the loss does not tell from it, such as `zero or mean`, in the order of `outcomes`.
     """
     names = [name for name in outcomes if name in levels]
     level_LK = np.stack([levels[name] for name in names], axis=-1)
-    off_LPK = np.abs(loss[:, :, None] - level_LK[:, None])
-    nearest_LP = np.where(np.isnan(off_LPK), np.inf, off_LPK).argmin(axis=-1)
+    distance_LPK = np.abs(loss[:, :, None] - level_LK[:, None])
+    nearest_LP = np.where(np.isnan(distance_LPK), np.inf, distance_LPK).argmin(axis=-1)
     size_LK = np.abs(level_LK)
-    most_LKK = 2.0 * AT_LEVEL * np.maximum(size_LK[:, :, None], size_LK[:, None])
-    alike_LKK = (np.abs(level_LK[:, :, None] - level_LK[:, None]) <= most_LKK) | np.eye(len(names), dtype=np.bool_)
-    stands: dict[Label, NDArray[np.bool_]] = {}
+    tolerance_LKK = 2.0 * AT_LEVEL * np.maximum(size_LK[:, :, None], size_LK[:, None])
+    alike_LKK = (np.abs(level_LK[:, :, None] - level_LK[:, None]) <= tolerance_LKK) | np.eye(len(names), dtype=np.bool_)
+    places: dict[Label, NDArray[np.bool_]] = {}
     for k, name in enumerate(names):
         holds_LP = (nearest_LP == k) & at_level(loss, level_LK[:, k]) & where.get(name, True)
-        # A number for each set of levels: equal rows of an array take NumPy ten times as long to find.
+        # The set of levels that are alike is encoded as a bit mask: NumPy finds equal numbers ten times as fast as
+        # equal rows.
         set_L = alike_LKK[:, k] @ (1 << np.arange(len(names)))
         for number, lane in zip(*np.unique(set_L, return_index=True), strict=True):
-            of_lanes_L = set_L == number
+            in_set_L = set_L == number
             label = outcomes[name], OR.join(itertools.compress(names, alike_LKK[lane, k]))
-            stands[label] = stands.get(label, False) | (holds_LP & of_lanes_L[:, None])
-    return stands
+            places[label] = places.get(label, False) | (holds_LP & in_set_L[:, None])
+    return places
 
 
 def has_diverged(loss: NDArray[np.float64], zero_level: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """(L, P) bool, where losses (L, P) are not finite, or far above the zero predictor's (L,) and above their start."""
+    """Returns where losses (L, P) are not finite, or far above the zero predictor's loss (L,) and above their start.
+    "Far above" is `DIVERGED_FACTOR` times the zero predictor's loss. The result is (L, P) bool."""
     return ~np.isfinite(loss) | ((loss > _raised(zero_level[:, None], DIVERGED_FACTOR - 1.0)) & (loss > loss[:, :1]))
 
 
 def is_moving(steps: NDArray[np.int64], loss: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """(L, P) bool, where losses (L, P) fell by over `MOVING_SHARE` in the last fifth of the steps (P,) so far."""
+    """Returns where losses (L, P) fell by over `MOVING_SHARE` in the last fifth of the steps (P,) so far, (L, P)
+    bool."""
     before = np.searchsorted(steps, [tail_start(int(step)) for step in steps], side="right") - 1
     return loss < _raised(loss[:, before], -MOVING_SHARE)
 
 
 def is_overfit(evidence: Evidence) -> NDArray[np.bool_]:
-    """(L, P) bool, where the held-out loss is `OVERFIT_SHARE` above its minimum, and the training loss below its value
-    at that minimum."""
+    """Returns where a training is overfit, (L, P) bool: the held-out loss is `OVERFIT_SHARE` above its minimum so far,
+    and the training loss is below its value at that minimum."""
     eval_loss, train_loss = evidence.metrics["eval_loss"], evidence.metrics["loss"]
-    least = np.fmin.accumulate(eval_loss, axis=1)
-    at_least = np.maximum.accumulate(np.where(eval_loss == least, np.arange(eval_loss.shape[1]), 0), axis=1)
-    then = np.take_along_axis(train_loss, at_least, axis=1)
-    risen: NDArray[np.bool_] = eval_loss > _raised(least, OVERFIT_SHARE)
-    return risen & (train_loss < then)
+    minimum = np.fmin.accumulate(eval_loss, axis=1)
+    probe_of_minimum = np.maximum.accumulate(np.where(eval_loss == minimum, np.arange(eval_loss.shape[1]), 0), axis=1)
+    train_loss_at_minimum = np.take_along_axis(train_loss, probe_of_minimum, axis=1)
+    risen: NDArray[np.bool_] = eval_loss > _raised(minimum, OVERFIT_SHARE)
+    return risen & (train_loss < train_loss_at_minimum)
 
 
 def judge_by_levels(
@@ -109,15 +115,15 @@ def judge_by_levels(
 ) -> Verdicts:
     """Labels each training at each probe by its `eval_loss` alone: a workload's `judge` in one line.
 
-    The first that holds: `diverged`; `solved`, below the level `solved`; an outcome of `before_levels`; the outcome of
-    the level at which the loss stands, with the detail of `standing`; `plateau`, with the detail `moving` while the
-    loss still falls.
+    The label is the first of these that holds: `diverged`; `solved`, if the loss is below the level `solved`; an
+    outcome of `before_levels`; the outcome of the level that the loss is at, with the detail of `standing`; `plateau`,
+    with the detail `moving` while the loss still falls.
 
     Args:
-        evidence: The measurements. Their levels are `solved`, `zero` and those of `stuck`.
+        evidence: The measurements. The levels are `solved`, `zero` and the levels that `stuck` names.
         stuck: The outcome at each level, such as `{"context": "marginal", "zero": "degenerate_zero"}`; of equal levels
             the first counts.
-        before_levels: Where further outcomes hold, (L, P), such as `{"overfit": is_overfit(evidence)}`.
+        before_levels: Further outcomes, with where they hold, (L, P), such as `{"overfit": is_overfit(evidence)}`.
     """
     loss, levels = evidence.metrics["eval_loss"], evidence.levels
     return Verdicts.first_of(
@@ -132,18 +138,18 @@ def judge_by_levels(
 
 
 def onset_probe(outcome: NDArray[np.str_], last_probe: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(L,) the first probe from which each training's last outcome held.
+    """Returns the first probe from which on each training had its final outcome, (L,).
 
     Args:
-        outcome: (L, P) names.
-        last_probe: (L,) index of the last probe that each training reached.
+        outcome: (L, P) the names of outcomes.
+        last_probe: (L,) the index of the last probe that each training reached.
     """
     probes = np.arange(outcome.shape[1])
     final = np.take_along_axis(outcome, last_probe[:, None], axis=1)
-    other = (outcome != final) & (probes < last_probe[:, None])
-    return np.asarray(np.where(other, probes + 1, 0).max(axis=1), dtype=np.int64)
+    has_other_outcome = (outcome != final) & (probes < last_probe[:, None])
+    return np.asarray(np.where(has_other_outcome, probes + 1, 0).max(axis=1), dtype=np.int64)
 
 
 def _raised(loss: NDArray[np.float64], share: float) -> NDArray[np.float64]:
-    """Losses plus a share of their size; for positive ones (1 + share) loss, to the last bit."""
+    """Returns loss + share |loss|, which for positive losses equals (1 + share) loss to the last bit."""
     return np.asarray((1.0 + share * np.sign(loss)) * loss)

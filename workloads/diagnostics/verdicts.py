@@ -1,4 +1,4 @@
-"""A workload's verdicts as a table: the first row that holds is a training's label. Axes: L lane, P probe."""
+"""A workload's verdicts as a table: the first row whose condition holds gives the label. Axes: L lane, P probe."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,21 +17,21 @@ from attnsweep.workloads.vocabulary import MOVING_SHARE
 
 
 def below_solved(_: object, evidence: Evidence) -> NDArray[np.bool_]:
-    """Where the loss is below the level `solved`."""
+    """Returns where the loss is below the level `solved`, (L, P) bool."""
     return evidence.metrics["eval_loss"] < evidence.levels["solved"][:, None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A row of a table: an outcome where a condition holds.
+    """A row of a table of verdicts that gives an outcome where a condition holds.
 
     Attributes:
         outcome: The outcome.
-        when: Where it holds: a function, or a text such as `accuracy >= 0.99`.
-        says: The condition in words; by default the text.
-        looks: What such a training looks like.
-        details: The details that it may give; by default none.
-        which: If there are several, the one of each training at each probe, (L, P).
+        when: The condition: a function, or a text such as `accuracy >= 0.99`.
+        says: The condition in words, for the documentation; by default the text of `when`.
+        looks: What such a training looks like, for the documentation.
+        details: The details that the row may give; by default none.
+        which: If there are several details, a function that returns the detail of each training at each probe, (L, P).
     """
 
     outcome: str
@@ -43,12 +43,12 @@ class Rule:
 
     def __post_init__(self) -> None:
         if not self.says:
-            of_own = "a condition of the workload's own"
-            object.__setattr__(self, "says", self.when if isinstance(self.when, str) else of_own)
+            unnamed = "a condition of the workload's own"
+            object.__setattr__(self, "says", self.when if isinstance(self.when, str) else unnamed)
 
     @classmethod
     def diverged(cls, level: str = "zero", looks: str = "") -> Self:
-        """Where the loss is not finite, or far above a level, by default that of the predictor 0."""
+        """Returns the row `diverged`: the loss is not finite, or far above a level (default: the level `zero`)."""
         return cls(
             outcome="diverged",
             when=lambda _, evidence: has_diverged(evidence.metrics["eval_loss"], evidence.levels[level]),
@@ -58,12 +58,12 @@ class Rule:
 
     @classmethod
     def solved(cls, says: str = "loss below `loss_level`", looks: str = "") -> Self:
-        """Where the loss is below the level `solved`, which `says` puts in words."""
+        """Returns the row `solved`: the loss is below the level `solved`, which `says` describes."""
         return cls(outcome="solved", when=below_solved, says=says, looks=looks)
 
     @classmethod
     def moving(cls) -> Self:
-        """Where the loss still falls: before the last row."""
+        """Returns the row `plateau` with the detail `moving`: no row before it holds, and the loss still falls."""
         return cls(
             outcome="plateau",
             details=("moving",),
@@ -73,27 +73,28 @@ class Rule:
         )
 
     def cases(self, parameters: Any, evidence: Evidence) -> dict[Label, NDArray[np.bool_]]:
-        """Where it holds, by label."""
+        """Returns where the row's condition holds, (L, P) bool, by the label that it gives."""
         holds = where_held(self.when, parameters, evidence)
         if self.which is None:
             return {(self.outcome, self.details[0]): holds}
         detail = self.which(evidence)
-        return {(self.outcome, each): holds & (detail == each) for each in self.details}
+        return {(self.outcome, name): holds & (detail == name) for name in self.details}
 
 
 @dataclass(frozen=True, kw_only=True)
 class AtLevel:
-    """A row of a table: an outcome where the loss stands at a reference level, which then is the detail.
+    """A row of a table of verdicts that gives an outcome where the loss is at a reference level.
 
-    The detail names all levels of the table's rows that the loss does not tell from this one: see `standing`.
+    The detail is the name of the level. If the loss does not tell the level from other levels of the table, the detail
+    names them too: see `standing`.
 
     Attributes:
         outcome: The outcome.
         level: The level's name. Trainings that have no such level do not get this label.
-        says: The predictor that has this loss, in words.
-        looks: What such a training looks like.
-        when: What must hold besides.
-        also: The same in words.
+        says: The predictor that has this loss, in words, for the documentation.
+        looks: What such a training looks like, for the documentation.
+        when: A further condition that must hold.
+        also: The further condition in words, for the documentation.
     """
 
     outcome: str
@@ -105,21 +106,21 @@ class AtLevel:
 
     @property
     def details(self) -> tuple[str, ...]:
-        """The level."""
         return (self.level,)
 
 
 @dataclass(frozen=True)
 class VerdictTable:
-    """An ordered table of rules and levels; its last row is `plateau`, where no other holds.
+    """An ordered table of the rules and levels by which a workload labels trainings: what `verdicts` returns.
 
-    A workload returns it from `verdicts`.
+    Where no row holds, the label is `plateau`.
 
     Attributes:
-        rows: In the order in which they are tried. All levels are tried together, in the place of the first of them.
+        rows: The rows in the order in which they are tried. All rows `AtLevel` are tried together, in the place of the
+            first of them.
 
     Raises:
-        LabelError: If a label stands in two rows.
+        LabelError: If two rows give the same label.
     """
 
     rows: tuple[Rule | AtLevel, ...]
@@ -128,14 +129,17 @@ class VerdictTable:
         labels = [(row.outcome, detail) for row in self.rows for detail in row.details]
         if twice := [label for label in labels if labels.count(label) > 1]:
             raise LabelError(
-                "a table of verdicts", given=f"{twice[0]} in two rows", expected="each label once", fix="join the rows"
+                "a table of verdicts",
+                given=f"{twice[0]} in two rows",
+                expected="each label in one row only",
+                fix="join the two rows into one, or give one of them another detail",
             )
 
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
         """Labels each training at each probe with the first row that holds.
 
         Args:
-            parameters: Those of the first lane.
+            parameters: The parameters of the first lane.
             evidence: The measurements of L trainings at P probes.
         """
         levels = [row for row in self.rows if isinstance(row, AtLevel)]
@@ -144,21 +148,21 @@ class VerdictTable:
             if isinstance(row, Rule):
                 cases |= row.cases(parameters, evidence)
             elif row is levels[0]:
-                stuck = {each.level: each.outcome for each in levels}
+                stuck = {row.level: row.outcome for row in levels}
                 where = {
-                    each.level: where_held(each.when, parameters, evidence) for each in levels if each.when is not None
+                    row.level: where_held(row.when, parameters, evidence) for row in levels if row.when is not None
                 }
                 cases |= standing(evidence.metrics["eval_loss"], evidence.levels, stuck, where)
         return Verdicts.first_of(cases)
 
     def markdown(self) -> str:
-        """The table for the documentation."""
+        """Returns the table in Markdown, for the documentation."""
         lines = ["| outcome | detail | rule | what it looks like |", "|---|---|---|---|"]
         for row in self.rows:
             says = row.says
             if isinstance(row, AtLevel):
                 says = f"loss within {AT_LEVEL:.0%} of `level_{row.level}`, {says}{row.also and '; and '}{row.also}"
-            details = ", ".join(f"`{each}`" for each in row.details if each)
+            details = ", ".join(f"`{detail}`" for detail in row.details if detail)
             lines.append(f"| `{row.outcome}` | {details} | {says} | {row.looks} |")
         lines.append(
             "| `plateau` | | none of these | the loss falls no longer, at no reference level; or hardly moved |"
@@ -167,70 +171,71 @@ class VerdictTable:
 
 
 def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
-    """Refuses an outcome that no training can end with, as far as the texts of a table tell.
+    """Raises if the table's rows and the texts of their conditions show that no training can get some outcome.
 
     Args:
         workload: The problem.
-        parameters: Those of the first lane.
+        parameters: The parameters of the first lane.
 
     Raises:
-        LabelError: If no row of the table gives an outcome of the workload's own, or a text holds nowhere but where the
-            text of a row before it does.
+        LabelError: If no row of the table gives an outcome that the workload declares, or if a condition in text holds
+            only where that of an earlier row holds, so that the earlier row always gives the label.
     """
     table = workload.verdicts(parameters)
     if not isinstance(table, VerdictTable):
         return
-    given = {row.outcome for row in table.rows}
+    table_outcomes = {row.outcome for row in table.rows}
     for outcome in workload.outcomes:
-        if outcome not in given:
+        if outcome not in table_outcomes:
             raise LabelError(
                 f"{workload.name}.outcomes",
                 given=outcome,
-                expected="an outcome of a row of its table",
-                fix="add a Rule that gives it, or leave it out",
+                expected="an outcome that a row of the workload's table gives",
+                fix="add a Rule with this outcome to the table, or remove it from `outcomes`",
             )
     texts = [(row.outcome, row.when) for row in table.rows if isinstance(row, Rule) and isinstance(row.when, str)]
-    for (outcome, when), (later, then) in combinations(texts, 2):
-        if implies(then, when):
+    for (outcome, when), (later, later_when) in combinations(texts, 2):
+        if implies(later_when, when):
             raise LabelError(
                 f"the outcome {later} of {workload.name}",
-                given=then,
-                expected=f"a condition that holds somewhere where that of {outcome}, before it, does not: {when}",
-                fix="change their order, or one of the two; the first row that holds counts",
+                given=later_when,
+                expected=f"a condition that can hold where the earlier row {outcome} ({when}) does not",
+                fix="swap the two rows or change one condition: the first row that holds gives the label",
             )
 
 
 def check_near_levels(workload: Workload[Any], parameters: Any, evidence: Evidence) -> None:
-    """Refuses a `judge` that names one of two levels where the loss does not tell them apart.
+    """Raises if a workload's own `judge` names only one of two levels that the loss does not tell apart.
 
-    Two levels are near if they differ by at most twice `AT_LEVEL`: a loss between them is at both. At such a loss, the
-    levels of a table name both, and its rules say by what else they tell trainings apart: it need not be checked.
+    Two levels are near if they differ by at most twice `AT_LEVEL`: a loss between them is at both. A table of verdicts
+    needs no check, because its rows `AtLevel` name both levels.
 
     Args:
         workload: The problem.
-        parameters: Those of the first lane.
-        evidence: Measurements of L trainings. Their labels are asked for anew, at losses equal to their levels.
+        parameters: The parameters of the first lane.
+        evidence: Measurements of L trainings. `judge` gets them again with losses equal to the near levels.
 
     Raises:
-        LabelError: If a label at one of two near levels has the name of one of them alone.
+        LabelError: If the detail at a loss equal to one of two near levels is the name of only one of the two.
     """
     if type(workload).judge is Workload.judge:
         return
     levels = {name: level_L for name, level_L in evidence.levels.items() if name != "solved"}
-    for one, other in combinations(levels, 2):
-        size_L = np.maximum(np.abs(levels[one]), np.abs(levels[other]))
-        near_L = np.abs(levels[one] - levels[other]) <= 2.0 * AT_LEVEL * size_L
-        for level_L in (levels[one], levels[other]) if near_L.any() else ():
+    for first, second in combinations(levels, 2):
+        size_L = np.maximum(np.abs(levels[first]), np.abs(levels[second]))
+        near_L = np.abs(levels[first] - levels[second]) <= 2.0 * AT_LEVEL * size_L
+        for level_L in (levels[first], levels[second]) if near_L.any() else ():
             loss_LP = np.where(near_L, level_L, np.nan)[:, None] + np.zeros_like(evidence.metrics["eval_loss"])
             at_level = replace(evidence, metrics=evidence.metrics | {"eval_loss": loss_LP})
             detail_L = judged(workload, parameters, at_level).detail[:, -1]
-            if (wrong_L := near_L & ((detail_L == one) | (detail_L == other))).any():
+            if (wrong_L := near_L & ((detail_L == first) | (detail_L == second))).any():
                 lane = int(wrong_L.argmax())
                 raise LabelError(
                     f"{workload.name}.judge",
                     given=f"the detail {detail_L[lane]} at a loss of {level_L[lane]:.4g}",
-                    expected=f"one that names both levels, such as {one}{OR}{other}: {one} is {levels[one][lane]:.4g}"
-                    f" and {other} is {levels[other][lane]:.4g}, nearer than the loss can tell ({2 * AT_LEVEL:.0%})",
-                    fix="judge with `judge_by_levels` or `standing`; if more than the loss tells them apart, say it in"
-                    f" the detail, such as `{one} by accuracy`",
+                    expected=f"a detail that names both levels, such as {first}{OR}{second}: {first} is"
+                    f" {levels[first][lane]:.4g} and {second} is {levels[second][lane]:.4g}, closer than the loss can"
+                    f" tell apart ({2 * AT_LEVEL:.0%})",
+                    fix="judge with `judge_by_levels` or `standing`; if something else than the loss tells them apart,"
+                    f" name it in the detail, such as `{first} by accuracy`",
                 )

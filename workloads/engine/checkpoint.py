@@ -1,4 +1,4 @@
-"""A checkpoint: all state of a pack that training changes, as plain arrays by name; and the format of its file.
+"""Checkpoints: all state of a pack that training changes, as NumPy arrays by name, and their file format.
 
 The file is NumPy's uncompressed `.npz` archive without pickled objects, followed by the BLAKE2b digest of the archive.
 """
@@ -18,16 +18,16 @@ from attnsweep.workloads.engine.contract import Training
 Checkpoint: TypeAlias = Mapping[str, NDArray[Any]]
 
 FORMAT = 3
-"""Raise it when the names, shapes or meaning of a checkpoint's arrays change."""
+"""The version of the format. Increase it when the names, shapes or meaning of a checkpoint's arrays change."""
 _DIGEST_BYTES = 32
 
 
 class CheckpointError(Exception):
-    """A checkpoint that is damaged or belongs to other trainings, so the pack starts again."""
+    """Raised if a checkpoint is damaged or belongs to other trainings. The pack then starts again."""
 
 
 def to_bytes(checkpoint: Checkpoint) -> bytes:
-    """The content of a checkpoint's file."""
+    """Serializes a checkpoint into the content of its file."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in checkpoint.items():
@@ -38,7 +38,7 @@ def to_bytes(checkpoint: Checkpoint) -> bytes:
 
 
 def from_bytes(content: bytes) -> Checkpoint:
-    """The checkpoint of a file.
+    """Deserializes the content of a checkpoint's file.
 
     Raises:
         CheckpointError: If the content is not, byte for byte, what `to_bytes` returned.
@@ -49,17 +49,17 @@ def from_bytes(content: bytes) -> Checkpoint:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return dict(arrays)
     except ValueError as error:
-        raise CheckpointError(f"a checkpoint holds what is no plain array: {error}") from error
+        raise CheckpointError(f"a checkpoint holds an array that cannot be read: {error}") from error
 
 
 def fingerprint(workload: str, trainings: Sequence[Training[Any]], probe_steps: Sequence[int], row_width: int) -> str:
-    """Equal for two packs if and only if one can be resumed from the other's checkpoint.
+    """Hashes what a pack's checkpoint depends on. A pack resumes only from a checkpoint with its own fingerprint.
 
     Args:
-        workload: Its name.
-        trainings: One per lane.
+        workload: The name of the workload.
+        trainings: The trainings, one per lane.
         probe_steps: The steps of the pack's probes.
-        row_width: The numbers of a lane's row: its parameters, with the padding between them.
+        row_width: The length of the row in which a lane's parameters are stored, padding between them included.
     """
     seeded = [(training.parameters.values(), training.seed) for training in trainings]
     content = [FORMAT, workload, seeded, list(probe_steps), row_width]

@@ -1,4 +1,4 @@
-"""The optimizer of a pack, by the parameter `optimizer`."""
+"""Makes the optimizer of a pack from the parameter `optimizer`."""
 
 import torch
 
@@ -10,15 +10,15 @@ from attnsweep.workloads.update_rules import UPDATE_RULES
 
 
 def optimizer_of(lanes: Lanes[P]) -> Optimizer:
-    """The optimizer that the lanes' parameters name."""
+    """Makes the optimizer that the lanes' parameters name, in the floating-point type that it needs."""
     shared = lanes.shared
-    # As in PyTorch: an update is computed in float32, and its result is rounded to bfloat16.
+    # PyTorch's optimizers compute the update of bfloat16 parameters in float32 and then round it, so this does too.
     rounds = lanes.dtype == torch.bfloat16 and shared.optimizer in UPDATE_RULES
-    of_lanes = [training.parameters for training in lanes.trainings]
+    parameters = [training.parameters for training in lanes.trainings]
     dtype = torch.float32 if rounds else lanes.dtype
-    return optimizer_named(shared.optimizer, Settings(of_lanes, shared.n_steps, dtype, lanes.device))
+    return optimizer_named(shared.optimizer, Settings(parameters, shared.n_steps, dtype, lanes.device))
 
 
 def optimizer_named(name: str, settings: Settings) -> Optimizer:
-    """The optimizer of this name, before its first step."""
+    """Makes the optimizer of this name, in its state before the first step."""
     return FirstOrder(UPDATE_RULES[name], settings) if name in UPDATE_RULES else Lbfgs(settings)

@@ -1,7 +1,7 @@
-"""What a module holds besides parameters and buffers: numbers, names, configs, functions.
+"""Compares the constants of modules: all that they hold besides parameters and buffers, such as numbers or functions.
 
-The engine runs one module for all trainings of a pack, so these have to be the same in each, and in each later pack
-that takes the same compiled program.
+The engine runs one module for all trainings of a pack, so constants must be the same in the modules of all trainings,
+and in all later packs that reuse the compiled program.
 """
 
 import functools
@@ -22,19 +22,19 @@ from attnsweep.workloads.engine.shared_parameters import OF_THE_ENGINE, unshared
 from attnsweep.workloads.parameters import TrainingParameters
 
 _OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"training"}
-"""Among these are parameters, buffers and submodules, and the hooks, which are not compared."""
+"""The attributes of every `nn.Module`. They hold parameters, buffers, submodules and hooks, which are no constants."""
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic, torch.dtype, torch.device, torch.Size, Enum)
 _MISSING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A constant that is not the same in two modules.
+    """A constant that has different values in the first of several modules and in another one.
 
     Attributes:
-        name: Such as `blocks.0.norm.eps`.
-        position: The position of the other module; one is the first.
-        one, other: The two values, as text.
+        name: The constant's name, such as `blocks.0.norm.eps`.
+        position: The position of the other module in the sequence.
+        one, other: The values in the first and in the other module, as text.
     """
 
     name: str
@@ -44,37 +44,37 @@ class Difference:
 
 
 def first_difference(modules: Sequence[nn.Module]) -> Difference | None:
-    """The first constant of a module that differs from that of the first module; `None` if all have the same."""
+    """Compares all modules with the first one. Returns the first constant that differs; `None` if all are equal."""
     seen = _in_full(modules[0])
     first: dict[str, str] | None = None
     for position, other in enumerate(modules[1:], 1):
         if _is_surely_same(seen, _in_full(other)):
             continue
         first = first or constants_of(modules[0])
-        found = constants_of(other)
-        for name in (*first, *found):
-            one, its = first.get(name, _MISSING), found.get(name, _MISSING)
-            if one != its:
-                return Difference(name, position, one, its)
+        others = constants_of(other)
+        for name in (*first, *others):
+            first_value, other_value = first.get(name, _MISSING), others.get(name, _MISSING)
+            if first_value != other_value:
+                return Difference(name, position, first_value, other_value)
     return None
 
 
 def digest_of(module: nn.Module) -> str:
-    """The same in every process for two modules with the same constants."""
+    """Hashes a module's constants. Modules with the same constants have the same digest in every process."""
     content = repr(sorted(constants_of(module).items()))
     return hashlib.blake2s(content.encode(), digest_size=16).hexdigest()
 
 
 def constants_of(module: nn.Module) -> dict[str, str]:
-    """The constants of a module and its submodules, as text by name.
+    """Returns the constants of a module and its submodules, as text by name.
 
-    What has no values that could be read, such as an object of a library written in C, stands as its type.
+    An object whose values cannot be read, such as one of a library written in C, is represented by its type.
     """
     return dict(_Reader(module).of_module())
 
 
 def _is_surely_same(one: Any, other: Any) -> bool:
-    """Whether two values are seen to be the same without reading all that they hold."""
+    """A fast comparison of two values: `True` means that they are equal, `False` that a full comparison is needed."""
     if one is other:
         return True
     kind = type(one)
@@ -87,16 +87,15 @@ def _is_surely_same(one: Any, other: Any) -> bool:
     if kind in (tuple, list):
         return len(one) == len(other) and all(map(_is_surely_same, one, other))
     return is_dataclass(kind) and all(
-        _is_surely_same(getattr(one, each.name), getattr(other, each.name)) for each in fields(kind)
+        _is_surely_same(getattr(one, field.name), getattr(other, field.name)) for field in fields(kind)
     )
 
 
 def _in_full(module: nn.Module) -> list[tuple[Any, ...]]:
-    return [(type(each), _shapes(each), _own(each)) for each in module.modules()]
+    return [(type(part), _shapes(part), _own(part)) for part in module.modules()]
 
 
 def _shapes(module: nn.Module) -> dict[str, torch.Size | None]:
-    """The shapes of a module's own parameters and buffers."""
     own = module._parameters | module._buffers
     return {name: None if value is None else value.shape for name, value in own.items()}
 
@@ -107,23 +106,17 @@ def _own(module: nn.Module) -> dict[str, Any]:
 
 
 class _Reader:
-    """Reads the constants of one module.
-
-    Args:
-        module: With its submodules.
-    """
-
     def __init__(self, module: nn.Module) -> None:
         self._module = module
-        # Parameters, buffers and submodules are no constants: another reference to one stands as its name.
-        self._known: dict[int, str] = {id(each): f"<{name or 'module'}>" for name, each in module.named_modules()}
+        # Parameters, buffers and submodules are no constants: an attribute that refers to one is read as its name.
+        self._known: dict[int, str] = {id(part): f"<{name or 'module'}>" for name, part in module.named_modules()}
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
             self._known[id(tensor)] = f"<{name}>"
 
     def of_module(self) -> Iterator[tuple[str, str]]:
-        for name, each in self._module.named_modules():
-            yield name or "module", _name_of(type(each))
-            yield from self._of_items(f"{name}." if name else "", _shapes(each) | _own(each))
+        for name, part in self._module.named_modules():
+            yield name or "module", _name_of(type(part))
+            yield from self._of_items(f"{name}." if name else "", _shapes(part) | _own(part))
 
     def _of_items(self, prefix: str, items: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
         for name, value in items.items():
@@ -136,14 +129,14 @@ class _Reader:
         if id(value) in self._known:
             yield path, self._known[id(value)]
             return
-        # Kept by the module, so no other object gets its id meanwhile.
+        # The module keeps the value alive, so that no other object gets its id meanwhile.
         self._known[id(value)] = f"<{path}>"
         yield path, _in_short(value)
         yield from self._of_items(f"{path}.", _inside(value))
 
 
 def _in_short(value: Any) -> str:
-    """The value, or its type where more of it is inside."""
+    """Represents a value as one text: its type with a digest of its content, or only its type if `_inside` lists it."""
     if isinstance(value, Tensor):
         return _of_numbers(f"{value.dtype} {tuple(value.shape)}", _bytes_of(value))
     if isinstance(value, np.ndarray):
@@ -153,23 +146,23 @@ def _in_short(value: Any) -> str:
     if isinstance(value, type | types.BuiltinFunctionType | types.ModuleType):
         return _name_of(value)
     if isinstance(value, set | frozenset):
-        # The `repr` of another object may hold its address.
-        return repr(sorted(repr(each) if isinstance(each, _PLAIN) else _name_of(type(each)) for each in value))
+        # Elements that are no plain values are represented by their types: their `repr` may contain an address.
+        return repr(sorted(repr(item) if isinstance(item, _PLAIN) else _name_of(type(item)) for item in value))
     if _inside(value) or isinstance(value, list | tuple | Mapping | weakref.ref | nn.Module):
         return _name_of(type(value))
     try:
         return _of_numbers(_name_of(type(value)), pickle.dumps(value))
-    except Exception:  # noqa: BLE001  # Whatever its own code raises: its values cannot be read.
+    except Exception:  # noqa: BLE001  # The value's own code may raise anything when pickled.
         return _name_of(type(value))
 
 
 def _inside(value: Any) -> dict[Any, Any]:
-    """The values that a value is made of, by name."""
+    """Returns the values that a value is made of, by name; empty if it has none or they are not read."""
     if isinstance(value, Tensor | np.ndarray | type | types.ModuleType):
         return {}
     if isinstance(value, TrainingParameters):
         unread = OF_THE_ENGINE | unshared_names(value)
-        return {name: getattr(value, name) for name, each in value.declared().items() if name not in unread}
+        return {name: getattr(value, name) for name in value.declared() if name not in unread}
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, list | tuple):
@@ -183,10 +176,10 @@ def _inside(value: Any) -> dict[Any, Any]:
         closed = {name: cell.cell_contents for name, cell in cells.items() if _is_filled(cell)}
         return closed | {"defaults": value.__defaults__, "kwdefaults": value.__kwdefaults__}
     slots = [name for kind in type(value).__mro__ for name in _slots_of(kind) if hasattr(value, name)]
-    found = dict(getattr(value, "__dict__", {})) | {name: getattr(value, name) for name in slots}
+    values = dict(getattr(value, "__dict__", {})) | {name: getattr(value, name) for name in slots}
     if isinstance(value, nn.Module):
-        found = _own(value) | value._parameters | value._buffers | value._modules
-    return found
+        values = _own(value) | value._parameters | value._buffers | value._modules
+    return values
 
 
 def _is_filled(cell: types.CellType) -> bool:
@@ -197,8 +190,8 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 def _slots_of(kind: type) -> tuple[str, ...]:
-    found = vars(kind).get("__slots__", ())
-    names = (found,) if isinstance(found, str) else tuple(found)
+    slots = vars(kind).get("__slots__", ())
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
     return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
 
 
@@ -214,7 +207,7 @@ def _bytes_of(tensor: Tensor) -> bytes:
 
 def _code_of(function: types.FunctionType) -> bytes:
     code = function.__code__
-    numbers = [each for each in code.co_consts if isinstance(each, _PLAIN)]
+    numbers = [constant for constant in code.co_consts if isinstance(constant, _PLAIN)]
     return code.co_code + repr((code.co_firstlineno, code.co_names, numbers)).encode()
 
 

@@ -1,4 +1,4 @@
-"""The modules of a pack's trainings. What building them draws is a function of each training's parameters and seed."""
+"""Builds the modules of a pack's trainings. Random draws in `build` depend only on a training's parameters and seed."""
 
 import random
 from collections.abc import Iterator
@@ -21,28 +21,30 @@ _NUMPY_SEEDS = 2**32
 
 
 def built_modules(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Module], nn.Module]:
-    """The module of each training in the type of the lanes, and that of the first one once more.
+    """Builds the modules of all trainings in the lanes' dtype, and a second module of the first training to compare.
 
-    The global generators of PyTorch (on the CPU), NumPy and Python are seeded for each training, and are afterwards as
-    they were.
+    The global generators of PyTorch (on the CPU), NumPy and Python are seeded for every training, and their states are
+    restored afterwards.
     """
     with _generators_kept():
-        *modules, again = (_built(workload, each).to(lanes.dtype) for each in (*lanes.trainings, lanes.trainings[0]))
+        *modules, again = (
+            _built(workload, training).to(lanes.dtype) for training in (*lanes.trainings, lanes.trainings[0])
+        )
     return modules, again
 
 
 def built_alone(workload: Workload[Any], training: Training[Any]) -> nn.Module:
-    """The module of one training, in the types that `build` gave it."""
+    """Builds the module of one training like `built_modules`, but leaves the dtypes as `build` chose them."""
     with _generators_kept():
         return _built(workload, training)
 
 
 def check_built_again(module: nn.Module, again: nn.Module, start: State) -> None:
-    """Refuses a module that is another when it is built again for the same training.
+    """Refuses a workload whose `build` gives different modules for the same training.
 
     Args:
-        module, again: The two.
-        start: Where the training starts, by name: what it does not start with may differ.
+        module, again: Two modules that were built for the same training.
+        start: The initial state by name. A value of `module` that was replaced there may differ.
 
     Raises:
         SpecError: For the first value that differs.
@@ -60,17 +62,17 @@ def _built_otherwise(name: str) -> SpecError:
     return SpecError(
         f"{name} of the module",
         given="another value when the module of the same training is built again",
-        expected="one that follows from the training's parameters and seed",
-        fix="in `build`, draw from the global generator of PyTorch, NumPy or Python, which are seeded for each"
-        " training, not from one of your own, and leave no memory of torch.empty unset",
+        expected="a value that follows from the training's parameters and seed",
+        fix="in `build`, draw from the global generators of PyTorch, NumPy or Python, which are seeded for every"
+        " training, not from a generator of your own, and fill all memory of torch.empty",
     )
 
 
 def _built(workload: Workload[Any], training: Training[Any]) -> nn.Module:
     seed = generator_seed(training.seed, _STREAM)
-    # Not torch.manual_seed, which also seeds the generators of GPUs.
+    # `torch.manual_seed` would also seed the generators of GPUs, whose states are not restored.
     torch.default_generator.manual_seed(seed)
-    np.random.seed(seed % _NUMPY_SEEDS)  # The one that users' code may draw from.
+    np.random.seed(seed % _NUMPY_SEEDS)  # Users' code may draw from NumPy's global generator.
     random.seed(seed)
     module = workload.build(training.parameters)
     check_trainable(module)
@@ -79,13 +81,13 @@ def _built(workload: Workload[Any], training: Training[Any]) -> nn.Module:
 
 @contextmanager
 def _generators_kept() -> Iterator[None]:
-    of_python, of_numpy = random.getstate(), np.random.get_state()
+    python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
 
 
 def _tensors(module: nn.Module) -> State:

@@ -1,8 +1,8 @@
-"""What the continuations of a training draw otherwise than it, from a step on. Axes: L lane.
+"""Random draws of continuations: copies of a training that draw other data or other dropout masks from a step on.
 
-A continuation has the training's own parameters, averages and records up to the step. After it, the streams of its
-steps' batches, or those of dropout, have another key. What was drawn before stays: the task, the held-out data, the
-split of a table, and the order of a pass that has begun.
+A continuation has the training's own parameters, averages and records up to the step. From the step on, the streams of
+its batches, or those of dropout, have another key. All that was drawn before is kept: the task, the held-out data, the
+split of a table, and the order of a pass through the data that has begun. Axes: L lane.
 """
 
 from collections.abc import Sequence
@@ -23,19 +23,19 @@ from attnsweep.workloads.engine.streams import Streams
 Redrawn: TypeAlias = Literal["data", "noise"]
 
 NOISE = "dropout"
-"""Streams whose names begin so are noise; all others that a batch draws from are data."""
+"""The prefix of the names of streams that count as noise. All other streams that a batch draws from count as data."""
 
 
 @dataclass(frozen=True)
 class Redraw:
-    """What L continuations of one training draw anew.
+    """The rule by which L continuations of one training draw anew.
 
     Attributes:
-        what: `data` or `noise`.
-        seeds: (L,) the key of each. The training's own seed draws what it drew.
-        step: The first step whose draws have the new key.
-        kept: Streams that the training's start drew at step 0, which stay if `step` is 0.
-        found: Streams that were drawn anew so far.
+        what: Which streams get new keys: `data` or `noise`.
+        seeds: (L,) the new keys. The training's own seed repeats the training's draws.
+        step: The first step whose draws have the new keys.
+        kept: Names of streams from which the held-out data were drawn. They keep their keys at step 0.
+        found: Names of the streams that got new keys so far.
     """
 
     what: Redrawn
@@ -45,7 +45,7 @@ class Redraw:
     found: set[str] = field(default_factory=set)
 
     def lanes(self, lanes: Lanes[P]) -> Lanes[P]:
-        """The L trainings, for the batches of steps from `step` on."""
+        """Copies the lanes, and replaces their random streams by streams that follow this rule."""
         redrawn = copy(lanes)
         redrawn.streams = _Continued(lanes.streams.seeds, torch.tensor(self.seeds, device=lanes.device), self)
         return redrawn
@@ -69,7 +69,7 @@ class _Continued(Streams):
 
 
 class _Noting(Streams):
-    """Notes the streams that are drawn at step 0."""
+    """Records in `names` the names of the streams that are drawn at step 0."""
 
     def __init__(self, seeds: Tensor, names: set[str]) -> None:
         super().__init__(seeds)
@@ -85,7 +85,10 @@ class _Noting(Streams):
 
 
 def drawn_for_evaluation(workload: Workload[Any], training: Training[Any]) -> frozenset[str]:
-    """The streams that held-out data are drawn from: a batch that draws from one of them at step 0 draws its task."""
+    """Returns the names of the streams from which the held-out data are drawn at step 0.
+
+    A batch that draws from one of them at step 0 draws the training's task, which continuations keep.
+    """
     names: set[str] = set()
     lanes = Lanes([training], torch.device("cpu"))
     lanes.streams = _Noting(lanes.streams.seeds, names)
@@ -94,19 +97,19 @@ def drawn_for_evaluation(workload: Workload[Any], training: Training[Any]) -> fr
 
 
 def repeated(checkpoint: Checkpoint, n: int) -> Checkpoint:
-    """The checkpoint of a pack of one training, which takes one step after the other, as that of n copies of it.
+    """Makes the checkpoint of a pack of n copies of a training from the checkpoint of a pack of that training alone.
 
     Batches that were drawn ahead are drawn again.
     """
-    lanes, of_heads = np.arange(n), under("record/heads", checkpoint)
-    if of_heads:
-        n_probes = len(of_heads["step"])
-        of_heads = {name: np.repeat(array, n, axis=0) for name, array in of_heads.items()}
-        of_heads["step"] = checkpoint["record/heads/step"]
-        of_heads |= {"lanes": np.tile(lanes, n_probes), "n_lanes": np.full(n_probes, n)}
+    lanes, heads = np.arange(n), under("record/heads", checkpoint)
+    if heads:
+        n_probes = len(heads["step"])
+        heads = {name: np.repeat(array, n, axis=0) for name, array in heads.items()}
+        heads["step"] = checkpoint["record/heads/step"]
+        heads |= {"lanes": np.tile(lanes, n_probes), "n_lanes": np.full(n_probes, n)}
     return {
         **{name: _copies(array, n) for name, array in checkpoint.items()},
-        **prefixed("record/heads", of_heads),
+        **prefixed("record/heads", heads),
         "position": lanes,
         "drawn_for": lanes,
         "first_drawn": checkpoint["optimizer/n_updates"],
@@ -114,5 +117,5 @@ def repeated(checkpoint: Checkpoint, n: int) -> Checkpoint:
 
 
 def _copies(array: NDArray[Any], n: int) -> NDArray[Any]:
-    """(n, ...) of (1, ...); numbers, and copies that a fixed width already made, as they are."""
+    """Repeats an array (1, ...) to (n, ...). Returns scalars, and arrays padded to a fixed width, unchanged."""
     return np.repeat(array, n, axis=0) if array.ndim and len(array) == 1 else array

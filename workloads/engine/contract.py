@@ -21,7 +21,7 @@ from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.vocabulary import Outcome
 
 Batch = dict[str, Tensor]
-"""Tensors by name. A batch of all lanes has a leading lane axis; a batch of one training has none."""
+"""Tensors by name. The tensors of a batch of all lanes have a leading lane axis; those of one training have none."""
 
 Label: TypeAlias = str | tuple[str, str]
 """An outcome, or an outcome and its detail."""
@@ -41,9 +41,9 @@ class Lanes(Generic[P]):
     """The trainings of a pack as a workload sees them: static parameters are shared, others have a lane axis.
 
     Args:
-        trainings: All with the same static parameters.
-        device: The device of their tensors.
-        built: What the module of each training was built with, parameters and buffers (L, ...) by name: for `initial`.
+        trainings: The trainings, all with the same static parameters.
+        device: The device of the lanes' tensors.
+        built: The parameters and buffers (L, ...) by name that `build` gave the modules, for use in `initial`.
     """
 
     def __init__(
@@ -58,17 +58,17 @@ class Lanes(Generic[P]):
 
     @property
     def shared(self) -> P:
-        """The parameters of the first lane. Only the static ones hold for all lanes: read no others."""
+        """The parameters of the first lane. Read only static ones: others may differ between lanes."""
         return self.trainings[0].parameters
 
     @property
     def dtype(self) -> torch.dtype:
-        """The floating-point type in which the state of these trainings is kept between steps."""
+        """The floating-point type in which parameters and optimizer state are kept between steps."""
         return torch.float32 if self._is_mixed else self.loss_dtype
 
     @property
     def loss_dtype(self) -> torch.dtype:
-        """The type in which the training loss and its gradient are computed."""
+        """The floating-point type in which the training loss and its gradient are computed."""
         return {"bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}[self.shared.dtype]
 
     @property
@@ -76,23 +76,23 @@ class Lanes(Generic[P]):
         return self.shared.dtype == "bfloat16" and self.shared.float32_state
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
-        """(L,) values of a numeric parameter, NaN where it is null; in the training's own type by default."""
+        """Returns the values (L,) of a numeric parameter, NaN where it is null; by default in `self.dtype`."""
         key = name, dtype or self.dtype
         if key not in self._tensors:
             values = [getattr(training.parameters, name) for training in self.trainings]
             numbers = [float("nan") if value is None else value for value in values]
-            # Kept, because copying them to a device makes the host wait for it.
+            # `_tensors` is a cache, because a copy to the device makes the host wait for the device.
             self._tensors[key] = torch.tensor(numbers, dtype=key[1], device=self.device)
         return self._tensors[key].clone()
 
     def select(self, lanes: Tensor) -> "Lanes[P]":
-        """The lanes at these positions, (K,) int64."""
-        # Some of these share static parameters as all do. To check it again at each probe took a tenth of the time.
-        chosen = copy(self)
-        chosen.trainings = tuple(self.trainings[lane] for lane in lanes.tolist())
-        chosen.built, chosen.streams = None, self.streams.select(lanes)
-        chosen._tensors = {key: values[lanes] for key, values in self._tensors.items()}
-        return chosen
+        """Selects the lanes at the positions `lanes`, (K,) int64."""
+        # `copy` avoids the constructor, whose check of the static parameters took a tenth of the time of a probe.
+        selected = copy(self)
+        selected.trainings = tuple(self.trainings[lane] for lane in lanes.tolist())
+        selected.built, selected.streams = None, self.streams.select(lanes)
+        selected._tensors = {key: values[lanes] for key, values in self._tensors.items()}
+        return selected
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,8 +101,8 @@ class Evidence:
 
     Attributes:
         steps: (P,) int64, the steps of the probes.
-        metrics: (L, P) by name: `loss`, `eval_loss`, `grad_norm`, `param_norm`, and the workload's own.
-        levels: (L,) by name: the reference levels of each training.
+        metrics: Arrays (L, P) by name: `loss`, `eval_loss`, `grad_norm`, `param_norm`, and the workload's own metrics.
+        levels: Arrays (L,) by name: the reference levels of the trainings.
     """
 
     steps: NDArray[np.int64]
@@ -120,8 +120,8 @@ class Verdicts:
         possible: All outcomes that could have been given, whether or not they were; empty where that is not known.
 
     Raises:
-        TypeError: If either is no array of text.
-        ValueError: If their shapes differ.
+        TypeError: If `outcome` or `detail` is not an array of text.
+        ValueError: If the shapes of the two differ.
     """
 
     outcome: NDArray[np.str_]
@@ -140,10 +140,10 @@ class Verdicts:
 
     @classmethod
     def first_of(cls, cases: Mapping[Label, NDArray[np.bool_]], otherwise: Label = "plateau") -> "Verdicts":
-        """At each probe the first case that holds.
+        """Labels every probe with the first case that holds there.
 
         Args:
-            cases: (L, P) by label, in their order of precedence.
+            cases: For every label, the probes (L, P) at which it holds; in order of precedence.
             otherwise: The label where no case holds.
         """
         labels = [(label, "") if isinstance(label, str) else label for label in (*cases, otherwise)]
@@ -153,7 +153,7 @@ class Verdicts:
 
 
 Condition: TypeAlias = Callable[[Any, Evidence], NDArray[np.bool_]]
-"""Where something holds, (L, P), by the parameters of the first lane, of which it reads static ones, and evidence."""
+"""A function of the first lane's parameters (static ones only) and the evidence: at which probes, (L, P), it holds."""
 
 
 When: TypeAlias = Condition | str
@@ -161,19 +161,19 @@ When: TypeAlias = Condition | str
 
 
 def where_held(when: When, parameters: object, evidence: Evidence, subject: str = "a condition") -> NDArray[np.bool_]:
-    """Where a condition holds, (L, P), whichever form it has.
+    """Evaluates a condition, a text or a function, at every probe. Returns (L, P).
 
     Raises:
-        SpecError: For a text that is no condition, or that names what is not measured.
+        SpecError: If a text is not a condition, or names a metric that is not measured.
     """
     return holds(when, evidence.metrics, subject) if isinstance(when, str) else when(parameters, evidence)
 
 
 class Judge(Protocol):
-    """Labels trainings: an `attnsweep.VerdictTable`."""
+    """Labels trainings. `attnsweep.VerdictTable` implements it."""
 
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
-        """Labels each training at each probe, as `Workload.judge`."""
+        """Labels all trainings at all probes, like `Workload.judge`."""
         ...
 
 
@@ -182,7 +182,7 @@ class HeadScores:
     """The scores and roles of the attention heads of L trainings.
 
     Attributes:
-        scores: (L, n_layers, n_heads) by score name; NaN where a score is not defined.
+        scores: Arrays (L, n_layers, n_heads) by score name; NaN where a score is not defined.
         role: (L, n_layers, n_heads) names of roles.
     """
 
@@ -195,9 +195,9 @@ class Certificate:
     """The result of a test of a stuck training's label.
 
     Attributes:
-        test: Its name, such as `kick`.
-        agrees: Whether it confirms the label.
-        measured: Numbers that it found, by metric name: they become the training's last points in `curves`.
+        test: The name of the test, such as `kick`.
+        agrees: Whether the test confirms the label.
+        measured: The test's measurements by metric name: they become the training's last points in `curves`.
     """
 
     test: str
@@ -211,8 +211,8 @@ class Written:
 
     Attributes:
         name: The name of the set, such as `test`.
-        hypotheses: The texts it wrote, tokens separated by spaces.
-        references: The correct text for each hypothesis.
+        hypotheses: The texts that the training wrote, tokens separated by spaces.
+        references: The correct texts, in the order of the hypotheses.
     """
 
     name: str
@@ -221,16 +221,19 @@ class Written:
 
     def __post_init__(self) -> None:
         if len(self.hypotheses) != len(self.references):
-            raise ValueError(f"{self.name}: {len(self.hypotheses)} hypotheses, {len(self.references)} references")
+            raise ValueError(
+                f"Written {self.name}: got {len(self.hypotheses)} hypotheses and {len(self.references)} references, "
+                "expected one reference per hypothesis"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A tensor that a compiled loss takes in parts, because few of its rows are enough work at once.
+    """A tensor that a compiled loss processes in parts along its first axis, which saves memory.
 
     Attributes:
-        name: That of a buffer, or of a tensor of the batch.
-        most_rows: The most entries along its first axis in one part.
+        name: The name of a buffer, or of a tensor of the batch.
+        most_rows: The largest number of rows in one part: few rows are enough work for the device.
     """
 
     name: str
@@ -241,7 +244,7 @@ class Workload(ABC, Generic[P]):
     """One training problem. The engine trains many of them in one program, lane by lane as if alone.
 
     Implementers: `build` makes a module for ONE training, and may draw from PyTorch's, NumPy's or Python's global
-    generator, which are seeded for each training; all other randomness comes from `lanes.streams`; `loss`, `answers`,
+    generator, which are seeded for every training; all other randomness comes from `lanes.streams`; `loss`, `answers`,
     `eval_loss`, `measure` and `levels` see one training and are vectorized over lanes by the engine (`torch.vmap`), so
     they branch on static parameters only; every parameter that changes a shape or the graph is declared static.
     `attnsweep.workloads.testing` checks these duties.
@@ -255,35 +258,34 @@ class Workload(ABC, Generic[P]):
     level_names: ClassVar[tuple[str, ...]]
     """The reference levels of all variants, without `solved`: columns `level_<name>` of the ledger."""
     outcomes: ClassVar[Mapping[str, Outcome]] = {}
-    """Outcomes of its own, beside those of docs/outcomes.md, by label."""
+    """The workload's own outcomes, beside those of docs/outcomes.md, by label."""
     events: ClassVar[Mapping[str, When]] = {}
-    """What may happen to a training, and where it holds: columns `event_<name>` of the ledger have the step of the
-    first probe at which it held."""
+    """Conditions by name. The ledger's columns `event_<name>` have the step of the first probe at which one held."""
     loss_may_be_negative: ClassVar[bool] = False
-    """Whether `eval_loss` may fall below 0. A squared error or a cross-entropy may not. If it may not, and no reference
-    level is negative, a training with a negative `eval_loss` has diverged."""
+    """Whether `eval_loss` may fall below 0; a squared error or a cross-entropy never does. If it may not, and no
+    reference level is negative, a training with a negative `eval_loss` has diverged."""
     head_score_names: ClassVar[tuple[str, ...]] = ()
-    """Scores of attention heads: columns `score_<name>` of the ledger's `heads`; empty for a workload without heads."""
+    """Names of the scores of attention heads: columns `score_<name>` of the ledger's `heads`; empty without heads."""
     head_layer_names: ClassVar[tuple[str, ...]] = ()
     """Display names of the ledger's layers 0, 1, ...; a layer without a name is shown by its number."""
     lenses: ClassVar[object] = None
-    """The `attnsweep.Lenses` through which `heads` and `why` look at a training, where they cannot find attention or
-    tokens without help. Or the name of a module that has them as `LENSES`: then a change of them is no change of the
-    code that trains."""
+    """The `attnsweep.Lenses` by which `heads` and `why` read a trained model, where they cannot find attention or
+    tokens without help. Or the name of a module with a constant `LENSES`: changing that module does not count as a
+    change of the code that trains."""
 
     @abstractmethod
     def build(self, parameters: P) -> nn.Module:
-        """The module of one training.
+        """Builds the module of one training.
 
-        What it holds besides parameters and buffers, such as a number in an attribute, is the same for all trainings
-        with equal static parameters. Values that differ between lanes without changing shapes are buffers.
+        Everything in it besides parameters and buffers, such as a number in an attribute, must be the same for all
+        trainings with equal static parameters. Values that differ between lanes must be buffers.
         """
 
     def initial(self, module: nn.Module, lanes: Lanes[P]) -> State:
-        """The state in which the trainings start, (L, ...) by name: all parameters, and the buffers that are drawn.
+        """Returns the initial state (L, ...) by name: all parameters, and the buffers that are drawn.
 
-        The default draws parameters by `init_sigma`. Override it to draw a task for each training, and take what the
-        modules were built with from `lanes.built`.
+        The default draws parameters by `init_sigma`. Override it to draw a task for every training; `lanes.built` has
+        the values that `build` gave the modules.
 
         Args:
             module: The module of ONE training, as built, on the device of the lanes.
@@ -292,96 +294,98 @@ class Workload(ABC, Generic[P]):
         return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams, lanes.built)
 
     def batch(self, lanes: Lanes[P], step: int) -> Batch:
-        """The data of one step, (L, ...) by name. Empty where the loss is exact."""
+        """Draws the data of one step, (L, ...) by name; empty where the loss needs no data because it is exact."""
         del lanes, step
         return {}
 
     def batches(self, lanes: Lanes[P], steps: range) -> list[Batch]:
-        """The data of the first one or more of these steps. Override it to draw several steps at once."""
+        """Draws the data of the first one or more of these steps. Override it to draw several steps at once."""
         return [self.batch(lanes, steps[0])]
 
     def probe_steps(self, parameters: P) -> tuple[int, ...]:
-        """The steps of the probes, rising from 0 to `n_steps`. Read only static parameters."""
+        """Returns the steps of the probes, in increasing order from 0 to `n_steps`. Read only static parameters."""
         return probe_steps(parameters.n_steps)
 
     def eval_batch(self, lanes: Lanes[P]) -> Batch:
-        """Held-out data, the same at every probe, (L, ...) by name. Empty where `eval_loss` is exact."""
+        """Draws the held-out data (L, ...) by name, used at every probe; empty where `eval_loss` is exact."""
         del lanes
         return {}
 
     def fresh_eval_batch(self, lanes: Lanes[P], step: int) -> Batch:
-        """What replaces parts of `eval_batch` at the probe at this step, (L, ...) by name; by default nothing.
+        """Draws tensors (L, ...) by name that replace entries of `eval_batch` at this step's probe; by default none.
 
-        The reference levels do not see it. Take it from `lanes.streams` at this step, so that it does not depend on
-        the other probes.
+        Reference levels are computed without them. Draw from `lanes.streams` at this step, so that the data do not
+        depend on other probes.
         """
         del lanes, step
         return {}
 
     def split(self, parameters: P) -> Split | None:
-        """What a compiled loss may take in parts: the loss on all rows must be the mean of the losses on equal parts.
+        """Names the tensor that a compiled loss may process in parts; by default none. Read only static parameters.
 
-        By default nothing. Read only static parameters.
+        The loss on all rows must be the mean of the losses on equal parts.
         """
         del parameters
         return None
 
     @abstractmethod
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """The loss that one training minimizes, a scalar."""
+        """Computes the loss that one training minimizes, a scalar."""
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """The loss that one training is judged by, a scalar in the units of the reference levels.
+        """Computes the loss by which one training is judged, a scalar in the units of the reference levels.
 
         Args:
-            module: With the current parameters.
-            batch: The evaluation batch and its `answers`.
+            module: The module with its current parameters.
+            batch: The evaluation batch, with the entries of `answers` added.
         """
         return self.loss(module, batch)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """What both `eval_loss` and `measure` are computed from, such as the module's answers on the evaluation batch;
-        by default nothing. It is computed once a probe and added to the batch that the two get.
+        """Computes once per probe what both `eval_loss` and `measure` use, such as the module's outputs; default empty.
+
+        The entries are added to the batch that these two methods get.
 
         Args:
-            module: With the current parameters.
+            module: The module with its current parameters.
             batch: The evaluation batch.
         """
         del module, batch
         return {}
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Further scalars of one training, by metric name; no gradients are taken of them.
+        """Computes further metrics of one training, scalars by name; no gradients of them are taken.
 
         Args:
-            module: With the current parameters.
-            batch: The evaluation batch and its `answers`; and, if the optimizer already knows them, the scalars
-                `train_loss` and `train_grad_norm` of the training loss.
+            module: The module with its current parameters.
+            batch: The evaluation batch, with the entries of `answers` added; and, if the optimizer already knows them,
+                the scalars `train_loss` and `train_grad_norm` of the training loss.
         """
         del module, batch
         return {}
 
     @abstractmethod
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """The reference levels of one training: scalars by name among `level_names`, and always `solved`, the loss
-        below which the training is solved.
+        """Computes the reference levels of one training, scalars by name: some of `level_names`, and always `solved`.
+
+        A training is solved once its `eval_loss` is below the level `solved`.
 
         Args:
-            module: With the starting parameters.
+            module: The module with its initial parameters.
             batch: The evaluation batch. If `eval_loss` is estimated on it, estimate the levels on it too: against the
                 exact level of the data's distribution, the loss would be off by the batch's sampling noise.
         """
 
     def verdicts(self, parameters: P) -> Judge | None:
-        """The table by which trainings with these static parameters are judged; `None` where `judge` needs none."""
+        """Returns the table by which `judge` labels trainings with these static parameters; `None` if it uses none."""
         del parameters
         return None
 
     def judge(self, parameters: P, evidence: Evidence) -> Verdicts:
-        """Labels each training at each probe. Define it, or `verdicts`.
+        """Labels all trainings at all probes. A workload must define this method or `verdicts`.
 
         Args:
-            parameters: Those of the first lane; read only static ones.
+            parameters: The parameters of the first lane; read only static ones.
             evidence: The measurements of L trainings at P probes.
         """
         table = self.verdicts(parameters)
@@ -389,20 +393,22 @@ class Workload(ABC, Generic[P]):
         return table.judge(parameters, evidence)
 
     def identities(self, parameters: P) -> Sequence[Identity]:
-        """What the gradients of a training satisfy exactly; by default nothing. See `attnsweep check-gradients`.
+        """Declares identities that the gradients of a training satisfy exactly; by default none.
+
+        `attnsweep check-gradients` checks them.
 
         Args:
-            parameters: Those of the training. Identities that hold for all values of a parameter need not read it.
+            parameters: The training's parameters. Identities that hold for all values of a parameter need not read it.
         """
         del parameters
         return ()
 
     def score_heads(self, lanes: Lanes[P], state: State) -> HeadScores | None:
-        """Scores and roles of the attention heads at a probe, for all lanes at once; `None` where there are none.
+        """Computes scores and roles of the attention heads at a probe, for all lanes; `None` for models without heads.
 
         Args:
             lanes: The L trainings.
-            state: Their parameters and buffers, (L, ...) by name.
+            state: The parameters and buffers (L, ...) by name.
         """
         del lanes, state
         return None
@@ -414,28 +420,31 @@ class Workload(ABC, Generic[P]):
 
         Args:
             lanes: The L trainings.
-            state: Their parameters and buffers where they ended, (L, ...) by name.
-            outcome, detail: Their labels, (L,).
+            state: The final parameters and buffers (L, ...) by name.
+            outcome, detail: The labels (L,) to test.
         """
         del state, outcome, detail
         return [None] * len(lanes.trainings)
 
     def hugging_face(self, parameters: P, module: nn.Module) -> nn.Module:
-        """A trained module as a `transformers.PreTrainedModel` with the same logits, for `attnsweep export`; by default
-        the module itself.
+        """Converts a trained module to a `transformers.PreTrainedModel` with the same logits, for `attnsweep export`.
+
+        The default returns the module itself.
 
         Raises:
-            UserError: For a parameter that has no counterpart there.
+            UserError: If a parameter has no counterpart in the `transformers` model.
         """
         del parameters
         return module
 
     def write(self, lanes: Lanes[P], state: State) -> list[tuple[Written, ...]]:
-        """The texts that L ended trainings write, for BLEU; by default none. All trainings have the same set names.
+        """Generates the texts of L ended trainings, from which BLEU is computed; by default none.
+
+        All trainings must have the same names of sets.
 
         Args:
             lanes: The L trainings, none of which diverged.
-            state: Their parameters and buffers where they ended, (L, ...) by name.
+            state: The final parameters and buffers (L, ...) by name.
         """
         del state
         return [()] * len(lanes.trainings)

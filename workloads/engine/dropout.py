@@ -1,6 +1,6 @@
-"""Dropout whose masks are part of a step's batch: drawn from each training's stream, by step and number of the call.
+"""Dropout whose masks are part of a step's batch, drawn from the training's streams by step and number of the call.
 
-So a mask depends neither on the pack nor on what was drawn before, and a batch without masks drops nothing.
+A mask depends neither on the pack nor on earlier draws. A batch without masks drops nothing.
 
 Axes: L lane.
 """
@@ -18,10 +18,10 @@ from attnsweep.workloads.engine.layout import prefixed
 from attnsweep.workloads.errors import SpecError
 
 DROPOUT = "dropout masks"
-"""The prefix of the masks in a batch, `<prefix>/<number of the call>`."""
+"""The prefix of the masks' names in a batch: `<prefix>/<number of the call>`."""
 
 _VALUES = 2**16
-"""Values of a draw: the share is rounded to a multiple of 1 / 65,536."""
+"""The number of values of one draw. Dropped shares are rounded to multiples of 1 / 65,536."""
 _SELU_AT_MINUS_INFINITY = -1.7580993408473766
 
 
@@ -30,8 +30,8 @@ class Site:
     """A call of dropout in the loss of one training.
 
     Attributes:
-        shape: Of its mask.
-        n_dropped: The share that is dropped, of `_VALUES`.
+        shape: The shape of the call's mask.
+        n_dropped: The dropped share times `_VALUES`.
     """
 
     shape: tuple[int, ...]
@@ -39,7 +39,7 @@ class Site:
 
 
 def with_masks(lanes: Lanes[P], sites: Sequence[Site], step: int, batch: Batch) -> Batch:
-    """The batch (L, ...) of a step with its masks (L, ...), where the loss has calls of dropout."""
+    """Adds to a step's batch (L, ...) the dropout masks (L, ...) of the given calls."""
     drawn = {
         str(number): lanes.streams.integers(f"{DROPOUT}/{number}", site.shape, _VALUES, step) >= site.n_dropped
         for number, site in enumerate(sites)
@@ -48,10 +48,10 @@ def with_masks(lanes: Lanes[P], sites: Sequence[Site], step: int, batch: Batch) 
 
 
 class Masks:
-    """The masks of one evaluation of a loss, taken one after the other.
+    """Hands out the dropout masks of one evaluation of a loss, one per call.
 
     Args:
-        masks: By the number of the call; none where nothing is to be dropped.
+        masks: The masks by the number of the call; empty to drop nothing.
 
     Attributes:
         sites: The calls so far.
@@ -62,10 +62,10 @@ class Masks:
         self.sites: list[Site] = []
 
     def next(self, shape: tuple[int, ...], share: float) -> tuple[Tensor, float] | None:
-        """The mask of the next call, True where a number is kept, and the share dropped; `None` to drop nothing.
+        """Returns the next call's mask, `True` for entries to keep, and the dropped share; `None` to drop nothing.
 
         Raises:
-            SpecError: If the calls are not those of the loss's first evaluation.
+            SpecError: If the calls differ from those of the loss's first evaluation.
         """
         site = Site(shape, round(share * _VALUES))
         number = len(self.sites)
@@ -76,36 +76,36 @@ class Masks:
         if mask is None or tuple(mask.shape) != shape:
             raise SpecError(
                 "dropout",
-                given=f"call {number + 1} on a tensor of the shape {shape}, unlike at first",
-                expected="the same calls in each evaluation on batches of the same shapes",
-                fix="decide by a static parameter or by the batch's shapes",
+                given=f"call {number + 1} on a tensor of the shape {shape}, unlike in the first evaluation of the loss",
+                expected="the same calls in every evaluation on batches of the same shapes",
+                fix="let only static parameters and the batch's shapes decide whether dropout is called",
             )
         return mask, site.n_dropped / _VALUES
 
 
 def _dropped(masks: Masks, x: Tensor, share: float, training: bool, inplace: bool, n_axes: int) -> Tensor:
-    """Dropout, with one draw for all entries behind the first axes.
+    """Dropout with one draw per index of the first `n_axes` axes, shared by all entries behind them.
 
-    Source: Srivastava et al. 2014, scaled in training as in PyTorch.
+    Source: Srivastava et al. 2014; kept entries are scaled up in training, as in PyTorch.
     """
     if not (training and share):
         return x
-    drawn = masks.next(_mask_shape(x, n_axes), share)
-    if drawn is None:
+    call = masks.next(_mask_shape(x, n_axes), share)
+    if call is None:
         return x
-    mask, dropped = drawn
+    mask, dropped = call
     factor = 1 / (1 - dropped) if dropped < 1 else 0.0
     return _into(x, x * (mask.to(x.dtype) * factor), inplace)
 
 
 def _alpha_dropped(masks: Masks, x: Tensor, share: float, training: bool, inplace: bool, n_axes: int) -> Tensor:
-    """Dropout that keeps mean and variance behind a SELU. Source: Klambauer et al. 2017, section 3."""
+    """Dropout that keeps the mean and variance of a SELU's outputs. Source: Klambauer et al. 2017, section 3."""
     if not (training and share):
         return x
-    drawn = masks.next(_mask_shape(x, n_axes), share)
-    if drawn is None:
+    call = masks.next(_mask_shape(x, n_axes), share)
+    if call is None:
         return x
-    mask, dropped = drawn
+    mask, dropped = call
     low = _SELU_AT_MINUS_INFINITY
     scale = 1 / math.sqrt((1 - dropped) * (1 + dropped * low**2)) if dropped < 1 else 0.0
     return _into(x, scale * torch.where(mask, x, low) - scale * low * dropped, inplace)
@@ -141,4 +141,4 @@ DROPOUT_RULES: dict[object, Rule] = {
     alpha_dropout: _rule(_alpha_dropped, lambda dim: dim, training=False),
     feature_alpha_dropout: _rule(_alpha_dropped, lambda _: 2, training=False),
 }
-"""What each of PyTorch's functions computes with the masks of an evaluation, its first argument here."""
+"""The replacements of PyTorch's dropout functions. They take the `Masks` of an evaluation as further first argument."""

@@ -1,4 +1,4 @@
-"""What a loss computes in another form than PyTorch's: dropout, and what `vmap` cannot do or does wrongly."""
+"""Replaces PyTorch functions within a loss: dropout, and functions that `vmap` does not support or computes wrongly."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,15 +14,15 @@ from attnsweep.workloads.engine.plain_forms import PLAIN_FORMS
 
 
 class EngineForms(TorchFunctionMode):
-    """Within this context PyTorch's functions have the forms that the engine needs.
+    """A context in which calls of certain PyTorch functions run the engine's replacements of them.
 
     Args:
-        masks: Of dropout, by the number of the call; none drops nothing.
+        masks: The dropout masks by the number of the call; empty to drop nothing.
         has_padding: Whether an embedding of the module has a padding row.
 
     Attributes:
-        masks: As far as they are taken.
-        replaced: The names of the functions that were.
+        masks: The `Masks`, which record the calls of dropout so far.
+        replaced: The names of the functions that were called and replaced so far.
     """
 
     def __init__(self, masks: Mapping[str, Tensor], has_padding: bool) -> None:
@@ -31,7 +31,7 @@ class EngineForms(TorchFunctionMode):
         self.replaced: set[str] = set()
         self._rules: dict[object, Callable[..., Any]] = {
             **{function: partial(rule, self.masks) for function, rule in DROPOUT_RULES.items()},
-            **{function: partial(self._seen, form) for function, form in PLAIN_FORMS.items()},
+            **{function: partial(self._in_context, form) for function, form in PLAIN_FORMS.items()},
             **({embedding: _embedding} if has_padding else {}),
         }
 
@@ -42,14 +42,14 @@ class EngineForms(TorchFunctionMode):
         self.replaced.add(func.__name__)
         return rule(*args, **(kwargs or {}))
 
-    def _seen(self, form: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """A plain form, whose own calls have the forms of the engine too."""
+    def _in_context(self, form: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Runs a replacement within this context, which PyTorch leaves for the time of `__torch_function__`."""
         with self:
             return form(*args, **kwargs)
 
 
 def without_dropout() -> EngineForms:
-    """Within this context nothing is dropped, in whatever mode a module is."""
+    """Returns a context in which dropout drops nothing, even in modules in training mode."""
     return EngineForms({}, has_padding=False)
 
 
@@ -61,7 +61,7 @@ def _embedding(
     *args: Any,
     **kwargs: Any,
 ) -> Tensor:
-    """Cuts the gradient of each training's padding row. PyTorch 2.13 cuts that of the first one of a `vmap` alone."""
+    """Stops the gradient of the padding row in all lanes. Under `vmap`, PyTorch 2.13 stops it in the first lane."""
     if padding_idx is not None:
         rows = torch.arange(weight.shape[0], device=weight.device).unsqueeze(1)
         weight = torch.where(rows == padding_idx % weight.shape[0], weight.detach(), weight)

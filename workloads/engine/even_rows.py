@@ -1,8 +1,8 @@
-"""Sums on a GPU that add in the same order for every lane.
+"""Makes sums on a GPU add in the same order for every lane, whatever the lane's place in memory.
 
 PyTorch's kernel for sums of many adjacent numbers reads four of them at a time, from addresses that are multiples of
-the four numbers' size. A row that begins elsewhere is added in another order. Without this file, a lane whose 950
-losses begin at number 950 of a tensor rounds their mean in another way than a lane whose losses begin at number 1,900.
+four numbers. It adds a row that begins between two such addresses in another order. Without this file, a lane whose 950
+losses begin at index 950 of a tensor would round their mean differently from a lane whose losses begin at index 1,900.
 """
 
 import math
@@ -17,18 +17,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _ATEN = torch.ops.aten
 _AT_ONCE = 4
-"""Adjacent numbers that the kernel reads at a time."""
+"""The adjacent numbers that the kernel reads at a time."""
 _MOST_ONE_BY_ONE = 128
-"""Of a sum with so many numbers or fewer it reads each alone."""
+"""The kernel reads the numbers of a sum one by one if there are no more than these."""
 
 
 def even_rows(device: torch.device) -> AbstractContextManager[object]:
-    """Within this context all sums, means and norms on a GPU take rows that begin at a multiple of four numbers."""
+    """Returns a context in which sums, means and norms on a GPU read rows that begin at a multiple of four numbers."""
     return nullcontext() if device.type == "cpu" else EvenRows()
 
 
 class EvenRows(TorchDispatchMode):
-    """Copies the rows of a sum to such places first, where they begin elsewhere; zeros fill the gaps."""
+    """A context that copies the rows of a sum to multiples of four numbers, unless all rows begin there already."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -36,8 +36,8 @@ class EvenRows(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = kwargs or {}
         rule = _RULES.get(func)
-        found = rule(*args, **options) if rule is not None else None
-        return func(*args, **options) if found is None else found
+        result = rule(*args, **options) if rule is not None else None
+        return func(*args, **options) if result is None else result
 
 
 def _sum(value: Tensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype: Any = None) -> Tensor | None:
@@ -47,10 +47,10 @@ def _sum(value: Tensor, dims: Sequence[int] | None, keepdim: bool = False, *, dt
 
 
 def _mean(value: Tensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype: Any = None) -> Tensor | None:
-    found = dtype or value.dtype
-    # A sum of many half-precision numbers may overflow where their mean does not.
-    total = _sum(value, dims, keepdim, dtype=torch.promote_types(found, torch.float32))
-    return None if total is None else (total / (value.numel() // total.numel())).to(found)
+    result_dtype = dtype or value.dtype
+    # The sum is computed in float32 or wider: a half-precision sum may overflow where the mean does not.
+    total = _sum(value, dims, keepdim, dtype=torch.promote_types(result_dtype, torch.float32))
+    return None if total is None else (total / (value.numel() // total.numel())).to(result_dtype)
 
 
 def _norm(
@@ -59,7 +59,7 @@ def _norm(
     reduced = _axes(value, dims)
     if dtype is not None or not _is_uneven(value, reduced):
         return None
-    # Zeros change no norm of a positive order.
+    # The zeros that `_even` adds change a norm whose order is not positive, so such norms are left to PyTorch.
     norms = torch.linalg.vector_norm(_even(value, reduced), order, -1) if order > 0 else None
     return None if norms is None else norms.view(_kept_shape(value, reduced, keepdim))
 
@@ -76,7 +76,7 @@ def _axes(value: Tensor, dims: Sequence[int] | None) -> list[int]:
 
 
 def _is_uneven(value: Tensor, reduced: Sequence[int]) -> bool:
-    """Whether adjacent numbers are added, in rows that begin at places of different kinds."""
+    """Whether a sum adds many adjacent numbers, and some of its rows do not begin at a multiple of four numbers."""
     if not value.is_floating_point() or not value.numel():
         return False
     axes = [(value.shape[axis], value.stride(axis), axis in reduced) for axis in range(value.dim())]
@@ -87,7 +87,7 @@ def _is_uneven(value: Tensor, reduced: Sequence[int]) -> bool:
 
 
 def _even(value: Tensor, reduced: Sequence[int]) -> Tensor:
-    """The numbers of each sum in one row, (..., n), with zeros behind up to a multiple of four."""
+    """Copies the numbers of every sum into one row, (..., n), padded with zeros to a multiple of four numbers."""
     kept = [axis for axis in range(value.dim()) if axis not in reduced]
     rows = value.permute(*kept, *reduced).flatten(len(kept))
     return pad(rows, (0, -rows.shape[-1] % _AT_ONCE)).contiguous()

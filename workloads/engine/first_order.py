@@ -1,7 +1,7 @@
-"""Update rules of first order for packs: rates, schedules and clipping per lane. Axes: L lane, always first; S step.
+"""First-order optimizers for packs, with schedules and clipping per lane. Axes: L lane, always first; S step.
 
-An operation that no lane of a pack uses is skipped. If only some use it, the others get a factor of exactly 1 or a
-term of exactly 0, so a lane's bits do not depend on its neighbours.
+An operation that no lane of a pack uses is skipped. If only some lanes use it, the others get a factor of exactly 1 or
+a term of exactly 0, so that the bits of a lane do not depend on its neighbours.
 """
 
 import math
@@ -16,28 +16,29 @@ from attnsweep.workloads.engine.optimizers import Evaluate, Optimizer, Settings,
 from attnsweep.workloads.update_rules import Hyperparameters, UpdateRule
 
 STEPS_AHEAD = 64
-"""Steps whose rates are computed before the first of them is taken."""
+"""The number of steps whose rates are computed together, before the first of them is taken."""
 MOVES = "moves"
-"""The prefix of masks in the rates: (L, ...) bool by parameter, false for numbers that a step leaves as they are."""
+"""The prefix of masks among the rates: (L, ...) bool by parameter, false for entries that a step does not change."""
 _CLIP = "gradient_clip_norm"
 
 
 class FirstOrder(Optimizer):
-    """One evaluation and one update a step; all lanes are at the same step.
+    """Trains all lanes in lockstep: every step is one evaluation of the loss and gradient, then one update.
 
     Attributes:
         rule: The update rule.
-        constants: The rates that stay the same at all steps, (L, 1) by name: of the hyperparameters that a lane uses.
-            And `moves/rows` (L, n) where a lane freezes parameters: it changes between calls of `advance`.
-        usual: Those of them that are at their defaults in all lanes: compiled into a program, where reading them costs.
-        n_updates: The updates taken so far.
+        constants: The rates that are the same at all steps, (L, 1) by name, of hyperparameters that some lane uses. If
+            a lane freezes parameters, also the mask `moves/rows` (L, n), which changes between calls of `advance`.
+        usual: The names and values of constants that have their defaults in all lanes. Compiled programs contain these
+            values as literals, because reading them from memory costs time.
+        n_updates: The number of updates taken so far.
     """
 
     def __init__(self, rule: UpdateRule, settings: Settings) -> None:
         super().__init__(settings)
         self.rule, self.n_updates = rule, 0
         self._averages: State = {}
-        # What no lane of the whole pack uses is left out, also after lanes have left.
+        # Unused operations are found once for the whole pack, so that the program stays the same when lanes end.
         unused = {name for name in rule.optional if not settings.values[name].any()}
         clips = [] if settings.values[_CLIP].isnan().all() else [_CLIP]
         self.constants = {name: settings.column(name) for name in (*rule.reads, *clips) if name not in unused}
@@ -60,34 +61,37 @@ class FirstOrder(Optimizer):
         return until == stops[0]
 
     def learning_rate(self, step: int | Tensor) -> Tensor:
-        """(L, 1) at a step, or (S, L, 1) at steps (S, 1, 1), counted from 0."""
+        """Computes the learning rates (L, 1) at a step, counted from 0, or (S, L, 1) at steps (S, 1, 1)."""
         rate = self.settings.column("learning_rate")
         if self._is_scheduled:
             return rate * schedule_factor(self.settings, step, falls=self._has_cosine)
         return rate if isinstance(step, int) else rate.expand(len(step), -1, -1)
 
     def corrections(self, steps: range) -> State:
-        """(S, L, 1) by name: the rule's corrections at each of these steps."""
-        of_steps = [[self.rule.corrections(step + 1, **kind) for kind in self._kinds] for step in steps]
+        """Computes the update rule's corrections (S, L, 1) at the given steps, by name."""
+        by_step = [[self.rule.corrections(step + 1, **kind) for kind in self._kinds] for step in steps]
         return {
-            name: self._of_lanes([[kind[name] for kind in of_step] for of_step in of_steps]) for name in of_steps[0][0]
+            name: self._of_lanes([[kind[name] for kind in by_kind] for by_kind in by_step]) for name in by_step[0][0]
         }
 
     def ahead(self, steps: range) -> list[State]:
-        """The rates that differ from step to step, (L, 1) by name, for each of these steps.
+        """Computes for every given step the rates that change from step to step, (L, 1) by name.
 
-        They are tensors, computed before the steps, which then are the same operations on other tensors: a captured
-        step can be replayed with those of another.
+        They are tensors that exist before the steps are taken. So all steps run the same operations on different
+        tensors, and a captured step can be replayed with the rates of another step.
         """
         rates = [self.learning_rate(step) for step in steps]
         corrections = {name: values.unbind() for name, values in self.corrections(steps).items()}
         return [
-            {"learning_rate": rate, **dict(zip(corrections, of_step, strict=True))}
-            for rate, *of_step in zip(rates, *corrections.values(), strict=True)
+            {"learning_rate": rate, **dict(zip(corrections, corrections_of_step, strict=True))}
+            for rate, *corrections_of_step in zip(rates, *corrections.values(), strict=True)
         ]
 
     def state_of(self, parameters: State) -> State:
-        """What steps change besides the parameters (L, ...), by name: no copies. Averages are `<slot>/<parameter>`."""
+        """Returns the tensors that steps change in place, besides `parameters` (L, ...), by name, without copying.
+
+        Running averages are called `<slot>/<parameter>`.
+        """
         for slot in self._slots:
             for name, value in parameters.items():
                 if f"{slot}/{name}" not in self._averages:
@@ -110,27 +114,28 @@ class FirstOrder(Optimizer):
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """What an update reads, and what of it is usual: two rules of a name with equal ones have one program."""
+        """The update's part of a program's key: the names of constants, and of those that are literals in it."""
         return (*(name for name in self.constants if not is_mask(name)), "", *self.usual)
 
     def _note_kinds(self) -> None:
-        """Lanes with the same hyperparameters have the same corrections, which are computed once."""
+        """Groups lanes with the same hyperparameters, because the corrections of a group need computing only once."""
         names = self.rule.computed_from
-        of_lanes = list(zip(*(self.settings.values[name].tolist() for name in names), strict=True))
-        kinds = list(dict.fromkeys(of_lanes)) or [()]
-        places = [kinds.index(each) for each in of_lanes] or [0] * len(self.steps)
+        settings_of_lanes = list(zip(*(self.settings.values[name].tolist() for name in names), strict=True))
+        kinds = list(dict.fromkeys(settings_of_lanes)) or [()]
+        kind_of_lanes = [kinds.index(lane) for lane in settings_of_lanes] or [0] * len(self.steps)
         self._kinds = [dict(zip(names, kind, strict=True)) for kind in kinds]
-        self._kind_L = torch.tensor(places, device=self.steps.device)
+        self._kind_L = torch.tensor(kind_of_lanes, device=self.steps.device)
 
     def _rule_constants(self) -> State:
         values = {name: self.settings.values[name].tolist() for name in self.rule.computed_from}
-        of_lanes = [
+        constants_of_lanes = [
             self.rule.constants(**dict(zip(values, lane, strict=True))) for lane in zip(*values.values(), strict=True)
         ]
         like = self.settings.column("learning_rate")
-        names = of_lanes[0] if of_lanes else ()
+        names = constants_of_lanes[0] if constants_of_lanes else ()
         return {
-            name: torch.tensor([[lane[name]] for lane in of_lanes], dtype=like.dtype).to(like.device) for name in names
+            name: torch.tensor([[lane[name]] for lane in constants_of_lanes], dtype=like.dtype).to(like.device)
+            for name in names
         }
 
     def _usual(self) -> dict[str, float]:
@@ -143,37 +148,37 @@ class FirstOrder(Optimizer):
             usual |= rule.constants(**{name: usual[name] for name in rule.computed_from})
         return {name: value for name, value in usual.items() if name in self.constants}
 
-    def _of_lanes(self, of_kinds: Sequence[Sequence[float]]) -> Tensor:
-        """(S, L, 1) numbers, from those of each kind of lane at each step."""
+    def _of_lanes(self, values: Sequence[Sequence[float]]) -> Tensor:
+        """Spreads values by step and group of lanes to (S, L, 1)."""
         like = self.settings.column("learning_rate")
         if len(self._kinds) == 1:
-            # Filled on the device: a copy would make the host wait for it.
-            return torch.stack([torch.full_like(like, number) for (number,) in of_kinds])
-        return torch.tensor(of_kinds, dtype=like.dtype).to(like.device)[:, self._kind_L, None]
+            # `full_like` fills on the device. A copy from the host would make the host wait for the device.
+            return torch.stack([torch.full_like(like, number) for (number,) in values])
+        return torch.tensor(values, dtype=like.dtype).to(like.device)[:, self._kind_L, None]
 
 
 def take_step(
-    rule: UpdateRule, parameters: State, state: State, found: tuple[Tensor, State], rates: Mapping[str, Tensor]
+    rule: UpdateRule, parameters: State, state: State, evaluated: tuple[Tensor, State], rates: Mapping[str, Tensor]
 ) -> None:
-    """Takes a step of L trainings: updates `parameters` and `state` in place.
+    """Takes one step of L trainings: updates `parameters` and `state` in place.
 
     Args:
         rule: The update rule.
-        parameters: (L, ...) by name, where the loss was evaluated.
-        state: `FirstOrder.state_of`.
-        found: The loss (L,), and its gradients (L, ...) by name.
-        rates: `FirstOrder.constants` and those of the step, (L, 1) but for `MOVES`.
+        parameters: The parameters (L, ...) by name at which the loss was evaluated.
+        state: The result of `FirstOrder.state_of`.
+        evaluated: The loss (L,), and its gradients (L, ...) by name.
+        rates: `FirstOrder.constants` and the rates of the step (`ahead`). They are (L, 1), except the masks `MOVES`.
     """
-    loss, gradients = found
+    loss, gradients = evaluated
     masks, rates = under(MOVES, rates), {name: value for name, value in rates.items() if not is_mask(name)}
     state["is_finite"].logical_and_(torch.isfinite(loss))
     if _CLIP in rates:
         gradients = clipped(gradients, rates[_CLIP][:, 0])
     for name, theta in parameters.items():
         slots = {slot: state[f"{slot}/{name}"] for slot in rule.slots if f"{slot}/{name}" in state}
-        own = rates if theta.dim() == 2 else {rate: _per_lane(value, theta) for rate, value in rates.items()}
+        own_rates = rates if theta.dim() == 2 else {rate: _per_lane(value, theta) for rate, value in rates.items()}
         before = theta.clone() if name in masks else theta
-        rule.update(theta, gradients[name], slots, own)
+        rule.update(theta, gradients[name], slots, own_rates)
         if name in masks:
             theta.copy_(torch.where(masks[name], theta, before))
     state["steps"].add_(state["is_finite"])
@@ -185,12 +190,12 @@ def is_mask(name: str) -> bool:
 
 
 def schedule_factor(settings: Settings, step: int | Tensor, *, falls: bool) -> Tensor:
-    """(L, 1) share of `learning_rate` used at a step, or (S, L, 1) at steps (S, 1, 1).
+    """Computes the factor of `learning_rate`: (L, 1) at a step, or (S, L, 1) at steps (S, 1, 1).
 
-    It rises linearly over `warmup_steps`, and is then constant or a cosine to 0.
+    The factor rises linearly over `warmup_steps`, and is then constant or falls to 0 as a cosine.
 
-    The rise starts at 1 / warmup_steps and has ended when step = warmup_steps - 1; the cosine is
-    `CosineAnnealingLR`'s over the steps that remain, and would reach 0 at step n_steps. `falls` says whether any does.
+    It is 1 / warmup_steps at step 0 and 1 from step warmup_steps - 1 on. The cosine is that of `CosineAnnealingLR` over
+    the remaining steps, and would reach 0 at step n_steps. `falls` says whether any lane has a cosine.
     """
     warmup = settings.column("warmup_steps")
     rise = ((step + 1) / warmup.clamp(min=1)).clamp(max=1)
@@ -201,9 +206,9 @@ def schedule_factor(settings: Settings, step: int | Tensor, *, falls: bool) -> T
 
 
 def clipped(gradients: State, largest_norm: Tensor) -> State:
-    """Gradients whose norm over all parameters is at most `largest_norm` (L,) in each lane; NaN leaves a lane as it is.
+    """Scales the gradients of every lane down so that their norm is at most `largest_norm` (L,); NaN means no limit.
 
-    `torch.nn.utils.clip_grad_norm_` per lane: 1e-6 is added to the norm in the factor.
+    Computes what `torch.nn.utils.clip_grad_norm_` does, per lane: 1e-6 is added to the norm in the factor.
     """
     factor = (largest_norm / (norm_per_lane(gradients) + 1e-6)).clamp(max=1)
     factor = torch.where(largest_norm.isnan(), torch.ones_like(factor), factor)
@@ -211,9 +216,9 @@ def clipped(gradients: State, largest_norm: Tensor) -> State:
 
 
 def norm_per_lane(state: State) -> Tensor:
-    """(L,) Euclidean norm over all tensors of each lane."""
+    """Computes for every lane the Euclidean norm (L,) over all tensors together."""
     squares = [value.square().flatten(1).sum(1) for value in state.values()]
-    # Added one by one: a sum over the first of two axes groups its terms by the length of the second.
+    # `reduce` adds one by one, because `sum` over the first of two axes groups its terms by the size of the second (L).
     return reduce(torch.add, squares).sqrt()
 
 

@@ -1,4 +1,4 @@
-"""Functions of a module as pure functions of its parameters, buffers and batch, which `vmap` can map over lanes."""
+"""Turns functions of a module into pure functions of parameters, buffers and batch, which `vmap` maps over lanes."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
@@ -22,23 +22,23 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
     """Turns a function of ONE training's module and batch into one of its parameters, buffers and batch.
 
     Args:
-        template: A module of the same structure; its own values are not read.
-        function: For example a workload's `loss`.
+        template: A module of the same structure; its parameters and buffers are not read.
+        function: A function of module and batch, such as a workload's `loss`.
     """
     objective = _Objective(template, function)
-    has_padding = any(isinstance(each, nn.Embedding) and each.padding_idx is not None for each in template.modules())
+    has_padding = any(isinstance(part, nn.Embedding) and part.padding_idx is not None for part in template.modules())
     is_plain: dict[Hashable, bool] = {}
 
     def call(parameters: State, buffers: State, batch: Batch) -> R:
         state = {f"module.{name}": value for name, value in (parameters | buffers).items()}
         kind = tuple((name, value.shape) for name, value in batch.items())
         if is_plain.get(kind):
-            found: R = functional_call(objective, state, (batch,))
-            return found
-        own = {name: value for name, value in batch.items() if not name.startswith(f"{DROPOUT}/")}
+            plain_result: R = functional_call(objective, state, (batch,))
+            return plain_result
+        data = {name: value for name, value in batch.items() if not name.startswith(f"{DROPOUT}/")}
         with EngineForms(under(DROPOUT, batch), has_padding) as forms:
-            result: R = functional_call(objective, state, (own,))
-        # A mode sees each operation, which costs time: without anything to replace there is none from now on.
+            result: R = functional_call(objective, state, (data,))
+        # The mode intercepts every operation, which costs time. If it replaced nothing, later calls run without it.
         is_plain[kind] = not forms.replaced
         return result
 
@@ -48,22 +48,25 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
 def forms_in(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any], state: State, batch: Batch
 ) -> EngineForms:
-    """What a function of ONE training's module and batch has computed by the engine's forms, without dropping anything.
+    """Runs a function of ONE training's module and batch once, without dropout, and records which functions it calls.
 
     Args:
-        template, function: As `one_lane` takes them.
+        template, function: The arguments of `one_lane`.
         state: Parameters and buffers by name.
         batch: The data.
+
+    Returns:
+        The context of the run: `replaced` names the functions that the engine replaces, `masks` the calls of dropout.
     """
-    of_module = {f"module.{name}": value for name, value in state.items()}
+    module_state = {f"module.{name}": value for name, value in state.items()}
     forms = without_dropout()
     with torch.no_grad(), forms:
-        functional_call(_Objective(template, function), of_module, (batch,))
+        functional_call(_Objective(template, function), module_state, (batch,))
     return forms
 
 
 def parted(template: nn.Module, state: State) -> tuple[State, State]:
-    """The parameters of a state, in the order of the module, and the buffers, as functions over lanes take them."""
+    """Splits a state into parameters, in the order of the module, and buffers."""
     parameters = {name: state[name] for name, _ in template.named_parameters()}
     return parameters, {name: value for name, value in state.items() if name not in parameters}
 
@@ -71,9 +74,9 @@ def parted(template: nn.Module, state: State) -> tuple[State, State]:
 def over_lanes(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any]
 ) -> Callable[[State, State, Batch], Any]:
-    """`one_lane` over many trainings at once: parameters, buffers, batch and results have a leading lane axis.
+    """Like `one_lane`, but for many trainings at once: parameters, buffers, batch and results have a leading lane axis.
 
-    The result raises a `SpecError` where the function does what cannot be done for many trainings at once.
+    The returned function raises a `SpecError` if `function` does something that `vmap` cannot do for many trainings.
     """
     mapped = vmap(one_lane(template, function))
 
@@ -89,10 +92,11 @@ def over_lanes(
     def padded(parameters: State, buffers: State, batch: Batch) -> Any:
         if next(iter(parameters.values())).shape[0] > 1:
             return vectorized(parameters, buffers, batch)
-        # A single lane would take other kernels for products and sums, which round differently.
+        # A single lane is computed twice: alone, it would use other kernels for products and sums, which round
+        # differently.
         twice = [
-            {name: value.repeat_interleave(2, 0) for name, value in each.items()}
-            for each in (parameters, buffers, batch)
+            {name: value.repeat_interleave(2, 0) for name, value in tensors.items()}
+            for tensors in (parameters, buffers, batch)
         ]
         return tree_map(lambda value: value[:1], vectorized(*twice))
 
@@ -100,7 +104,7 @@ def over_lanes(
 
 
 class _Objective(nn.Module, Generic[R]):
-    """Lets `functional_call` evaluate a function of a module as if it were the module's forward pass."""
+    """Makes a function of a module its forward pass, so that `functional_call` can evaluate it."""
 
     def __init__(self, module: nn.Module, function: Callable[[nn.Module, Batch], R]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The starting values of parameters: N(0, init_sigma^2) per lane, or the module's own. Axes: L lane."""
+"""Draws the initial parameters: N(0, init_sigma^2) per lane, or by the module's own initialization. Axes: L lane."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,11 +11,11 @@ from attnsweep.workloads.engine.streams import Streams
 
 
 class DrawnByEngine:
-    """Marks layers that have no initialization of their own, also in a module whose other layers have one."""
+    """Marks layers without an initialization of their own: the engine draws them even if other layers have one."""
 
 
 StartingLaw = Callable[[str, tuple[int, ...]], Tensor | None]
-"""Draws a parameter by its name and shape, (L, *shape) float64; `None` keeps what it was built with."""
+"""Draws a parameter (L, *shape) in float64, given name and shape; `None` keeps the values from `build`."""
 
 
 def draw_parameters(
@@ -25,24 +25,25 @@ def draw_parameters(
     built: Mapping[str, Tensor] | None = None,
     law: StartingLaw | None = None,
 ) -> State:
-    """Starting parameters of all lanes.
+    """Draws the initial parameters of all lanes.
 
-    Under an `init_sigma`, matrices (two axes or more) are drawn from the streams `init/<parameter name>`; vectors
-    (biases, layer-norm gains) keep what they were built with.
+    Where `init_sigma` is a number, matrices (two axes or more) are drawn from the streams `init/<parameter name>`, and
+    vectors (biases, layer-norm gains) keep the values from `build`.
 
-    Lanes whose `init_sigma` is NaN start as their module was built, if it has an initialization of its own: if one of
-    its matrices is not 0. Otherwise, and in layers that are `DrawnByEngine`, they start as PyTorch's layers do, drawn
-    from the same streams: embeddings N(0, 1); other matrices, and biases of `nn.Linear`, uniform on +-1/sqrt(fan_in).
+    Lanes whose `init_sigma` is NaN keep the values from `build` if the module initializes itself, that is, if one of
+    its matrices is not 0. Otherwise, and in layers that are `DrawnByEngine`, they are initialized like PyTorch's
+    layers, drawn from the same streams: embeddings from N(0, 1); other matrices, and biases of `nn.Linear`, uniformly
+    from +-1/sqrt(fan_in).
 
     Args:
         module: The module of ONE training; gives names, shapes and types.
         init_sigma: (L,) standard deviations, NaN for the module's own initialization.
         streams: The random streams of the L trainings.
-        built: (L, ...) by name, what the module of each was built with; `None` if all were built as `module`.
-        law: Replaces all of this for lanes whose `init_sigma` is NaN.
+        built: The values (L, ...) by name from `build`; `None` if all modules were built with the values of `module`.
+        law: The initialization of lanes whose `init_sigma` is NaN, in place of the one described above.
 
     Returns:
-        Tensors of shape (L, *shape) by parameter name. A tied parameter stands under its first name.
+        Tensors (L, *shape) by parameter name. A tied parameter has its first name.
     """
     owners = {
         name: module.get_submodule(name.rpartition(".")[0])
@@ -74,7 +75,7 @@ def _draw(name: str, built: Tensor, init_sigma: Tensor, law: StartingLaw, stream
 
 
 def _default_law(owner: nn.Module, built: Tensor, has_own_L: Tensor, streams: Streams) -> StartingLaw:
-    """The module's own initialization if it has one, else that of PyTorch's layers."""
+    """Makes the law of lanes without an `init_sigma`: the module's own values if it has any, else PyTorch's law."""
 
     def law(name: str, shape: tuple[int, ...]) -> Tensor | None:
         if isinstance(owner, nn.Embedding):

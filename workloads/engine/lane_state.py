@@ -1,4 +1,4 @@
-"""What a step of many trainings reads and changes, whoever takes it. Axes: L lane, n place in a row."""
+"""The state of a pack that steps read and change, in all executors. Axes: L lane, n place in a lane's row."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from attnsweep.workloads.parameters import TrainingParameters
 
 @dataclass(frozen=True)
 class Problem:
-    """What the trainings of one shape minimize.
+    """The optimization problem that trainings of one shape share.
 
     Attributes:
         workload: The workload.
         template: The module of one training.
-        layout: How its parameters are laid out.
-        parameters: Those of a training; only static ones are read.
-        constants: The digest of what the template holds besides parameters and buffers.
+        layout: The positions of the module's parameters in a lane's row.
+        parameters: The parameters of any of the trainings; only static ones are read.
+        constants: The digest of the template's constants: all that it holds besides parameters and buffers.
     """
 
     workload: Workload[Any]
@@ -33,20 +33,20 @@ class Problem:
 
     @property
     def shape(self) -> Hashable:
-        """Equal for two problems whose programs are the same, for batches of one shape."""
+        """A key that is equal for two problems if and only if they can share programs, for batches of equal shapes."""
         return self.parameters.static_key(), self.constants
 
 
 @dataclass
 class LaneState:
-    """Trainings of one shape, at the step that their optimizer has reached.
+    """The state of L trainings of one shape, at the step that their optimizer has reached.
 
     Attributes:
-        problem: What they minimize.
-        optimizer: Their update rule, with its state.
-        rows: (L, n) their parameters.
-        buffers: (L, ...) by name.
-        resident: The same in memory that stays where it is, for captured steps; `None` before there are some.
+        problem: The problem that the trainings share.
+        optimizer: The optimizer, with its state.
+        rows: (L, n) the parameters, one row per lane.
+        buffers: The modules' buffers (L, ...) by name.
+        resident: A copy of this state at fixed memory addresses, for captured CUDA graphs; `None` before any exist.
     """
 
     problem: Problem
@@ -57,16 +57,16 @@ class LaneState:
 
     @property
     def stepping(self) -> FirstOrder:
-        """The update rule, of trainings that take one step after the other."""
+        """The optimizer, which must be one of first order."""
         assert isinstance(self.optimizer, FirstOrder)
         return self.optimizer
 
     @property
     def parameters(self) -> State:
-        """(L, ...) by name, in the memory of `rows`."""
+        """The parameters (L, ...) by name, as views of `rows`."""
         return self.problem.layout.views(self.rows)
 
 
 def shapes_of(batch: Batch) -> Hashable:
-    """What a program is compiled for: a batch (L, ...) may have other shapes at another step."""
+    """Returns the names, shapes without the lane axis, and dtypes of a batch (L, ...): the key of compiled programs."""
     return tuple((name, value.shape[1:], value.dtype) for name, value in batch.items())

@@ -1,7 +1,7 @@
-"""The trainings of a pack that have not ended, as tensors with a lane for each; and where the others ended.
+"""Stores the trainings of a pack: lanes for those that have not ended, and the final parameters of the others.
 
-Axes: L training of the pack, A active training, W lane computed: the active trainings and, where the width is fixed,
-copies of the last one behind them.
+Axes: L training of the pack, A active training (one that has not ended), W lane computed: the active trainings, and
+after them copies of the last one where the pack's width is fixed.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -31,16 +31,16 @@ Array = TypeVar("Array", Tensor, NDArray[Any])
 
 
 class LaneStore(LaneState, Generic[P]):
-    """What steps of a pack read and change: (W, ...) where a `LaneState` is (L, ...).
+    """The state of a pack: a `LaneState` of W lanes, and what is needed to draw batches and to drop ended trainings.
 
     Args:
-        workload, trainings, device, start, width, redraw: As `Pack` takes them.
+        workload, trainings, device, start, width, redraw: The arguments of `Pack`.
 
     Attributes:
         all: The L trainings.
-        position: (A,) the positions in the pack of the active trainings.
+        position: (A,) the positions of the active trainings in the pack.
         lanes: The W lanes.
-        interventions: What is done to them between steps.
+        interventions: Changes the lanes between steps where their trainings ask for it.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class LaneStore(LaneState, Generic[P]):
         parameters, buffers, template = starting_state(workload, self.lanes, start)
         layout = Layout(parameters)
         super().__init__(
-            # Its constants are read before it computes anything: a module may keep what it computed last.
+            # `digest_of` runs before the module computes anything, because a module may store its last result.
             problem=Problem(workload, template, layout, self.lanes.shared, digest_of(template)),
             optimizer=optimizer_of(self.lanes),
             rows=layout.rows(parameters),
@@ -75,12 +75,12 @@ class LaneStore(LaneState, Generic[P]):
         self.interventions = Interventions(self, self.lanes)
 
     def active(self, by_name: Mapping[str, Array]) -> dict[str, Array]:
-        """Of values (W, ...) those of the active trainings, (A, ...)."""
+        """Selects the rows of the active trainings, (A, ...), from values (W, ...) by name."""
         return {name: value[: self.position.size] for name, value in by_name.items()}
 
     def batch_at(self, step: int) -> Batch:
-        """The batch (W, ...) of a step."""
-        # Kept, because some optimizers ask for the same batch at every step.
+        """Returns the batch (W, ...) of a step, dropout masks included."""
+        # Batches are cached, because some optimizers request the same batch at every step.
         if not self._first_drawn <= step < self._first_drawn + len(self._drawn):
             self._first_drawn, self._drawn_for = step, self.position
             self._drawn = self._workload.batches(self._drawing, range(step, self.lanes.shared.n_steps + 1))
@@ -93,30 +93,30 @@ class LaneStore(LaneState, Generic[P]):
         return self._masked[1]
 
     def batches(self, start: int, until: int) -> list[Batch]:
-        """The batches of the steps from `start` to before `until`, or of the first of them."""
+        """Returns the batches of steps `start` to `until` - 1, or only those of the first few of these steps."""
         batch = self.batch_at(start)
         if self._sites_of(self._drawn[start - self._first_drawn]):
-            # One at a time: masks are large.
+            # Batches with dropout masks are returned one at a time, because masks are large.
             return [batch]
         if not batch:
             return [batch] * (until - start)
         return self._drawn[start - self._first_drawn :][: until - start]
 
     def _sites_of(self, batch: Batch) -> tuple[Site, ...]:
-        """The calls of dropout in the loss on batches of this shape, found by evaluating it once."""
+        """Returns the calls of dropout in the loss on batches of this shape, by evaluating the loss once per shape."""
         shapes = shapes_of(batch)
         if shapes not in self._sites:
             state = {name: value[0].detach() for name, value in (self.parameters | self.buffers).items()}
-            one = {name: value[0] for name, value in batch.items()}
-            forms = forms_in(self.problem.template, self._workload.loss, state, one)
+            batch_of_one = {name: value[0] for name, value in batch.items()}
+            forms = forms_in(self.problem.template, self._workload.loss, state, batch_of_one)
             self._sites[shapes] = tuple(forms.masks.sites)
         return self._sites[shapes]
 
     def keep(self, position: NDArray[np.int64]) -> Tensor | None:
-        """Lets go of all active trainings but those at these positions in the pack.
+        """Drops all active trainings except those at the given positions in the pack.
 
         Returns:
-            The lanes (W,) that are kept, of those before; `None` if all are, or if none is left.
+            The indices (W,) of the kept lanes among the previous lanes; `None` if all are kept, or none is left.
         """
         ended = np.flatnonzero(~np.isin(self.position, position))
         if not ended.size:
@@ -136,13 +136,13 @@ class LaneStore(LaneState, Generic[P]):
         return lanes
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """The trainings at these positions in the pack, (K,), and their parameters and buffers now or at their end."""
+        """Returns the trainings at positions (K,) in the pack, with their present or final parameters and buffers."""
         lanes = torch.from_numpy(positions).to(self.all.device)
         state = self.problem.layout.views(self._all_rows()) | self._all_buffers
         return self.all.select(lanes), selected(state, lanes)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that steps have changed, for `restore`."""
+        """Returns all state that steps have changed, as arrays by name, for `restore`."""
         tensors = {"rows": self._all_rows(), **prefixed("optimizer", self.optimizer.state_dict())}
         return {
             "position": self.position,
@@ -152,7 +152,7 @@ class LaneStore(LaneState, Generic[P]):
         }
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Takes over the state of a checkpoint, whose active trainings are the active ones."""
+        """Loads the state of a checkpoint. Its active trainings must be those of this store."""
         self._ended_rows = self.on_device(checkpoint["rows"]).to(self.lanes.dtype)
         self.rows = self._ended_rows[self._filled_up(self.position)]
         state = {name: self.on_device(array) for name, array in under("optimizer", checkpoint).items()}
@@ -161,13 +161,12 @@ class LaneStore(LaneState, Generic[P]):
         self.optimizer.load_state_dict(state)
 
     def on_device(self, array: NDArray[Any]) -> Tensor:
-        """An array as a tensor where the lanes are."""
         return torch.tensor(array, device=self.all.device)
 
     def _all_rows(self) -> Tensor:
         return self._ended_rows.index_copy(0, self.on_device(self.position), self.rows[: self.position.size])
 
     def _filled_up(self, lanes: NDArray[np.int64]) -> Tensor:
-        """The lanes (A,), and the copies that keep the pack's width."""
-        chosen = self.on_device(lanes)
-        return filled_up(chosen, self._width) if self._width and lanes.size else chosen
+        """Appends to the active lanes (A,) copies of the last one, up to the pack's fixed width if it has one: (W,)."""
+        active = self.on_device(lanes)
+        return filled_up(active, self._width) if self._width and lanes.size else active

@@ -1,4 +1,4 @@
-"""Layer normalization with a different epsilon per training; PyTorch's own takes epsilon only as a Python constant."""
+"""Layer normalization with one epsilon per training. PyTorch's function takes epsilon only as a Python constant."""
 
 import torch
 from torch import Tensor
@@ -7,26 +7,29 @@ _SMALLEST_EPS = {torch.bfloat16: 1e-24, torch.float32: 1e-24, torch.float64: 1e-
 
 
 def layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor) -> Tensor:
-    """(x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis; epsilon inside the root.
+    """Computes (x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis; epsilon inside the root.
 
-    Source: Ba, Kiros & Hinton 2016, equation 4; as `torch.nn.LayerNorm`.
+    Source: Ba, Kiros & Hinton 2016, equation 4; the convention of `torch.nn.LayerNorm`.
     """
     centred = value - value.mean(-1, keepdim=True)
     return centred * inverse_deviation(centred, layer_norm_eps) * gain + bias
 
 
 def inverse_deviation(centred: Tensor, layer_norm_eps: Tensor, dim: int = -1) -> Tensor:
-    """1 / sqrt(variance + layer_norm_eps) over an axis along which the values have mean 0; the axis is kept."""
+    """Computes 1 / sqrt(variance + layer_norm_eps) over an axis along which the values have mean 0; keeps the axis."""
     return torch.rsqrt(centred.square().mean(dim, keepdim=True) + layer_norm_eps)
 
 
 def inverse_root(layer_norm_eps: Tensor) -> Tensor:
-    """1 / sqrt(layer_norm_eps), for `fused_layer_norm`; an epsilon of 0 becomes one that matters to constants only."""
+    """Computes 1 / sqrt(layer_norm_eps) for `fused_layer_norm`. Epsilon is raised to a tiny positive number if 0.
+
+    That number is far below any variance, except for constant vectors.
+    """
     return torch.rsqrt(layer_norm_eps.clamp(min=_SMALLEST_EPS[layer_norm_eps.dtype]))
 
 
 def fused_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, inverse_root_eps: Tensor) -> Tensor:
-    """`layer_norm` in three operations instead of nine. At epsilon 0 a constant vector gives `bias`, not NaN.
+    """Computes `layer_norm` in three operations instead of nine. At epsilon 0 a constant vector gives `bias`, not NaN.
 
     PyTorch's kernel takes epsilon as a constant, but normalizing x with epsilon equals normalizing x / sqrt(epsilon)
     with epsilon 1. At epsilon 0 variances must be far above 1e-24 in single precision, 1e-60 in double.
@@ -36,9 +39,9 @@ def fused_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, inverse_root_eps
 
 
 def outside_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor) -> Tensor:
-    """(x - mean) / (deviation + layer_norm_eps) * gain + bias over the last axis; epsilon outside the root.
+    """Computes (x - mean) / (std + layer_norm_eps) * gain + bias over the last axis; epsilon outside the root.
 
-    The deviation is the one with n - 1, as `torch.std` computes it. At epsilon 0 a constant vector gives NaN.
+    The standard deviation divides by n - 1, like `torch.std`. At epsilon 0 a constant vector gives NaN.
     Source: Conti 2024, the code of the thesis, with gain and bias per channel.
     """
     centred = value - value.mean(-1, keepdim=True)

@@ -1,6 +1,6 @@
-"""How the parameters of a pack are laid out: as one row per lane, and as names with a prefix.
+"""Stores the parameters of a pack as one row per lane, and adds prefixes to the names of tensors.
 
-With one row per lane, an operation runs once for all parameters instead of once for each.
+With one row per lane, an operation runs once for all parameters together instead of once per parameter.
 Axes: L lane, n place in the row.
 """
 
@@ -15,8 +15,8 @@ from torch.nn.functional import pad
 from attnsweep.workloads.engine.optimizers import State
 
 _PLACES = 16
-"""Parameters start at multiples of this many numbers (at least 64 bytes), and rows are padded to a multiple: the
-kernels process the remainder beyond full vectors in another way, which rounds differently."""
+"""Parameters start at multiples of this many entries of a row, and rows are padded to a multiple: kernels process a
+remainder beyond full vectors in another way, which rounds differently."""
 
 
 ROWS = "rows"
@@ -24,10 +24,10 @@ ROWS = "rows"
 
 
 class Layout:
-    """The position of each parameter in a lane's row.
+    """The positions of the parameters in a lane's row.
 
     Args:
-        parameters: (L, *shape) by name; only names and shapes are read.
+        parameters: The parameters (L, *shape) by name; only names and shapes are read.
     """
 
     def __init__(self, parameters: State) -> None:
@@ -36,12 +36,12 @@ class Layout:
         self._room = [-(-size // _PLACES) * _PLACES for size in self._sizes.values()]
 
     def rows(self, parameters: State) -> Tensor:
-        """(L, n) with zeros between the parameters."""
+        """Copies the parameters into rows (L, n), with zeros between them."""
         flat = [parameters[name].reshape(len(parameters[name]), size) for name, size in self._sizes.items()]
-        return torch.cat([pad(each, (0, room - each.shape[1])) for each, room in zip(flat, self._room, strict=True)], 1)
+        return torch.cat([pad(part, (0, room - part.shape[1])) for part, room in zip(flat, self._room, strict=True)], 1)
 
     def views(self, rows_Ln: Tensor) -> State:
-        """The parameters (L, *shape) by name, in the same memory; gradients flow back to the rows."""
+        """Returns the parameters (L, *shape) by name as views of rows (L, n); gradients flow back to the rows."""
         parts = zip(self._shapes.items(), torch.split(rows_Ln, self._room, dim=1), strict=True)
         return {name: _shaped(part, self._sizes[name], shape) for (name, shape), part in parts}
 
@@ -55,16 +55,16 @@ V = TypeVar("V")
 
 
 def prefixed(prefix: str, values: Mapping[str, V]) -> dict[str, V]:
-    """The same values under `<prefix>/<name>`."""
+    """Renames every value from `<name>` to `<prefix>/<name>`."""
     return {f"{prefix}/{name}": value for name, value in values.items()}
 
 
 def under(prefix: str, values: Mapping[str, V]) -> dict[str, V]:
-    """The inverse of `prefixed`: the values under a prefix, by their own names; empty if there are none."""
+    """Inverts `prefixed`: selects the values called `<prefix>/<name>` and returns them by `<name>`."""
     start = f"{prefix}/"
     return {name.removeprefix(start): value for name, value in values.items() if name.startswith(start)}
 
 
 def selected(state: State, lanes: Tensor) -> State:
-    """The lanes (K,) int64 of tensors (L, ...)."""
+    """Selects the lanes (K,) int64 from tensors (L, ...) by name."""
     return {name: value[lanes] for name, value in state.items()}

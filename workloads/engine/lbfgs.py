@@ -1,16 +1,15 @@
-"""L-BFGS for packs: L independent problems, each with its own history and line search. Axes: L lane, n parameter.
+"""L-BFGS for packs: L independent problems with separate histories and line searches. Axes: L lane, n parameter.
 
-Every lane runs the program of `torch.optim.LBFGS(max_iter=n_steps, line_search_fn="strong_wolfe")` in one call of
-`step`: first trial step `learning_rate * min(1, 1 / |gradient|_1)`, later ones `learning_rate` (PyTorch's default
-is 1); PyTorch's tolerances; at most `n_steps * 5 // 4` evaluations. A step of the training is an iteration.
+Every lane runs the algorithm of one call of `torch.optim.LBFGS(max_iter=n_steps, line_search_fn="strong_wolfe").step`:
+the first trial step is `learning_rate * min(1, 1 / |gradient|_1)`, later ones `learning_rate` (PyTorch's default is 1);
+tolerances are PyTorch's; at most `n_steps * 5 // 4` evaluations are made. A step of the training is an iteration.
 
-In an evaluation of the pack each lane makes one function evaluation, at whatever stage of its own program it is. Lanes
-that have ended, or have reached the last of the stops, are left out. A lane may thus run a few probes ahead before it
-waits for the others.
+In one evaluation of the pack, every lane evaluates its loss once, at whatever stage of its line search it is. Lanes
+that have ended, or have reached the last of the given stops, are left out. So a lane may run a few probes ahead before
+it waits for the others.
 
-The lanes' decisions are masks on the device. The host reads a few counts, once in an evaluation: it must know how many
-lanes to evaluate. Evaluating all of them would need no reading, but compute those that have ended or wait: so it is in
-packs that keep their width.
+The lanes' decisions are masks on the device. Once per evaluation the host reads a few counts, because it must know how
+many lanes to evaluate. Packs with a fixed width evaluate all lanes, also those that have ended or wait.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,10 +33,10 @@ class _Iterates:
     """The current iterates of L descents.
 
     Attributes:
-        point, loss, gradient: (L, n), (L,), (L, n) at the last iterate.
-        direction: (L, n) of the current iteration, or of the last one.
-        steps: (L,) int64 iterations done.
-        is_over: (L,) bool, ended by a tolerance, a limit or a loss that is not finite.
+        point, loss, gradient: The parameters (L, n), loss (L,) and gradient (L, n) at the current iterate.
+        direction: (L, n) the search direction of the current iteration, or of the last one between iterations.
+        steps: (L,) int64, the number of iterations done.
+        is_over: (L,) bool, true for lanes that a tolerance, a limit or a loss that is not finite has ended.
     """
 
     point: Tensor
@@ -48,32 +47,32 @@ class _Iterates:
     is_over: Tensor
 
     def state_dict(self) -> State:
-        """All attributes, by name: not a copy."""
+        """Returns all attributes by name, without copying."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def select(self, lanes: Tensor) -> None:
-        """Keeps only the lanes at these positions, (K,) int64."""
+        """Drops all lanes except those at positions (K,) int64."""
         for name, value in selected(self.state_dict(), lanes).items():
             setattr(self, name, value)
 
-    def seen(self) -> State:
-        """The part of an iterate that a pack reads, (L, ...) by name."""
+    def shown(self) -> State:
+        """Returns the part of the iterates that a pack reads, (L, ...) by name: point, loss and gradient norm."""
         grad_norm = torch.linalg.vecdot(self.gradient, self.gradient).sqrt()
         return {"point": self.point, "train_loss": self.loss, "train_grad_norm": grad_norm}
 
     def is_optimal(self) -> Tensor:
-        """(L,) bool, true where no component of the gradient is above tolerance."""
+        """Returns (L,) bool, true where no component of the gradient is above `TOLERANCE_GRAD`."""
         return self.gradient.abs().amax(1) <= TOLERANCE_GRAD
 
 
 class Lbfgs(Optimizer):
-    """L-BFGS with strong-Wolfe line search.
+    """The L-BFGS optimizer with strong-Wolfe line searches, for L lanes.
 
-    The objective must be the same function at every evaluation: it is evaluated on the batch of step 0 throughout.
-    Momentum, weight decay, schedules and clipping are not used.
+    The loss must be the same function at every evaluation, so it is always evaluated on the batch of step 0. Momentum,
+    weight decay, schedules and clipping are not used.
 
     Attributes:
-        n_evaluations: (L,) int64, function evaluations of all iterations done, including those beyond the last stop.
+        n_evaluations: (L,) int64, the function evaluations of all iterations done, also of those beyond the last stop.
 
     Source: Nocedal & Wright 2006, algorithm 7.5; `torch.optim.LBFGS`.
     """
@@ -82,14 +81,14 @@ class Lbfgs(Optimizer):
     _search: LineSearches
     _pairs: CurvaturePairs
     _n_waiting: int
-    """The most lanes that may wait for a later stop, between two searches."""
+    """An upper bound of the number of lanes that are between two line searches and wait for a later stop."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._most_evaluations = settings.n_steps * 5 // 4
         self._is_running = torch.ones_like(self.is_finite)
         self._has_started = False
-        self._seen_at: dict[int, State] = {}
+        self._shown_at: dict[int, State] = {}
         self._shown: State = {}
         self.n_evaluations = torch.zeros_like(self.steps)
 
@@ -111,7 +110,7 @@ class Lbfgs(Optimizer):
         if not self._has_started:
             return False
         if stops[0] == 0:
-            self._shown = self._now.seen()
+            self._shown = self._now.shown()
             return True
         if self._n_waiting:
             self._begin_iterations(stops[-1])
@@ -135,8 +134,8 @@ class Lbfgs(Optimizer):
             state |= prefixed("now", self._now.state_dict())
             state |= prefixed("search", self._search.state_dict())
             state |= prefixed("pairs", self._pairs.state_dict())
-        for stop, seen in self._seen_at.items():
-            state |= prefixed(f"seen_at/{stop}", seen)
+        for stop, shown in self._shown_at.items():
+            state |= prefixed(f"seen_at/{stop}", shown)
         return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -148,7 +147,7 @@ class Lbfgs(Optimizer):
             self._search.load_state_dict(under("search", state))
             self._pairs.load_state_dict(under("pairs", state))
         stops = {name.partition("/")[0] for name in under("seen_at", state)}
-        self._seen_at = {int(stop): under(f"seen_at/{stop}", state) for stop in stops}
+        self._shown_at = {int(stop): under(f"seen_at/{stop}", state) for stop in stops}
 
     def select(self, lanes: Tensor) -> None:
         super().select(lanes)
@@ -158,7 +157,7 @@ class Lbfgs(Optimizer):
             self._search.select(lanes)
             self._pairs.select(lanes)
             self._shown = selected(self._shown, lanes)
-            self._seen_at = {stop: selected(seen, lanes) for stop, seen in self._seen_at.items()}
+            self._shown_at = {stop: selected(shown, lanes) for stop, shown in self._shown_at.items()}
 
     def _start(self, parameters: State, evaluate: Evaluate) -> None:
         loss, gradients = evaluate(parameters, self.batch_step(0))
@@ -176,7 +175,7 @@ class Lbfgs(Optimizer):
         self._begin(start)
 
     def _begin(self, iterates: _Iterates) -> None:
-        """Starts at the given iterates, with no history and no line search."""
+        """Sets the iterates, and resets history and line searches."""
         self._now = iterates
         self._search = LineSearches(iterates.gradient, TOLERANCE_CHANGE)
         self._pairs = CurvaturePairs(iterates.gradient, min(HISTORY_SIZE, self.settings.n_steps))
@@ -184,42 +183,43 @@ class Lbfgs(Optimizer):
         self._has_started = True
 
     def _counted(self, stops: Sequence[int], ended: Tensor) -> tuple[int, int]:
-        """How many lanes are still before the next stop, and how many want an evaluation.
+        """Counts the lanes that have not reached the next stop, and those whose line search needs an evaluation.
 
-        It keeps what will be shown of the lanes (L,) bool that just took a step.
+        Also stores what lanes will show the pack at a stop that they have just reached. `ended` (L,) bool marks the
+        lanes whose iteration has just ended.
         """
         now = self._now
         behind = ~now.is_over & (now.steps < stops[0])
         at_stops = [ended & (now.steps == stop) for stop in stops]
         is_open = self._search.is_open
         masks = torch.stack([behind, is_open, ~is_open & ~now.is_over, *at_stops])
-        # The only time in an evaluation that the host waits for the device.
+        # This is the only point of an evaluation at which the host waits for the device.
         numbers = torch.cat([masks.sum(1), self._pairs.counts()]).tolist()
         n_behind, n_searching, self._n_waiting, *n_at_stops, n_used, n_full = numbers
-        self._pairs.know(n_used, n_full)
+        self._pairs.set_counts(n_used, n_full)
         for stop, is_there, n_there in zip(stops, at_stops, n_at_stops, strict=True):
             if n_there:
-                seen = now.seen()
-                self._seen_at[stop] = _seen_where(is_there, seen, self._seen_at.get(stop, seen))
+                shown = now.shown()
+                self._shown_at[stop] = _state_where(is_there, shown, self._shown_at.get(stop, shown))
         return n_behind, n_searching
 
     def _evaluate_trials(self, parameters: State, evaluate: Evaluate, n_searching: int) -> tuple[Tensor, Tensor]:
-        """Loss (L,) and gradient (L, n): of searching lanes at their trial points, of the others at their iterates."""
+        """Returns loss (L,) and gradient (L, n): at the trial points of lanes that search, else at the iterates."""
         now, step = self._now, self.batch_step(0)
         trial = now.point.addcmul(self._search.step_size[:, None], now.direction)
         if self.keeps_width or n_searching == trial.shape[0]:
             loss, gradients = evaluate(unflattened(trial, parameters), step)
-            found = loss, flattened(gradients)
+            gradient = flattened(gradients)
             if n_searching == trial.shape[0]:
-                return found
+                return loss, gradient
             is_open = self._search.is_open
-            return torch.where(is_open, found[0], now.loss), _where(is_open, found[1], now.gradient)
+            return torch.where(is_open, loss, now.loss), _where(is_open, gradient, now.gradient)
         searching = torch.nonzero_static(self._search.is_open, size=n_searching)[:, 0]
         loss, gradients = evaluate(unflattened(trial[searching], parameters), step, searching)
         return now.loss.index_copy(0, searching, loss), now.gradient.index_copy(0, searching, flattened(gradients))
 
     def _begin_iterations(self, until: int) -> None:
-        """Opens a line search along the next direction in lanes that are between iterations and before step `until`."""
+        """Starts line searches along the next directions in lanes that are between iterations, before step `until`."""
         now = self._now
         lanes = ~now.is_over & ~self._search.is_open & (now.steps < until)
         now.direction = _where(lanes, self._pairs.descent_direction(now.gradient), now.direction)
@@ -234,14 +234,14 @@ class Lbfgs(Optimizer):
         self._search.begin(lanes & ~is_flat, first_trial, start, now.direction.abs().amax(1), evaluations_left)
 
     def _end_iterations(self, lanes: Tensor) -> None:
-        """Moves lanes (L,) bool whose search has ended to the point found; ends those at a tolerance or limit."""
-        now, found = self._now, self._search.found()
-        self._pairs.add(lanes, now.direction * found.at[:, None], found.gradient - now.gradient)
-        stands_still = (self._search.direction_size * found.at.abs()) <= TOLERANCE_CHANGE
-        is_level = (found.loss - now.loss).abs() < TOLERANCE_CHANGE
-        now.loss = torch.where(lanes, found.loss, now.loss)
-        now.gradient = _where(lanes, found.gradient, now.gradient)
-        now.point = _where(lanes, now.point.addcmul(found.at[:, None], now.direction), now.point)
+        """Moves the lanes (L,) bool whose search has ended to its result; ends those at a tolerance or limit."""
+        now, result = self._now, self._search.found()
+        self._pairs.add(lanes, now.direction * result.at[:, None], result.gradient - now.gradient)
+        stands_still = (self._search.direction_size * result.at.abs()) <= TOLERANCE_CHANGE
+        is_level = (result.loss - now.loss).abs() < TOLERANCE_CHANGE
+        now.loss = torch.where(lanes, result.loss, now.loss)
+        now.gradient = _where(lanes, result.gradient, now.gradient)
+        now.point = _where(lanes, now.point.addcmul(result.at[:, None], now.direction), now.point)
         now.steps = now.steps + lanes
         self.n_evaluations += self._search.n_evaluations * lanes
         at_limit = (now.steps >= self.settings.n_steps) | (self.n_evaluations >= self._most_evaluations)
@@ -249,35 +249,34 @@ class Lbfgs(Optimizer):
         now.is_over = now.is_over | (lanes & is_over)
 
     def _look_back(self, parameters: State, stop: int) -> None:
-        """Shows the pack the state at a stop, also for lanes that have already gone beyond it."""
+        """Writes the state at a stop into `parameters`, `steps` and so on, also of lanes that have gone beyond it."""
         now = self._now
         has_gone_on = now.steps > stop
         self.steps = now.steps.clamp(max=stop)
         self.is_finite = has_gone_on | torch.isfinite(now.loss)
         self._is_running = has_gone_on | ~now.is_over
-        here = now.seen()
-        self._shown = _seen_where(has_gone_on, self._seen_at.pop(stop, here), here)
+        here = now.shown()
+        self._shown = _state_where(has_gone_on, self._shown_at.pop(stop, here), here)
         for name, value in unflattened(self._shown["point"], parameters).items():
             parameters[name].copy_(value)
 
 
 def flattened(state: State) -> Tensor:
-    """(L, n): all tensors of each lane in one row."""
+    """Concatenates the tensors of every lane into one row: (L, n)."""
     return torch.cat([value.flatten(1) for value in state.values()], dim=1)
 
 
 def unflattened(rows: Tensor, like: State) -> State:
-    """The tensors that rows (K, n) are made of, with the names and lane shapes of `like`."""
+    """Splits rows (K, n) into tensors (K, ...) with the names and shapes of `like`."""
     sizes = [value[0].numel() for value in like.values()]
     parts = zip(like.items(), torch.split(rows, sizes, dim=1), strict=True)
-    # Contiguous: a strided view may take another kernel than the one a lane alone takes.
+    # The parts are made contiguous, because a strided view may use another kernel than the tensor of a single lane.
     return {name: part.reshape(-1, *value.shape[1:]).contiguous() for (name, value), part in parts}
 
 
 def _where(lanes: Tensor, rows: Tensor, otherwise: Tensor) -> Tensor:
-    """The rows (L, ...) of lanes (L,) bool, and the others' otherwise."""
     return torch.where(lanes.view(-1, *[1] * (rows.dim() - 1)), rows, otherwise)
 
 
-def _seen_where(lanes: Tensor, seen: State, otherwise: State) -> State:
-    return {name: _where(lanes, value, otherwise[name]) for name, value in seen.items()}
+def _state_where(lanes: Tensor, state: State, otherwise: State) -> State:
+    return {name: _where(lanes, value, otherwise[name]) for name, value in state.items()}

@@ -1,6 +1,6 @@
-"""Strong-Wolfe line searches, one per lane, each at a stage of its own. Axes: L lane, n parameter.
+"""Strong-Wolfe line searches for packs, one per lane, at independent stages. Axes: L lane, n parameter.
 
-Every evaluation of the pack gives each search one function value: one lane may look for a bracket while another zooms
+Every evaluation of the pack gives every search one function value: one lane may look for a bracket while another zooms
 and a third begins a new search. The decisions, comparisons with NaN included, are those of PyTorch's
 `torch.optim.lbfgs._strong_wolfe` (bracketing and zoom: Nocedal & Wright 2006, algorithms 3.5 and 3.6; cubic
 interpolation: their equation 3.59; the rule against slow progress: minFunc's).
@@ -20,11 +20,11 @@ CURVATURE = 0.9
 
 
 class Points(NamedTuple):
-    """A point on the line of each lane.
+    """One point on the search line of every lane.
 
     Attributes:
-        at: (L,) step sizes.
-        loss, slope, gradient: (L,), (L,), (L, n) there.
+        at: (L,) the step sizes, from the start along the direction.
+        loss, slope, gradient: The loss (L,), its slope along the line (L,) and its gradient (L, n) at the points.
     """
 
     at: Tensor
@@ -36,27 +36,27 @@ class Points(NamedTuple):
 class LineSearches:
     """The line searches of L lanes along their directions.
 
-    The two ends of a search are the last two points tried while it brackets, and the bracket while it zooms.
+    The two ends of a search are the last two trial points while it brackets, and the bracket while it zooms.
 
     Attributes:
-        step_size: (L,) the step at which each search wants its next evaluation.
-        is_open: (L,) bool, whether the search wants an evaluation.
-        n_evaluations: (L,) int64, evaluations of the current search.
-        direction_size: (L,) the largest component of the direction.
+        step_size: (L,) the step size at which a search needs its next evaluation.
+        is_open: (L,) bool, whether the search needs a further evaluation.
+        n_evaluations: (L,) int64, the evaluations of the current search.
+        direction_size: (L,) the largest absolute component of the direction.
     """
 
     def __init__(self, gradient: Tensor, tolerance_change: float) -> None:
         zeros = gradient.new_zeros(gradient.shape[0])
         no = torch.zeros_like(zeros, dtype=torch.bool)
         self._tolerance_change = tolerance_change
-        # Shared, because nothing below changes a tensor in place.
+        # The attributes share tensors, which is safe because no method changes a tensor in place.
         self.step_size, self.is_open = zeros, no
         self.n_evaluations = self._most_evaluations = torch.zeros_like(zeros, dtype=torch.int64)
         self.direction_size = zeros
         self._is_zooming = self._was_slow = no
         self._start = self._first = self._second = Points(zeros, zeros, zeros, gradient)
         self._low = no
-        """(L,) bool, true where the second end is the lower."""
+        """(L,) bool, true where the second end has the lower loss."""
 
     def begin(
         self, lanes: Tensor, step_size: Tensor, start: Points, direction_size: Tensor, most_interpolations: Tensor
@@ -65,11 +65,11 @@ class LineSearches:
 
         Args:
             lanes: (L,) bool, the lanes whose search begins.
-            step_size: (L,) first trials.
-            start: The points at step size 0. In lanes whose search is under way, this and what follows is as it was
-                when that search began.
-            direction_size: (L,) see above.
-            most_interpolations: (L,) int64, the most trials after the first.
+            step_size: (L,) the step sizes of the first trials.
+            start: The points at step size 0. In lanes whose search is under way, this and the following arguments must
+                be the same as when that search began.
+            direction_size: (L,) the largest absolute component of the direction.
+            most_interpolations: (L,) int64, the largest number of trials after the first.
         """
         self._start, self.direction_size = start, direction_size
         self._most_evaluations = most_interpolations + 1
@@ -81,22 +81,22 @@ class LineSearches:
         self._first = _where(lanes, start, self._first)
 
     def observe(self, loss: Tensor, gradient: Tensor, slope: Tensor) -> Tensor:
-        """Continues every open search with the values at its `step_size`; (L,) bool, true where a search just ended."""
+        """Continues open searches with the values at `step_size`. Returns (L,) bool, true where a search has ended."""
         trial, was_open = Points(self.step_size, loss, slope, gradient), self.is_open
         self.n_evaluations = self.n_evaluations + was_open
         spent = was_open & (self.n_evaluations >= self._most_evaluations)
         zooming = was_open & self._is_zooming
-        found = self._zoom(zooming, trial) | self._bracket(was_open & ~zooming, spent, trial)
-        self.is_open = was_open & ~found & ~spent
+        is_accepted = self._zoom(zooming, trial) | self._bracket(was_open & ~zooming, spent, trial)
+        self.is_open = was_open & ~is_accepted & ~spent
         self._interpolate(self.is_open & self._is_zooming)
         return was_open & ~self.is_open
 
     def found(self) -> Points:
-        """The lower ends: where a search has ended, the point found."""
+        """Returns the end with the lower loss of every search: once the search has ended, its result."""
         return _where(self._low, self._second, self._first)
 
     def state_dict(self) -> State:
-        """The state of all searches, (L, ...) by name: not a copy."""
+        """Returns the state of all searches, (L, ...) by name, without copying."""
         state: State = {}
         for name, value in vars(self).items():
             if isinstance(value, Points):
@@ -106,7 +106,7 @@ class LineSearches:
         return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Continues from the state of other searches, whose tensors it keeps."""
+        """Replaces the state by that of other searches. The tensors are kept, not copied."""
         for name, value in vars(self).items():
             if isinstance(value, Points):
                 setattr(self, name, Points(**under(name, state)))
@@ -114,11 +114,11 @@ class LineSearches:
                 setattr(self, name, state[name])
 
     def select(self, lanes: Tensor) -> None:
-        """Keeps only the lanes at these positions, (K,) int64."""
+        """Drops all lanes except those at positions (K,) int64."""
         self.load_state_dict(selected(self.state_dict(), lanes))
 
     def _bracket(self, lanes: Tensor, spent: Tensor, trial: Points) -> Tensor:
-        """Uses the trials of bracketing lanes; true where the conditions hold."""
+        """Processes the trials of bracketing lanes; returns (L,) bool, true where both Wolfe conditions hold."""
         last = self._first
         rises = self._rises(trial) | ((self.n_evaluations > 2) & (trial.loss >= last.loss))
         accepted = lanes & ~spent & ~rises & self._is_flat(trial)
@@ -134,7 +134,7 @@ class LineSearches:
         return accepted
 
     def _zoom(self, lanes: Tensor, trial: Points) -> Tensor:
-        """Uses the trials of zooming lanes; true where the conditions hold."""
+        """Processes the trials of zooming lanes; returns (L,) bool, true where both Wolfe conditions hold."""
         first, second, low = self._first, self._second, self._low
         rises = self._rises(trial) | (trial.loss >= torch.where(low, second.loss, first.loss))
         too_high, lower = lanes & rises, lanes & ~rises
@@ -148,8 +148,8 @@ class LineSearches:
         return accepted
 
     def _interpolate(self, lanes: Tensor) -> None:
-        """Sets the next trial of zooming lanes, or closes their search where the bracket is too small."""
-        left, right = (which(self._first.at, self._second.at) for which in (torch.minimum, torch.maximum))
+        """Sets the next trial of zooming lanes, or ends searches whose bracket is too small."""
+        left, right = (bound(self._first.at, self._second.at) for bound in (torch.minimum, torch.maximum))
         too_small = lanes & ((right - left) * self.direction_size < self._tolerance_change)
         self.is_open = self.is_open & ~too_small
         at = cubic_minimum(self._first, self._second, left, right)
@@ -161,16 +161,18 @@ class LineSearches:
         self._was_slow = torch.where(lanes, is_slow & ~pushed, self._was_slow)
 
     def _rises(self, trial: Points) -> Tensor:
-        """True where the condition of sufficient decrease fails."""
+        """Returns (L,) bool, true where the condition of sufficient decrease (Armijo) fails."""
         return trial.loss > self._start.loss + ARMIJO * trial.at * self._start.slope
 
     def _is_flat(self, trial: Points) -> Tensor:
-        """True where the condition of curvature holds."""
+        """Returns (L,) bool, true where the strong curvature condition holds."""
         return trial.slope.abs() <= -CURVATURE * self._start.slope
 
 
 def cubic_minimum(one: Points, other: Points, lowest: Tensor, highest: Tensor) -> Tensor:
-    """(L,) minima of the cubics through two points each, kept inside bounds (L,); their middle where there is none.
+    """Computes the minima (L,) of the cubics through two points each, clipped to bounds (L,).
+
+    Where the cubic has no minimum, the result is the middle of the bounds.
 
     Source: Nocedal & Wright 2006, equation 3.59.
     """
@@ -186,7 +188,6 @@ def cubic_minimum(one: Points, other: Points, lowest: Tensor, highest: Tensor) -
 
 
 def _where(lanes: Tensor, points: Points, otherwise: Points) -> Points:
-    """The points of lanes (L,) bool, and the others' otherwise."""
     return Points(
         torch.where(lanes, points.at, otherwise.at),
         torch.where(lanes, points.loss, otherwise.loss),

@@ -1,4 +1,4 @@
-"""The loss of a pack's lanes and its gradient, in PyTorch's own kernels or in a compiled program.
+"""Evaluates the training loss of a pack's lanes and its gradient, with PyTorch's own kernels or a compiled program.
 
 Axes: W lane, K lane evaluated, n place in a row.
 """
@@ -17,15 +17,15 @@ from attnsweep.workloads.engine.readings import descent, numbers_of
 
 
 class Objective:
-    """What the optimizer of a pack descends.
+    """The training loss of a pack as a function that the optimizer minimizes.
 
     Args:
         workload: The problem.
         store: The lanes.
-        programs: Compile the loss and its gradient where that is faster; `None` for PyTorch's own kernels.
+        programs: Compiles the loss and its gradient where that is faster; `None` to use PyTorch's own kernels.
 
     Attributes:
-        n_evaluations: So far.
+        n_evaluations: The number of evaluations so far.
     """
 
     def __init__(self, workload: Workload[P], store: LaneStore[P], programs: Executors | None) -> None:
@@ -34,7 +34,7 @@ class Objective:
         self.n_evaluations = 0
 
     def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
-        """Loss (K,) and gradients (K, n); see `Evaluate`."""
+        """Returns loss (K,) and gradients (K, n) of the given lanes, as the protocol `Evaluate` says."""
         self.n_evaluations += 1
         store = self._store
         buffers, batch = store.buffers, store.batch_at(step)
@@ -50,12 +50,12 @@ class Objective:
         return loss.to(leaf.dtype), {ROWS: gradient}
 
     def measured(self, step: int) -> Tensor:
-        """(W,) the loss on the batch of a step, in the type that probes measure in."""
+        """Computes the loss (W,) on the batch of a step in the dtype in which probes measure, without a gradient."""
         store = self._store
         return numbers_of("loss", self._loss(*map(measurable, (store.parameters, store.buffers, store.batch_at(step)))))
 
     def program_for(self, batch: Batch) -> GradientProgram | None:
-        """The program of the loss and its gradient, for batches of this shape; `None` if they are vmapped."""
+        """Returns the compiled program of loss and gradient for batches of this shape; `None` if `vmap` is used."""
         if self._programs is None:
             return None
         return self._programs.gradient_of(self._store, batch)

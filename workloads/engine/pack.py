@@ -1,7 +1,7 @@
-"""A pack: many trainings of one workload in one batched program.
+"""Packs: many trainings of one workload, trained by one batched program.
 
-Axes: L lane (all trainings of the pack), A active lane (those not yet ended), P probe. With a fixed width the
-tensors (A, ...) have W lanes: after the active ones copies (`width`).
+Axes: L lane (all trainings of the pack), A active lane (those not yet ended), P probe. In packs with a fixed width,
+tensors (A, ...) have W lanes: the active ones, and copies of the last one behind them (`width`).
 """
 
 import time
@@ -34,30 +34,32 @@ from attnsweep.workloads.engine.record import Record
 from attnsweep.workloads.engine.result import PackResult
 
 _PROBES_AHEAD = 2
-"""How many probes a lane may run ahead of the slowest one. For 50 steps of L-BFGS 64 lanes need 121 evaluations if they
-wait at every probe, 82 with one ahead, 73 with two, the slowest alone 62. A solved lane has computed some in vain."""
+"""How many probes a lane may run ahead of the slowest one. For 50 steps of L-BFGS, 64 lanes need 121 evaluations if all
+wait at every probe, 82 with one probe ahead, 73 with two; the slowest lane alone needs 62. A lane that turns out to be
+solved has made the steps ahead in vain."""
 
 
 class Pack(Generic[P]):
-    """Runs trainings with equal static parameters together, each as if it were alone.
+    """Runs trainings with equal static parameters together, as if every one were alone.
 
     A training ends at its last step, at the first probe that finds it solved (`stop_when_solved`) or where a condition
-    holds (`stop_when`), where its loss turns non-finite, at the first probe with a negative loss if that is impossible
-    (`loss_may_be_negative`), or where its optimizer's own tolerances end it. An ended lane is measured at the next
-    probe and then leaves the batch, so it costs nothing more.
+    holds (`stop_when`), at the step where its loss turns non-finite, at the first probe with a negative loss if the
+    workload excludes that (`loss_may_be_negative`), or when a tolerance of its optimizer ends it. An ended lane is
+    measured at the next probe and then leaves the batch, so it costs nothing more.
 
     Args:
         workload: The problem.
-        trainings: One per lane.
+        trainings: The trainings, one per lane.
         device: The device to train on, such as `cpu` or `cuda`.
         extra_probe_steps: Steps to measure at besides the workload's probes. They change no bit of the trainings,
             which end at the workload's probes only.
-        programs: Compiled steps, for the block engine, or graphs; `None` for the vmapped engine.
+        programs: The executors of the block engine or the graph engine; `None` for the vmapped engine.
         start: Parameters and buffers (L, ...) by name that replace those that the workload draws, in any
-            floating-point type: such as where other trainings ended.
-        width: W, the lanes computed until all trainings have ended; `None` for the active ones alone.
-        prune_at: (L,) the probe at which each training is pruned, where that is known already; `None` for the others.
-        redraw: What `continued` draws anew.
+            floating-point type: for example the final state of other trainings.
+        width: The fixed number W of lanes that are computed until all trainings have ended; `None` to compute the
+            active ones only.
+        prune_at: (L,) the step of the probe at which a training is to be pruned, where already known; `None` elsewhere.
+        redraw: The rule by which the copies of `continued` draw other random numbers.
     """
 
     def __init__(
@@ -95,14 +97,14 @@ class Pack(Generic[P]):
         width: int | None = None,
         prune_at: Sequence[int | None] | None = None,
     ) -> Self:
-        """The pack that `checkpoint` was taken of. On the same kind of device its results are the same to the last bit.
+        """Restores a pack from its checkpoint. On the same kind of device its results are the same to the last bit.
 
         Raises:
-            CheckpointError: If the checkpoint is of other trainings.
+            CheckpointError: If the checkpoint belongs to other trainings.
         """
         pack = cls(workload, trainings, device, programs=programs, width=width, prune_at=prune_at)
         if str(checkpoint["fingerprint"]) != pack._fingerprint():
-            raise CheckpointError(f"{workload.name}: the checkpoint is of other trainings, or of another version")
+            raise CheckpointError(f"{workload.name}: the checkpoint belongs to other trainings or another version")
         pack._restore(checkpoint)
         return pack
 
@@ -118,12 +120,13 @@ class Pack(Generic[P]):
         programs: Executors | None = None,
         width: int | None = None,
     ) -> Self:
-        """Copies of one training that go on from a checkpoint of it alone, one for each seed of `redraw`.
+        """Makes a pack of copies of one training that continue from its checkpoint, one copy per seed of `redraw`.
 
         Args:
-            workload, training, device, extra_probe_steps, programs, width: Those of the pack of the checkpoint.
-            checkpoint: At the step from which on `redraw` draws anew.
-            redraw: What differs between the copies. One with the training's own seed ends as the training.
+            workload, training, device, extra_probe_steps, programs, width: The arguments of the checkpoint's pack,
+                which must have had this training alone.
+            checkpoint: The checkpoint, taken at the step from which on `redraw` draws anew.
+            redraw: The rule by which the copies differ. A copy with the training's own seed ends like the training.
         """
         copies = [training] * len(redraw.seeds)
         pack = cls(workload, copies, device, extra_probe_steps, programs, width=width, redraw=redraw)
@@ -132,7 +135,7 @@ class Pack(Generic[P]):
 
     @property
     def parameters(self) -> State:
-        """Those of the active trainings, (A, ...) by name, in the pack's memory: what is written there is trained."""
+        """The parameters (A, ...) of the active trainings by name. Writing into these tensors changes the trainings."""
         return self._store.active(self._store.parameters)
 
     @property
@@ -141,12 +144,12 @@ class Pack(Generic[P]):
 
     @property
     def done(self) -> bool:
-        """Whether all trainings have ended."""
+        """Whether all trainings of the pack have ended."""
         return self._store.position.size == 0
 
     @property
     def step(self) -> int:
-        """The step of the last probe: all active trainings have reached it."""
+        """The step of the last probe, which all active trainings have reached."""
         return self._probe_steps[max(self._next_probe - 1, 0)]
 
     @property
@@ -159,9 +162,12 @@ class Pack(Generic[P]):
         return self._next_probe in self._own_probes
 
     def advance(self, n_evaluations: int, n_probes: int | None = None) -> bool:
-        """Trains on for at most so many evaluations and probes of the pack; True when all trainings have ended.
+        """Trains for at most `n_evaluations` evaluations and `n_probes` probes of the pack.
 
-        An evaluation is a step, except for optimizers that search along lines. By default probes are not limited.
+        An evaluation is a step, except for optimizers with line searches. By default probes are not limited.
+
+        Returns:
+            Whether all trainings have ended.
         """
         stop_at = self._objective.n_evaluations + n_evaluations
         last_probe = None if n_probes is None else self._next_probe + n_probes
@@ -182,29 +188,29 @@ class Pack(Generic[P]):
         return True
 
     def train_to_end(self, at_once: int = 1_000) -> PackResult:
-        """Trains on, so many evaluations at a time, until all trainings have ended."""
+        """Trains, `at_once` evaluations at a time, until all trainings have ended."""
         while not self.advance(at_once):
             pass
         return self.result()
 
     def prune(self, positions: Sequence[int]) -> None:
-        """Ends the trainings at these positions at the probe just recorded: no step may have been taken since."""
+        """Ends the trainings at these positions at the last probe. No step may have been taken since that probe."""
         self._record.prune(np.asarray(positions, dtype=np.int64), self.step)
         self._drop(np.isin(self._store.position, positions))
 
     def result(self) -> PackResult:
-        """The measurements so far; of trainings that have not ended, up to the last probe."""
+        """Returns the measurements so far. For trainings that have not ended they go up to the last probe."""
         return self._record.result()
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """The trainings at these positions in the pack, (K,), and their parameters and buffers now or at their end."""
+        """Returns the trainings at positions (K,) in the pack, with their present or final parameters and buffers."""
         store, steps = self._store, self._record.n_steps.copy()
         steps[store.position] = store.optimizer.steps.numpy(force=True)[: store.position.size]
         lanes, state = store.final_state(positions)
         return lanes, state | store.interventions.held(state, lanes, steps[positions].tolist())
 
     def checkpoint(self) -> Checkpoint:
-        """All state that training has changed, for `resumed`; state that follows from the trainings is left out."""
+        """Returns all state that training has changed, for `resumed`; omits what follows from the trainings."""
         return {
             "fingerprint": np.array(self._fingerprint()),
             "next_probe": np.array(self._next_probe),
@@ -213,7 +219,8 @@ class Pack(Generic[P]):
         }
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        # For the lanes that were active when the batches were drawn: drawn for others, they might round differently.
+        # The cached batches are drawn again for the lanes that were active when they were drawn at first: drawn for
+        # fewer lanes, they might round differently.
         self._keep(checkpoint["drawn_for"])
         self._store.batch_at(int(checkpoint["first_drawn"]))
         self._keep(checkpoint["position"])
@@ -227,7 +234,7 @@ class Pack(Generic[P]):
         return fingerprint(self._workload.name, trainings, self._probe_steps, self._store.rows.shape[1])
 
     def _train(self, most_evaluations: int) -> bool:
-        """Trains up to the next probe, or for so many evaluations; returns whether the probe was reached."""
+        """Trains up to the next probe, or for `most_evaluations`. Returns whether the probe was reached."""
         stops, store, optimizer = self._stops(), self._store, self._store.optimizer
         if not isinstance(optimizer, FirstOrder):
             return self._train_vmapped(stops, most_evaluations)
@@ -250,7 +257,7 @@ class Pack(Generic[P]):
             return store.optimizer.advance({ROWS: store.rows}, self._objective.evaluate, stops, most_evaluations)
 
     def _program_of(self, programs: Executors, optimizer: FirstOrder) -> Executor | None:
-        """The program that takes the next step; `None` if the engine of this shape is the vmapped one."""
+        """Returns the compiled program that takes the next step; `None` if the vmapped engine takes it."""
         batch = self._store.batch_at(optimizer.n_updates)
         shapes = shapes_of(batch)
         if shapes not in self._known:
@@ -258,10 +265,10 @@ class Pack(Generic[P]):
         return self._known[shapes]
 
     def compile(self) -> None:
-        """Compiles what the first step needs, unless this machine has it or the shape has no program.
+        """Compiles the program of the first step, unless this machine has it already or the shape has no program.
 
         Raises:
-            NoCompilerError: If this machine cannot compile it.
+            NoCompilerError: If this machine has no compiler that works.
         """
         optimizer, programs = self._store.optimizer, self._programs
         if programs is not None and isinstance(optimizer, FirstOrder) and self._program_of(programs, optimizer):
@@ -269,31 +276,31 @@ class Pack(Generic[P]):
         self._objective.program_for(self._store.batch_at(0))
 
     def count_numbers(self) -> int:
-        """How many numbers an evaluation computes for each training, counted while the first one is taken."""
-        # A single lane is computed twice.
+        """Makes the first evaluation and returns how many numbers it computes per training."""
+        # The count is divided by at least 2, because the engine computes a single lane twice.
         return count_numbers(lambda: self._train_vmapped([1], 1)) // max(len(self._store.rows), 2)
 
     def compiled_graph(self) -> StepGraph | GradientGraph:
-        """What the engine of blocks compiles for these trainings: their step, or else their loss and its gradient.
+        """Returns the graph that the block engine compiles for this pack: of a step, or else of loss and gradient.
 
         Raises:
-            NoRuleError: If it compiles neither; it says why.
+            NoRuleError: If the block engine can compile neither. The message says why.
         """
         store = self._store
         if is_rounded(store.lanes):
-            raise NoRuleError("bfloat16 is not compiled")
+            raise NoRuleError("a training in bfloat16 is not compiled")
         return compiled_graph(store, store.batch_at(0))
 
     def step_graph(self) -> StepGraph:
-        """The step of one of these trainings, as blocks are computed by it.
+        """Returns the graph of a training step, which the block engine compiles.
 
         Raises:
-            NoRuleError: If it cannot be computed for a block; it says why.
+            NoRuleError: If the block engine cannot compile the step. The message says why.
         """
         return step_graph(self._store, self._store.batch_at(0))
 
     def _stops(self) -> Sequence[int]:
-        """The steps of the next probe and of those after it that a lane may run ahead to."""
+        """Returns the steps of the next probe and of the later probes up to which a lane may run ahead."""
         ahead = self._own_probes[self._own_probes >= self._next_probe][: 1 + _PROBES_AHEAD]
         return self._probe_steps[self._next_probe : ahead[-1] + 1]
 
@@ -310,7 +317,7 @@ class Pack(Generic[P]):
             self._record.add_progress(probe, position, is_finite[: position.size], n_steps[: position.size])
 
     def _drop_ended(self) -> None:
-        """Removes from the batch the lanes that ended at the probe just recorded."""
+        """Drops the lanes that ended at the probe just recorded."""
         position = self._store.position
         is_over = self._next_probe == len(self._probe_steps) - 1
         is_running = self._store.optimizer.is_running.cpu().numpy()[: position.size]
@@ -321,12 +328,12 @@ class Pack(Generic[P]):
         position = self._store.position
         if not self._shared.stop_when_solved:
             return np.zeros(position.size, dtype=np.bool_)
-        seen = self._own_probes[self._own_probes <= self._next_probe]
-        verdicts = judged(self._workload, self._shared, self._record.evidence(position, seen))
+        probes_so_far = self._own_probes[self._own_probes <= self._next_probe]
+        verdicts = judged(self._workload, self._shared, self._record.evidence(position, probes_so_far))
         return np.asarray(verdicts.outcome[:, -1] == "solved")
 
     def _meets_condition(self) -> NDArray[np.bool_]:
-        """Whether `stop_when` holds at the probe just recorded."""
+        """Returns for every active training whether `stop_when` holds at the probe just recorded, (A,)."""
         position, stop_when = self._store.position, self._shared.stop_when
         if stop_when is None:
             return np.zeros(position.size, dtype=np.bool_)
@@ -337,7 +344,6 @@ class Pack(Generic[P]):
         self._keep(self._store.position[~is_ended])
 
     def _keep(self, position: NDArray[np.int64]) -> None:
-        """Keeps only the lanes at these positions in the pack."""
         lanes = self._store.keep(position)
         if lanes is not None:
             self._probing.select(lanes)

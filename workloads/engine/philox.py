@@ -1,4 +1,4 @@
-"""Philox4x32-10, the counter-based random bit generator, on tensors.
+"""The counter-based random number generator Philox4x32-10, on tensors.
 
 Source: Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3" (SC'11), section 3.3.
 A word is a 32-bit value held in an int64 tensor: PyTorch has no arithmetic on unsigned 32-bit integers.
@@ -15,14 +15,14 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 
 
 def philox_4x32(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
-    """Four random words for each counter under its key.
+    """Computes four random words from a counter and a key, elementwise.
 
     Args:
-        counter: Four words, of shapes that broadcast together.
-        key: Two words that broadcast with the counter.
+        counter: Four tensors of words, of shapes that broadcast together.
+        key: Two tensors of words that broadcast with the counter.
 
     Returns:
-        Four words of the broadcast shape.
+        Four tensors of words, of the broadcast shape.
     """
     c0, c1, c2, c3 = counter
     k0, k1 = key
@@ -35,6 +35,6 @@ def philox_4x32(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
 
 
 def _multiply(word: Tensor, constant: int) -> tuple[Tensor, Tensor]:
-    # The product of 64 bits overflows into the sign bit; shifting and masking still read the right bits.
+    # The 64-bit product may overflow into the sign bit. Shifting and masking still extract the right bits.
     product = word * constant
     return (product >> 32) & _MASK, product & _MASK

@@ -1,7 +1,7 @@
-"""Training in bfloat16: what is computed in it, and what is not.
+"""The dtypes of trainings in bfloat16.
 
-The training loss and its gradient are computed in bfloat16. Parameters and averages are kept in it too, or in float32
-(`float32_state`); an update of first order is computed in float32 and rounded once. Probes measure in float32.
+The training loss and its gradient are computed in bfloat16. Parameters and running averages are stored in bfloat16, or
+in float32 with `float32_state`. First-order updates are computed in float32 and rounded once. Probes use float32.
 """
 
 import torch
@@ -16,10 +16,10 @@ def is_rounded(lanes: Lanes[P]) -> bool:
 
 
 def measurable(state: State) -> State:
-    """The tensors as probes measure them and checkpoints hold them: those of bfloat16 in float32, exactly."""
+    """Converts bfloat16 tensors to float32, exactly, as probes and checkpoints need them; keeps all others."""
     return {name: value.float() if value.dtype == torch.bfloat16 else value for name, value in state.items()}
 
 
 def in_type(state: State, dtype: torch.dtype) -> State:
-    """The tensors with their real numbers in this type."""
+    """Converts floating-point tensors to `dtype`; keeps all others."""
     return {name: value.to(dtype) if value.is_floating_point() else value for name, value in state.items()}

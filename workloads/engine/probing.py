@@ -1,4 +1,4 @@
-"""What a probe measures of a pack. Axes: L training of the pack, A active training, W lane."""
+"""Computes what probes measure of a pack. Axes: L training of the pack, A active training, W lane."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ from attnsweep.workloads.engine.precision import measurable
 from attnsweep.workloads.engine.readings import descent, to_numpy
 
 _DESCENDED = "descended"
-"""The prefix, in a probe's batch, of what the optimizer already knows."""
+"""The prefix, in a probe's batch, of values that the optimizer has already computed."""
 
 
 class Probing:
@@ -27,11 +27,11 @@ class Probing:
 
     Args:
         workload: The problem.
-        store: The lanes, where they start.
-        objective: Of the pack.
+        store: The lanes, in their initial state.
+        objective: The pack's training loss.
 
     Attributes:
-        levels: (L,) the reference levels, by name.
+        levels: The reference levels (L,) by name.
     """
 
     def __init__(self, workload: Workload[P], store: LaneStore[P], objective: Objective) -> None:
@@ -46,16 +46,16 @@ class Probing:
         self.levels = store.active(levels)
 
     def select(self, lanes: Tensor) -> None:
-        """Keeps only these lanes, (W,) int64, of those before."""
+        """Drops all lanes except those at positions (W,) int64 among the previous ones."""
         self._least_loss = self._least_loss[lanes]
         self._eval_batch = selected(self._eval_batch, lanes)
 
     def measured(self, step: int, ends_lanes: bool) -> dict[str, NDArray[np.float64]]:
-        """(A,) by metric, at a step that all lanes have reached.
+        """Computes the metrics (A,) by name at a step that all lanes have reached.
 
         Args:
             step: The step.
-            ends_lanes: Whether lanes whose loss is not finite, or lies below the least possible, end here.
+            ends_lanes: Whether to end lanes whose loss is not finite or lower than possible (`least_losses`).
         """
         store, optimizer = self._store, self._store.optimizer
         fresh = self._workload.fresh_eval_batch(store.lanes, step)
@@ -66,17 +66,17 @@ class Probing:
         eval_loss_W, measures = self._examine(views(leaf), measurable(store.buffers), batch)
         eval_loss_W, gradient = descent("eval_loss", eval_loss_W, leaf)
         with torch.no_grad():
-            own = optimizer.batch_step(step)
-            loss_W = descended["train_loss"] if descended else self._objective.measured(own)
+            batch_step = optimizer.batch_step(step)
+            loss_W = descended["train_loss"] if descended else self._objective.measured(batch_step)
             if ends_lanes:
                 optimizer.observe(loss_W.masked_fill(eval_loss_W < self._least_loss, torch.nan))
             norms = {"grad_norm": norm_per_lane({ROWS: gradient}), "param_norm": norm_per_lane({ROWS: leaf})}
             conserved = self._conserved.measured(store.position, store.active(views(leaf)))
-            found = {"loss": loss_W, "eval_loss": eval_loss_W, **norms, **conserved, **measures}
-            return store.active(to_numpy(found))
+            metrics = {"loss": loss_W, "eval_loss": eval_loss_W, **norms, **conserved, **measures}
+            return store.active(to_numpy(metrics))
 
     def heads(self) -> HeadScores | None:
-        """The scores (A, ...) of the attention heads, if the workload has some."""
+        """Computes the scores (A, ...) of the attention heads; `None` if the workload has no heads."""
         store = self._store
         heads = self._workload.score_heads(store.lanes, measurable(store.parameters | store.buffers))
         if heads is None:
@@ -85,10 +85,10 @@ class Probing:
 
 
 def examined(workload: Workload[P], module: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-    """One training's `eval_loss`, and its measures, which take no gradient."""
+    """Computes `eval_loss` of one training, and its metrics from `measure`, without gradients of the latter."""
     descended = under(_DESCENDED, batch)
-    own = {name: value for name, value in batch.items() if not name.startswith(f"{_DESCENDED}/")}
-    own |= workload.answers(module, own)
-    eval_loss = workload.eval_loss(module, own)
+    data = {name: value for name, value in batch.items() if not name.startswith(f"{_DESCENDED}/")}
+    data |= workload.answers(module, data)
+    eval_loss = workload.eval_loss(module, data)
     with torch.no_grad():
-        return eval_loss, workload.measure(module, own | descended)
+        return eval_loss, workload.measure(module, data | descended)

@@ -1,6 +1,6 @@
 """Settings of PyTorch, MKL and the C library in a process that trains.
 
-The last bit of a training depends on those of PyTorch and MKL, its speed on those of the C library.
+The last bit of a training depends on the settings of PyTorch and MKL; its speed depends on those of the C library.
 """
 
 import ctypes
@@ -26,15 +26,15 @@ _PRODUCTS = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: 
 
 @contextmanager
 def training_settings() -> Iterator[None]:
-    """Sets PyTorch up for a training's steps, and restores the process's own settings afterwards.
+    """A context that sets PyTorch up for training steps, and restores the previous settings afterwards.
 
     PyTorch gets one thread: several would compete for the cores, and would sum in another order. It multiplies float32
-    as float32: neither as TF32 on GPUs nor as bfloat16 on CPUs. A layer of a transformer in evaluation mode does not
-    take the fused operation that has no gradient. Freed memory stays with the process, also afterwards.
+    as float32, neither as TF32 on GPUs nor as bfloat16 on CPUs. A transformer layer in evaluation mode does not use the
+    fused operation that has no gradient. The C library keeps freed memory in the process, also after the context ends.
     """
     _keep_freed_memory()
     n_threads, dtype, is_fused = torch.get_num_threads(), torch.get_default_dtype(), mha.get_fastpath_enabled()
-    precisions = [each.fp32_precision for each in _PRODUCTS]
+    precisions = [products.fp32_precision for products in _PRODUCTS]
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float32)
     mha.set_fastpath_enabled(False)
@@ -56,10 +56,10 @@ def _set_precisions(names: Sequence[str]) -> None:
 
 @cache
 def _keep_freed_memory() -> None:
-    """Makes glibc keep up to `_KEPT_BYTES` of freed memory for the next tensors. Other C libraries stay as they are.
+    """Makes glibc keep up to `_KEPT_BYTES` of freed memory for later tensors. Does nothing with other C libraries.
 
-    By default it returns the memory of large tensors to the kernel, which clears each page anew for the next one: up to
-    half of a probe's time.
+    By default glibc returns the memory of large tensors to the kernel, which must clear all pages for the next tensor:
+    that takes up to half of a probe's time.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
@@ -68,14 +68,14 @@ def _keep_freed_memory() -> None:
 
 
 def processor() -> str:
-    """The type of this machine's processor, by the kernels that PyTorch takes on it: `x86_64, AVX2`."""
+    """Returns the type of this machine's processor with the instructions that PyTorch uses on it: `x86_64, AVX2`."""
     return f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def check_rounding() -> None:
-    """Checks that MKL rounds a matrix product the same whatever the memory alignment of the matrices.
+    """Checks that MKL rounds a matrix product the same for all memory alignments of the matrices.
 
-    MKL reads the environment variable `MKL_CBWR`, which `import attnsweep` sets, once: at its first product.
+    MKL reads the environment variable `MKL_CBWR`, which `import attnsweep` sets, only once, at its first product.
 
     Raises:
         UserError: If PyTorch multiplied matrices in this process before attnsweep was imported.
@@ -83,14 +83,14 @@ def check_rounding() -> None:
     if _mkl_branch() == _MKL_CBWR_OFF:
         raise UserError(
             "MKL_CBWR",
-            given=f"{os.environ['MKL_CBWR']}, after PyTorch had multiplied matrices in this process",
-            expected="it to be set before, or the last bits of a training depend on its pack",
+            given=f"{os.environ['MKL_CBWR']}, set after PyTorch had multiplied matrices in this process",
+            expected="a value set before the first product; otherwise the last bits of a training depend on its pack",
             fix="restart Python, and import attnsweep before PyTorch is used, or set the environment variable",
         )
 
 
 def _mkl_branch() -> int | None:
-    """The code path that MKL is restricted to; `None` if PyTorch has no MKL, or an MKL that cannot tell."""
+    """Returns the code path that MKL is restricted to; `None` if PyTorch has no MKL, or MKL does not report it."""
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     if not (torch.backends.mkl.is_available() and library.exists()):
         return None

@@ -1,4 +1,4 @@
-"""The curvature pairs that L-BFGS keeps for each lane. Axes: C slot, L lane, n parameter."""
+"""Stores the curvature pairs of L-BFGS for all lanes of a pack. Axes: C slot, L lane, n parameter."""
 
 from collections.abc import Mapping
 
@@ -10,24 +10,25 @@ _FIRST_CAPACITY = 8
 
 
 class CurvaturePairs:
-    """Each lane's last changes s of the point and y of the gradient, and the inverse Hessian that they approximate.
+    """The last curvature pairs of every lane: changes s of the point and y of the gradient.
 
-    Each lane fills its own number of slots, oldest pair first. An empty slot has weight 0 and changes no bit of the
-    result, so a lane does not depend on how many pairs the others have.
+    The pairs approximate the inverse Hessian. Lanes fill different numbers of slots, oldest pair first. An empty slot
+    has weight 0 and changes no bit of the result, so a lane does not depend on how many pairs the others have.
 
-    How many slots are in use stands on the device. The host is told by `know` before each `add`.
+    The numbers of slots in use are known on the device only. The caller must read `counts` and pass them to
+    `set_counts` before every `add`.
 
     Args:
-        like: (L, n), gives sizes, type and device.
+        like: (L, n), a tensor that gives sizes, dtype and device.
         most_pairs: The number of pairs kept per lane; older ones are dropped.
 
-    Source: Nocedal & Wright 2006, algorithm 7.4 and equation 7.20; pairs are refused as in `torch.optim.LBFGS`.
+    Source: Nocedal & Wright 2006, algorithm 7.4 and equation 7.20; pairs are refused like in `torch.optim.LBFGS`.
     """
 
     def __init__(self, like: Tensor, most_pairs: int) -> None:
         n_lanes, n_parameters = like.shape
         self._most_pairs = most_pairs
-        # Spare slots beyond `most_pairs`: a full lane is shifted to the front only once in many pairs.
+        # There are spare slots beyond `most_pairs`, so that a full lane is moved to the front only once in many pairs.
         self._most_slots = most_pairs + max(_FIRST_CAPACITY, most_pairs // 4)
         self._s_CLn = like.new_zeros(0, n_lanes, n_parameters)
         self._y_CLn = like.new_zeros(0, n_lanes, n_parameters)
@@ -38,24 +39,24 @@ class CurvaturePairs:
         self._n_used = self._n_full = 0
 
     def counts(self) -> Tensor:
-        """What `know` wants to be told, (2,) int64: a tensor, so that it can be read together with others."""
+        """Returns the arguments of `set_counts`, (2,) int64, on the device: the caller copies them to the host."""
         return torch.stack([self._end_L.max(), (self._end_L == self._most_slots).sum()])
 
-    def know(self, n_used: int, n_full: int) -> None:
-        """Takes note of the present `counts`.
+    def set_counts(self, n_used: int, n_full: int) -> None:
+        """Sets the values of `counts`, which the caller has copied to the host.
 
         Args:
-            n_used: Slots in use in the lane that uses most.
-            n_full: Lanes that use all.
+            n_used: The number of slots in use in the lane that uses most.
+            n_full: The number of lanes that use all slots.
         """
         self._n_used, self._n_full = n_used, n_full
 
     def add(self, lanes: Tensor, s: Tensor, y: Tensor) -> None:
-        """Stores s and y (L, n) in some lanes, (L,) bool; a pair without positive curvature is skipped."""
+        """Stores the pairs s and y (L, n) of the lanes (L,) bool, except pairs without positive curvature."""
         self._make_room()
         curvature = torch.linalg.vecdot(y, s)
         lanes = lanes & (curvature > _SMALLEST_CURVATURE)
-        # Every lane writes to its first free slot, so that the host need not know which have a pair: the others zeros.
+        # All lanes write to their first free slot. Lanes without a pair write zeros, so the host need not know them.
         here = (self._end_L, self._lane_L)
         self._s_CLn[here] = s.masked_fill(~lanes[:, None], 0.0)
         self._y_CLn[here] = y.masked_fill(~lanes[:, None], 0.0)
@@ -68,7 +69,7 @@ class CurvaturePairs:
         self._n_used = min(self._n_used + 1, self._rho_CL.shape[0])
 
     def descent_direction(self, gradient: Tensor) -> Tensor:
-        """(L, n): minus the inverse Hessian times the gradient (L, n); in a lane without pairs, minus the gradient."""
+        """Computes -H g, (L, n), for the approximate inverse Hessian H and gradient g (L, n); H = 1 without pairs."""
         q = -gradient
         slots = range(self._n_used)
         weights: list[Tensor] = []
@@ -83,7 +84,7 @@ class CurvaturePairs:
         return q
 
     def state_dict(self) -> Mapping[str, Tensor]:
-        """All pairs, by name: not a copy."""
+        """Returns all state by name, without copying."""
         return {
             "s": self._s_CLn,
             "y": self._y_CLn,
@@ -93,23 +94,23 @@ class CurvaturePairs:
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Continues with the pairs of another instance, whose tensors it keeps."""
+        """Replaces the pairs by those of another instance. The tensors are kept, not copied."""
         self._s_CLn, self._y_CLn, self._rho_CL = state["s"], state["y"], state["rho"]
         self._scale_L, self._end_L = state["scale"], state["end"]
-        self._look()
+        self._read_counts()
 
     def select(self, lanes: Tensor) -> None:
-        """Keeps only the lanes at these positions, (K,) int64."""
+        """Drops all lanes except those at positions (K,) int64."""
         self._s_CLn, self._y_CLn = self._s_CLn[:, lanes], self._y_CLn[:, lanes]
         self._rho_CL, self._scale_L, self._end_L = self._rho_CL[:, lanes], self._scale_L[lanes], self._end_L[lanes]
-        self._look()
+        self._read_counts()
 
-    def _look(self) -> None:
+    def _read_counts(self) -> None:
         self._lane_L = torch.arange(len(self._end_L), device=self._end_L.device)
-        self.know(*self.counts().tolist())
+        self.set_counts(*self.counts().tolist())
 
     def _make_room(self) -> None:
-        """Ensures that all lanes have a free slot at their end."""
+        """Ensures that all lanes have a free slot behind their last pair."""
         n_slots = self._rho_CL.shape[0]
         if n_slots < self._most_slots:
             if self._n_used == n_slots:

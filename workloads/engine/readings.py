@@ -1,4 +1,4 @@
-"""Measured numbers of trainings. Axes: L lane."""
+"""Checks losses and metrics, takes gradients, and copies values to the host. Axes: L lane, K lane evaluated."""
 
 import numpy as np
 import torch
@@ -12,19 +12,19 @@ from attnsweep.workloads.errors import SpecError
 
 
 def to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
-    """Measured values on the host, (L,) by name.
+    """Copies values (L,) by name to the host, in float64.
 
     Raises:
-        TypeError: As `numbers_of` raises it.
+        TypeError: If a value is not one real number per training.
     """
     numbers = [numbers_of(name, value).detach().to(torch.float64) for name, value in values.items()]
-    # In one copy: the host waits for the device at every copy.
-    together = torch.cat(numbers).cpu().split([each.shape[0] for each in numbers])
-    return {name: each.numpy() for name, each in zip(values, together, strict=True)}
+    # All values are copied together, because the host waits for the device at every copy.
+    copies = torch.cat(numbers).cpu().split([value.shape[0] for value in numbers])
+    return {name: copy.numpy() for name, copy in zip(values, copies, strict=True)}
 
 
 def numbers_of(name: str, values: Tensor) -> Tensor:
-    """Values checked to be one real number per training.
+    """Returns `values` after checking that they are one real number per training, (L,).
 
     Raises:
         TypeError: If they are not.
@@ -32,37 +32,41 @@ def numbers_of(name: str, values: Tensor) -> Tensor:
     if values.dim() != 1 or values.is_complex():
         raise TypeError(
             f"{name}: got {str(values.dtype).removeprefix('torch.')} of shape {tuple(values.shape[1:])} for each "
-            "training, expected one real number; reduce it with .mean(), or a complex one with .abs()"
+            "training, expected one real number; reduce it with .mean(), or with .abs() if it is complex"
         )
     return values
 
 
 def descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """A loss (K,) of rows (K, n), and its gradients (K, n). Raises TypeError as `numbers_of` does, and SpecError as
-    `gradients_of`."""
+    """Returns a loss (K,), detached, and its gradient (K, n) with respect to `rows` (K, n).
+
+    Raises:
+        TypeError: If the loss is not one real number per lane.
+        SpecError: If PyTorch cannot compute the gradient.
+    """
     return loss.detach(), gradients_of(name, numbers_of(name, loss), {ROWS: rows})[ROWS]
 
 
 def gradients_of(name: str, loss: Tensor, at: State) -> State:
-    """The gradients of a loss, () or (K,), by name.
+    """Returns the gradients, by name, of a loss () or (K,) with respect to the tensors `at`.
 
     Raises:
-        SpecError: If no gradient flows back from it, or not for many trainings at once.
+        SpecError: If no gradient flows back from the loss, or `vmap` cannot compute it for many trainings at once.
     """
     if not loss.requires_grad:
         raise SpecError(
             name,
             given="a value that no parameter of the module changes",
             expected="a loss whose gradient PyTorch can compute",
-            fix="compute it from parameters of the module that require gradients, without detach(), torch.no_grad(),"
-            " argmax or a comparison",
+            fix="compute the loss from parameters of the module that require gradients, without detach(),"
+            " torch.no_grad(), argmax or a comparison",
         )
-    # Lanes do not mix, so the sum's gradient is each lane's own.
+    # The loss of a lane depends on that lane alone, so the gradient of the sum consists of the lanes' own gradients.
     try:
-        found = torch.autograd.grad(loss.sum(), list(at.values()), materialize_grads=True, allow_unused=True)
+        gradients = torch.autograd.grad(loss.sum(), list(at.values()), materialize_grads=True, allow_unused=True)
     except RuntimeError as error:
         refusal = refusal_of(error, f"the gradient of {name}")
         if refusal is None:
             raise
         raise refusal from error
-    return dict(zip(at, found, strict=True))
+    return dict(zip(at, gradients, strict=True))

@@ -1,4 +1,4 @@
-"""The measurements of a pack so far. Axes: L lane (all trainings of the pack), A active lane, P probe."""
+"""Collects the measurements of a pack. Axes: L lane (all trainings of the pack), A active lane, P probe."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,16 +15,16 @@ _NEVER = -1
 
 
 class Record:
-    """The measurements of L trainings at P probes, and how far each training has come.
+    """The measurements of L trainings at P probes, and the progress of every training.
 
     Args:
-        steps: (P,) of the probes.
-        levels: (L,) by name.
-        prune_at: (L,) the step at which each training is pruned, where that is known already.
+        steps: (P,) the steps of the probes.
+        levels: The reference levels (L,) by name.
+        prune_at: (L,) the step at which a training is to be pruned, where already known; `None` elsewhere.
 
     Attributes:
-        last_probe, diverged_step, pruned_step, n_steps: (L,) as in `PackResult`.
-        seconds: (L,) each training's share of the wall time.
+        last_probe, diverged_step, pruned_step, n_steps: (L,) the fields of `PackResult`.
+        seconds: (L,) the trainings' shares of the wall time.
     """
 
     def __init__(
@@ -42,35 +42,35 @@ class Record:
         self.seconds = np.zeros(n_lanes)
 
     def add_metrics(self, probe: int, lanes: NDArray[np.int64], metrics: dict[str, NDArray[np.float64]]) -> None:
-        """Records measurements, (A,) by name, at a probe of some lanes, (A,)."""
+        """Records metrics (A,) by name of the lanes (A,) at a probe; values that are not finite are recorded as NaN."""
         for name, values_A in metrics.items():
             table = self._metrics.setdefault(name, np.full((self.n_steps.size, self._steps.size), np.nan))
             table[lanes, probe] = np.where(np.isfinite(values_A), values_A, np.nan)
 
     def add_heads(self, probe: int, lanes: NDArray[np.int64], heads: HeadScores) -> None:
-        """Records the scores of the heads of some lanes, (A,), at a probe."""
+        """Records the head scores of the lanes (A,) at a probe."""
         self._heads.append(HeadProbe(step=int(self._steps[probe]), lanes=lanes, heads=heads))
 
     def add_progress(
         self, probe: int, lanes: NDArray[np.int64], is_finite: NDArray[np.bool_], n_steps: NDArray[np.int64]
     ) -> None:
-        """Records, at a probe, how many steps some lanes (A,) have taken and which of them are still finite."""
+        """Records, at a probe, how many steps the lanes (A,) have taken and which of them have a finite loss."""
         self.last_probe[lanes[is_finite]] = probe
         self.n_steps[lanes] = n_steps
         self.diverged_step[lanes] = np.where(is_finite, _NEVER, n_steps)
 
     def prune(self, lanes: NDArray[np.int64], step: int) -> None:
-        """Records that some lanes (A,) are pruned at this step; those that were pruned before stay so."""
+        """Records that the lanes (A,) are pruned at this step, except those that were pruned before."""
         new = lanes[self.pruned_step[lanes] == _NEVER]
         self.pruned_step[new] = step
 
     def is_pruned(self, lanes: NDArray[np.int64], step: int) -> NDArray[np.bool_]:
-        """(A,) whether some lanes (A,) are pruned at this step, or were before."""
+        """Returns (A,), whether the lanes (A,) are pruned at this step or were pruned before."""
         pruned_step = self.pruned_step[lanes]
         return np.asarray((pruned_step != _NEVER) & (pruned_step <= step))
 
     def evidence(self, lanes: NDArray[np.int64], probes: NDArray[np.int64]) -> Evidence:
-        """The measurements of some lanes at some probes."""
+        """Returns the measurements of the given lanes (A,) at the given probes."""
         return Evidence(
             steps=self._steps[probes],
             metrics={name: np.take(table[lanes], probes, axis=1) for name, table in self._metrics.items()},
@@ -78,7 +78,6 @@ class Record:
         )
 
     def result(self) -> PackResult:
-        """All measurements."""
         return PackResult(
             evidence=self.evidence(np.arange(self.n_steps.size), np.arange(self._steps.size)),
             last_probe=self.last_probe,
@@ -90,7 +89,7 @@ class Record:
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All measurements as arrays by name, for `restore`."""
+        """Returns all measurements as arrays by name, for `restore`."""
         return {
             "last_probe": self.last_probe,
             "diverged_step": self.diverged_step,
@@ -102,9 +101,10 @@ class Record:
         }
 
     def restore(self, arrays: Checkpoint, step: int) -> None:
-        """Replaces the measurements by those of another record of the same trainings, at its last probe.
+        """Loads the measurements `arrays` of another record of the same trainings, whose last probe was at `step`.
 
-        A training that the other record does not know to be pruned cannot be pruned before this step.
+        Trainings that this record is to prune, and that were not pruned in the other record, are pruned at `step` at
+        the earliest.
         """
         due = np.where(self.pruned_step == _NEVER, _NEVER, np.maximum(self.pruned_step, step))
         for name in ("last_probe", "diverged_step", "pruned_step", "n_steps", "seconds"):
@@ -115,7 +115,7 @@ class Record:
 
 
 def _joined(probes: list[HeadProbe]) -> dict[str, NDArray[Any]]:
-    """The scores of all probes, concatenated; empty if there are none."""
+    """Concatenates the head scores of all probes into arrays by name; empty if there are none."""
     if not probes:
         return {}
     scores = {name: np.concatenate([probe.heads.scores[name] for probe in probes]) for name in probes[0].heads.scores}
@@ -129,7 +129,6 @@ def _joined(probes: list[HeadProbe]) -> dict[str, NDArray[Any]]:
 
 
 def _parted(joined: Checkpoint) -> list[HeadProbe]:
-    """The inverse of `_joined`."""
     if not joined:
         return []
     ends = np.cumsum(joined["n_lanes"])

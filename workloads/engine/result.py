@@ -14,12 +14,12 @@ T = TypeVar("T", bound=np.generic)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadProbe:
-    """The heads of the trainings that were active at one probe.
+    """The attention heads of the trainings that were active at one probe.
 
     Attributes:
         step: The step of the probe.
         lanes: (A,) the trainings' positions in the pack.
-        heads: The scores of their heads.
+        heads: The scores and roles of the heads.
     """
 
     step: int
@@ -29,15 +29,15 @@ class HeadProbe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackResult:
-    """L ended trainings.
+    """The measurements of the L trainings of a pack.
 
     Attributes:
         evidence: The measurements, (L, P).
-        last_probe: (L,) index of the last probe that each training reached with a finite loss.
-        diverged_step: (L,) first step whose loss was not finite, -1 if there is none.
-        pruned_step: (L,) the probe at which each training was pruned, -1 if it was not.
-        n_steps: (L,) optimizer steps taken.
-        train_seconds: (L,) each training's share of the pack's wall time.
+        last_probe: (L,) the index of the last probe that a training reached with a finite loss.
+        diverged_step: (L,) the first step whose loss was not finite, -1 if there is none.
+        pruned_step: (L,) the step of the probe at which a training was pruned, -1 if it was not.
+        n_steps: (L,) the number of optimizer steps taken.
+        train_seconds: (L,) a training's share of the pack's wall time.
         heads: The scores of attention heads, probe by probe; empty for a workload without heads.
     """
 
@@ -50,15 +50,15 @@ class PackResult:
     heads: tuple[HeadProbe, ...]
 
     def last(self, metric: str) -> NDArray[np.float64]:
-        """(L,) the metric at each training's last probe."""
+        """Returns the values (L,) of a metric at the trainings' last probes."""
         return self.at_last_probe(self.evidence.metrics[metric])
 
     def at_last_probe(self, table_LP: NDArray[T]) -> NDArray[T]:
-        """(L,) the values (L, P) at each training's last probe."""
+        """Selects from a table (L, P) the values (L,) at the trainings' last probes."""
         return np.take_along_axis(table_LP, self.last_probe[:, None], axis=1)[:, 0]
 
     def at(self, steps: Sequence[int]) -> "PackResult":
-        """The result as if only these steps had been probed; they must include each training's last probe."""
+        """Returns the result as if only these steps had been probed. They must include all trainings' last probes."""
         probes = np.searchsorted(self.evidence.steps, steps)
         evidence = replace(
             self.evidence,
@@ -74,10 +74,10 @@ class PackResult:
 
     @property
     def is_cut_short(self) -> NDArray[np.bool_]:
-        """(L,) whether each training diverged or was pruned, so that its weights are no end to look at."""
+        """Whether a training diverged or was pruned, (L,): its weights are not those of a finished training."""
         return np.asarray((self.diverged_step >= 0) | (self.pruned_step >= 0))
 
     @property
     def lane_steps(self) -> int:
-        """Optimizer steps summed over lanes: the work done."""
+        """The number of optimizer steps summed over all lanes, a measure of the work done."""
         return int(self.n_steps.sum())

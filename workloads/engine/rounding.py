@@ -1,7 +1,7 @@
-"""How much a training's numbers depend on its place in a pack, because kernels round by the place in memory.
+"""Measures how much the weights of a training depend on its place in a pack.
 
-PyTorch's elementwise kernels compute whole vectors in one way, and the remainder in another way: some functions, such
-as GELU, sigmoid and pow, then differ in the last digits.
+PyTorch's elementwise kernels compute full vectors in one way and the remainder in another, so that some functions, such
+as GELU, sigmoid and pow, differ in the last digits depending on an entry's place in memory.
 """
 
 from collections.abc import Sequence
@@ -16,23 +16,25 @@ _STEPS = 3
 
 
 def deviation_by_place(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> float:
-    """The largest deviation of a tensor, relative to its largest number, of trainings alone from the same in a pack.
+    """Trains a few steps together and alone, and returns the largest deviation of a tensor between the two.
 
-    Each takes a few steps. It is 0 where a training's bits do not depend on its place.
+    It is relative to the tensor's largest number, and 0 if the bits of a training do not depend on its place.
     """
     together = _tensors(workload, trainings, device)
-    alone = [_tensors(workload, [each], device) for each in trainings]
-    found = (
-        _relative(values[lane], own[name][0]) for lane, own in enumerate(alone) for name, values in together.items()
+    alone = [_tensors(workload, [training], device) for training in trainings]
+    deviations = (
+        _relative(values[lane], tensors[name][0])
+        for lane, tensors in enumerate(alone)
+        for name, values in together.items()
     )
-    return max(found, default=0.0)
+    return max(deviations, default=0.0)
 
 
 def said_of_places(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> str:
-    """The same for a user."""
+    """Returns `deviation_by_place` as a sentence for users."""
     deviation = deviation_by_place(workload, trainings, device)
     if deviation == 0.0:
-        return f"bits: after {_STEPS} steps none depends on a training's place in its pack"
+        return f"bits: after {_STEPS} steps no bit of a training depends on its place in its pack"
     return (
         f"bits: after {_STEPS} steps a training alone differs from itself in a pack by up to {deviation:.1e} of a "
         "tensor's size, because an operation rounds by the place in memory: see docs/trust.md"

@@ -1,13 +1,15 @@
-"""The steps at which a training is probed."""
+"""Chooses the steps at which a training is probed."""
 
 _PER_OCTAVE = 4
 _MOST_INTERVALS = 2_000
 TAIL = 0.8
-"""The detail `moving` is judged on what follows this share of the training (docs/outcomes.md)."""
+"""The share of the steps after which the detail `moving` is judged (docs/outcomes.md)."""
 
 
 def probe_steps(n_steps: int) -> tuple[int, ...]:
-    """Steps 0 to `n_steps`: every step at first, then four per doubling, plus the start of the last fifth and the end.
+    """Returns the default steps of probes: every step at first, then four per doubling, up to `n_steps`.
+
+    The step where the last fifth begins and the last step are always among them.
 
     A training of 200 steps has 29 probes, one of 20,000 steps 56.
     """
@@ -20,11 +22,11 @@ def probe_steps(n_steps: int) -> tuple[int, ...]:
 
 
 def dense_probe_steps(n_steps: int) -> tuple[int, ...]:
-    """Every step from 0 to `n_steps`; of more than 2,000 steps, about 2,000 evenly spaced ones."""
+    """Returns every step from 0 to `n_steps`, or about 2,000 evenly spaced ones if there are more."""
     n_intervals = min(n_steps, _MOST_INTERVALS)
     return tuple(n_steps * interval // max(n_intervals, 1) for interval in range(n_intervals + 1))
 
 
 def tail_start(step: int) -> int:
-    """The step at which the last fifth of a training of `step` steps begins."""
+    """Returns the step at which the last fifth of a training of `step` steps begins."""
     return int(TAIL * step)

@@ -1,4 +1,4 @@
-"""Parameters that a module has stored: it may read what holds for all trainings of its program, and nothing else."""
+"""Restricts the `TrainingParameters` stored in a module to values that are the same for all trainings of a program."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,33 +9,33 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import TrainingParameters
 
 OF_THE_ENGINE = frozenset(TrainingParameters.declared())
-"""What all trainings have. A module is not made of the learning rate."""
+"""The parameters that all workloads have, such as the learning rate. A module must not depend on them."""
 
 
 def share_parameters(modules: Sequence[nn.Module]) -> None:
-    """Makes the parameters that the modules have as attributes refuse to be read where they are not shared."""
+    """Replaces `TrainingParameters` stored in the modules by ones that raise when an unshared parameter is read."""
     for name, owner in modules[0].named_modules():
         for attribute, stored in list(vars(owner).items()):
             if isinstance(stored, TrainingParameters):
                 owners = [vars(module.get_submodule(name)) for module in modules]
-                shared = _shared([each[attribute] for each in owners])
-                for each in owners:
-                    each[attribute] = shared
+                shared = _shared([attributes[attribute] for attributes in owners])
+                for attributes in owners:
+                    attributes[attribute] = shared
 
 
 def unshared_names(parameters: TrainingParameters) -> frozenset[str]:
-    """The parameters that these refuse to give."""
-    found: frozenset[str] = getattr(type(parameters), "_unshared", frozenset())
-    return found
+    """Returns the names of the parameters that raise when they are read."""
+    names: frozenset[str] = getattr(type(parameters), "_unshared", frozenset())
+    return names
 
 
-def _shared(of_lanes: Sequence[TrainingParameters]) -> TrainingParameters:
-    first = of_lanes[0]
+def _shared(parameters: Sequence[TrainingParameters]) -> TrainingParameters:
+    first = parameters[0]
     unshared = frozenset(
         name
-        for name, each in first.declared().items()
-        if not each.static
-        and (name in OF_THE_ENGINE or any(getattr(other, name) != getattr(first, name) for other in of_lanes))
+        for name, declared in first.declared().items()
+        if not declared.static
+        and (name in OF_THE_ENGINE or any(getattr(other, name) != getattr(first, name) for other in parameters))
     )
     kind: Any = type(first)
 
@@ -43,9 +43,9 @@ def _shared(of_lanes: Sequence[TrainingParameters]) -> TrainingParameters:
         if name in unshared:
             raise SpecError(
                 name,
-                given="a read of it by a module that stored its parameters",
-                expected="static parameters: one module trains all trainings of a program",
-                fix=f"in `build`, make it a buffer, or declare {name} with static=True",
+                given="an access by a module that has stored the parameters of its training",
+                expected="access to static parameters only, because one module serves all trainings of a program",
+                fix=f"in `build`, make a buffer of it, or declare {name} with static=True",
             )
         return kind.__getattribute__(self, name)
 
@@ -55,6 +55,6 @@ def _shared(of_lanes: Sequence[TrainingParameters]) -> TrainingParameters:
         "__qualname__": kind.__qualname__,
         "_unshared": unshared,
     }
-    made: TrainingParameters = object.__new__(type(kind.__name__, (kind,), attributes))
-    vars(made).update(vars(first))
-    return made
+    shared: TrainingParameters = object.__new__(type(kind.__name__, (kind,), attributes))
+    vars(shared).update(vars(first))
+    return shared

@@ -1,4 +1,4 @@
-"""The state in which the trainings of a pack start."""
+"""Builds the modules of a pack and the initial state of its trainings. Axes: L lane."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,27 +19,27 @@ from attnsweep.workloads.errors import SpecError
 def starting_state(
     workload: Workload[P], lanes: Lanes[P], start: State | None = None
 ) -> tuple[State, State, nn.Module]:
-    """Parameters and buffers (L, ...) by name, and the module of one training.
+    """Returns the initial parameters (L, ...) and buffers (L, ...) by name, and the module of one training.
 
     Args:
         workload: The problem.
         lanes: The trainings.
-        start: What replaces parameters and buffers that the workload draws, by name, in any floating-point type.
+        start: Values by name that replace parameters and buffers of the workload, in any floating-point type.
 
     Raises:
-        SpecError: If the modules differ in what they hold besides parameters and buffers, or if building one of them
-            again gives another.
+        SpecError: If the modules differ in anything besides parameters and buffers, or building a module twice gives
+            different ones.
         TypeError: If the workload's `initial` leaves out a parameter.
     """
     modules, again = _alike(workload, lanes)
     built = {name: value.to(lanes.device) for name, value in _stacked(modules).items()}
     template = modules[0].to(lanes.device)
-    # A frozen parameter is a buffer that `initial` may draw.
+    # A parameter that requires no gradient is treated as a buffer, which `initial` may draw.
     parameters = [name for name, value in template.named_parameters() if value.requires_grad]
     initial = workload.initial(template, Lanes(lanes.trainings, lanes.device, built))
     missing = set(parameters) - initial.keys()
     if missing:
-        raise TypeError(f"{workload.name}.initial left out the parameters {sorted(missing)}")
+        raise TypeError(f"{workload.name}.initial: got no values of {sorted(missing)}, expected all trained parameters")
     stacked = {
         name: value.detach().to(lanes.device)
         for name, value in (built | initial | in_type(start or {}, lanes.dtype)).items()
@@ -53,10 +53,10 @@ def starting_state(
 
 
 def check_alike(workload: Workload[Any], lanes: Lanes[Any]) -> None:
-    """Refuses trainings whose modules differ in what they hold besides parameters and buffers.
+    """Refuses trainings whose modules differ in anything besides parameters and buffers.
 
     Raises:
-        SpecError: As `starting_state`.
+        SpecError: If two modules differ in such a constant.
     """
     _alike(workload, lanes)
 
@@ -70,28 +70,30 @@ def _alike(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Module],
 
 
 def _check_constants(lanes: Lanes[Any], modules: Sequence[nn.Module]) -> None:
-    """Refuses modules that are not one module with other parameters and buffers.
+    """Refuses modules that differ in anything besides parameters and buffers.
 
-    The program of a pack is that of its first module: what differs elsewhere would be lane 0's for all lanes.
+    The pack runs its first module for all lanes, so a constant that differs in another module would be ignored.
     """
     difference = first_difference(modules)
     if difference is None:
         return
     one, other = lanes.trainings[0].parameters, lanes.trainings[difference.position].parameters
     differing = [
-        name for name, each in one.declared().items() if not each.static and getattr(one, name) != getattr(other, name)
+        name
+        for name, declared in one.declared().items()
+        if not declared.static and getattr(one, name) != getattr(other, name)
     ]
-    own = [name for name in differing if name not in OF_THE_ENGINE] or differing
-    apart = f"declare {' and '.join(own)} with static=True, which trains them apart" if own else ""
+    candidates = [name for name in differing if name not in OF_THE_ENGINE] or differing
+    apart = f"declare {' and '.join(candidates)} with static=True, which trains them apart" if candidates else ""
     raise SpecError(
         f"{difference.name} of the module",
         given=f"{difference.one} in the module of one training and {difference.other} in that of another",
-        expected="the same for all trainings that share a program; only values of parameters and buffers may differ",
-        fix=" or ".join(filter(None, ["in `build`, make it a buffer (register_buffer)", apart])),
+        expected="one value for all trainings that share a program: only parameters and buffers may differ",
+        fix=" or ".join(filter(None, ["in `build`, make a buffer of it (register_buffer)", apart])),
     )
 
 
 def _stacked(modules: Sequence[nn.Module]) -> State:
-    """(L, ...) the parameters and buffers, by name; a tied one stands under its first name."""
-    of_lanes = [{**dict(module.named_parameters()), **dict(module.named_buffers())} for module in modules]
-    return {name: torch.stack([each[name].detach() for each in of_lanes]) for name in of_lanes[0]}
+    """Stacks the parameters and buffers of the modules to (L, ...) by name. A tied tensor has its first name."""
+    lanes = [{**dict(module.named_parameters()), **dict(module.named_buffers())} for module in modules]
+    return {name: torch.stack([tensors[name].detach() for tensors in lanes]) for name in lanes[0]}

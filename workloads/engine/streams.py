@@ -1,7 +1,7 @@
-"""Random numbers as a function of (training seed, stream name, step, index). A longer draw begins with the shorter one.
+"""Random numbers as a function of (training seed, stream name, step, index).
 
-Streams have no state: a training draws the same values on whatever pack, lane, actor or device it runs, and after a
-resume. Axes: L lane.
+Streams have no state: a training draws the same values in any pack, lane, process or device, and after a resume. A
+longer draw begins with the values of a shorter one. Axes: L lane.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ class Streams:
     """The random streams of a pack's trainings.
 
     Args:
-        seeds: (L,) int64, one seed per training, the key of all its streams.
+        seeds: (L,) int64, one seed per training. It is the key of all streams of the training.
     """
 
     def __init__(self, seeds: Tensor) -> None:
@@ -30,37 +30,38 @@ class Streams:
 
     @property
     def seeds(self) -> Tensor:
-        """(L,) int64, one seed per training."""
+        """The seeds of the trainings, (L,) int64."""
         return self._seeds
 
     @property
     def n_lanes(self) -> int:
-        """The number of trainings."""
         return self._seeds.shape[0]
 
     def seeds_at(self, name: str, used_from: int) -> Tensor:
-        """(L,) the keys of a stream for values that are used from a step on; see `continued`."""
+        """Returns the keys (L,) of a stream for values that are used from a step on; `continued` overrides it."""
         del name, used_from
         return self._seeds
 
     def select(self, lanes: Tensor) -> Self:
-        """The streams of the trainings at these positions, (K,) int64."""
+        """Selects the streams of the trainings at positions (K,) int64."""
         return type(self)(self._seeds[lanes])
 
     def uniform(self, name: str, shape: tuple[int, ...], step: int = 0, used_from: int | None = None) -> Tensor:
-        """float64 values in [0, 1) with 53 random bits, (L, *shape).
+        """Draws float64 values in [0, 1) with 53 random bits, (L, *shape).
 
         Args:
-            name, shape, step: Of the values.
-            used_from: The first step that uses them, where `step` counts something else, such as passes.
+            name: The name of the stream.
+            shape: The shape of the values of one training.
+            step: The step, or another count, that identifies the draw within the stream.
+            used_from: The first training step that uses the values, where `step` counts something else, such as passes.
         """
         n_blocks = (math.prod(shape) + 1) // 2
         return _interleaved(self._two_uniforms(name, n_blocks, step, used_from), shape)
 
     def normal(self, name: str, shape: tuple[int, ...], step: int = 0) -> Tensor:
-        """float64 standard normal values, (L, *shape).
+        """Draws float64 standard normal values, (L, *shape).
 
-        Source: Box & Muller 1958, both values of each pair.
+        Source: Box & Muller 1958; both values of a pair are used.
         """
         radius_draw, angle_draw = self._two_uniforms(name, (math.prod(shape) + 1) // 2, step)
         radius = torch.sqrt(-2.0 * torch.log1p(-radius_draw))
@@ -68,23 +69,23 @@ class Streams:
         return _interleaved((radius * torch.cos(angle), radius * torch.sin(angle)), shape)
 
     def integers(self, name: str, shape: tuple[int, ...], n_values: int, step: int = 0) -> Tensor:
-        """int64 values, uniform over 0..n_values-1 (bias below n_values / 2^32), (L, *shape)."""
+        """Draws int64 values, uniform over 0..n_values-1 (bias below n_values / 2^32), (L, *shape)."""
         words = _interleaved(self._words(name, (math.prod(shape) + 3) // 4, step), shape)
         return (words * n_values) >> 32
 
     def bits(self, name: str, n_strings: int, n_bits: int, steps: range) -> Tensor:
-        """Strings of fair bits for each of some steps, bool, (L, len(steps), n_strings, n_bits).
+        """Draws strings of fair random bits for several steps, bool, (L, len(steps), n_strings, n_bits).
 
-        Bit i of a string does not depend on `n_bits`: each word is drawn for all strings before the next word.
+        Bit i of a string does not depend on `n_bits`, because a 32-bit word is drawn for all strings before the next.
         """
         n_words = -(-n_bits // _BITS)
         counts = torch.arange(steps.start, steps.stop, steps.step, dtype=torch.int64, device=self._seeds.device)
-        # (L, S, words, strings): the seeds take the first axis, so steps need a separate one.
+        # The blocks are (L, S, blocks): lanes are the first axis, steps the second.
         seeds = self.seeds_at(name, steps.start).view(-1, 1, 1)
         blocks = self._blocks(name, (n_words * n_strings + 3) // 4, counts.view(-1, 1), seeds)
         words = torch.stack(blocks, dim=-1).flatten(2)[:, :, : n_words * n_strings]
         by_string = words.view(*words.shape[:2], n_words, n_strings).transpose(2, 3).contiguous()
-        # A word's four bytes, least significant first: unpacking bytes costs an eighth of unpacking int64 words.
+        # Words are split into four bytes, least significant first: unpacking bytes takes an eighth of the time.
         octets = by_string.unsqueeze(-1).view(torch.uint8)[..., :4]
         shifts = torch.arange(8, dtype=torch.uint8, device=octets.device)
         return ((octets.unsqueeze(-1) >> shifts) & 1).flatten(3)[..., :n_bits].to(torch.bool)
@@ -98,26 +99,29 @@ class Streams:
         return self._blocks(name, n_blocks, self._word(step), seeds.unsqueeze(1))
 
     def _blocks(self, name: str, n_blocks: int, steps: Tensor, seeds: Tensor) -> Words:
-        """Four words for each block; blocks are the last axis, against which `steps` and `seeds` broadcast."""
+        """Draws four words per block. Blocks are the last axis of the result; `steps` and `seeds` broadcast with it."""
         digest = hashlib.blake2s(name.encode(), digest_size=8).digest()
         index = torch.arange(n_blocks, dtype=torch.int64, device=self._seeds.device)
         c2, c3 = (self._word(int.from_bytes(part, "little")) for part in (digest[:4], digest[4:]))
         return philox_4x32((index, steps & _MASK, c2, c3), (seeds & _MASK, (seeds >> 32) & _MASK))
 
     def _word(self, number: int) -> Tensor:
-        # Filled on the device: a copy would make the host wait for it.
+        # `full` fills on the device. A copy from the host would make the host wait for the device.
         return torch.full((), number, dtype=torch.int64, device=self._seeds.device)
 
 
 def generator_seed(seed: int, name: str) -> int:
-    """The seed of a sequential generator, 63 bits, for a training and a stream name."""
+    """Derives a 63-bit seed for a sequential generator from a training's seed and a stream name."""
     digest = hashlib.blake2s(f"{name}/{seed}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
-def _interleaved(of_blocks: tuple[Tensor, ...], shape: tuple[int, ...]) -> Tensor:
-    """(L, *shape): the values of block 0, then of block 1, ...; each given tensor (L, blocks) has one value a block."""
-    values = torch.stack(of_blocks, dim=-1).flatten(1)
+def _interleaved(values_of_blocks: tuple[Tensor, ...], shape: tuple[int, ...]) -> Tensor:
+    """Orders values by block: all of block 0, then all of block 1, and so on. Returns (L, *shape).
+
+    Every tensor (L, blocks) of `values_of_blocks` has one value per block.
+    """
+    values = torch.stack(values_of_blocks, dim=-1).flatten(1)
     return values[:, : math.prod(shape)].reshape(len(values), *shape)
 
 

@@ -1,4 +1,4 @@
-"""What `build` may return."""
+"""Checks that `build` returned a module that the engine can train."""
 
 from collections import defaultdict
 from itertools import combinations
@@ -9,24 +9,24 @@ from torch import Tensor, nn
 from attnsweep.workloads.errors import SpecError
 
 _COMPILED = "OptimizedModule"
-"""The class of what torch.compile returns. To import it takes seconds."""
+"""The name of the class that torch.compile returns. Importing the class would take seconds."""
 
 
 def check_trainable(module: object) -> None:
-    """Refuses what no training can start from.
+    """Refuses objects that the engine cannot train.
 
     Raises:
-        SpecError: If it is no module, or one that is compiled, has nothing to train, or has tensors that the engine
-            could not give to each training.
+        SpecError: If it is not a module; or if the module is compiled, has no parameter to train, or has tensors of
+            which the engine cannot make one per training.
     """
     if not isinstance(module, nn.Module):
         raise SpecError("build", given=module, expected="an nn.Module", fix="return the module of one training")
-    for name, each in module.named_modules():
-        if isinstance(each, torch.jit.ScriptModule) or type(each).__name__ == _COMPILED:
+    for name, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule) or type(part).__name__ == _COMPILED:
             raise SpecError(
                 name or "build",
                 given="a module of torch.compile or torch.jit",
-                expected="the module itself: the engine compiles it, with those of the other trainings",
+                expected="a module that is not compiled: the engine compiles it",
                 fix="leave torch.compile or torch.jit out",
             )
     tensors = dict([*module.named_parameters(), *module.named_buffers()])
@@ -37,8 +37,8 @@ def check_trainable(module: object) -> None:
         raise SpecError(
             "build",
             given="a module without a parameter that requires gradients",
-            expected="something to train",
-            fix="make what is trained an nn.Parameter, or a layer that has one",
+            expected="at least one parameter to train",
+            fix="make the trained tensor an nn.Parameter, or use layers that have parameters",
         )
     _check_memory(tensors)
 
@@ -48,27 +48,27 @@ def _check_tensor(name: str, value: Tensor) -> None:
         raise SpecError(
             f"{name} of the module",
             given="a tensor without a shape, as in nn.LazyLinear",
-            expected="shapes that `build` knows",
+            expected="tensors whose shapes are known when `build` returns",
             fix="call the module once in `build`, on an example, or use nn.Linear",
         )
     if value.requires_grad and _overlaps_itself(value):
         raise SpecError(
             f"{name} of the module",
-            given="numbers in the same memory, as expand makes them",
-            expected="memory of its own for each",
-            fix="make it a .clone()",
+            given="entries that share memory, as made by expand",
+            expected="separate memory for every entry",
+            fix="add .clone()",
         )
     if value.is_complex():
         raise SpecError(
             f"{name} of the module",
             given="complex numbers",
             expected="real parameters and buffers",
-            fix="keep torch.view_as_real of it, and compute with torch.view_as_complex",
+            fix="store torch.view_as_real of it, and compute with torch.view_as_complex",
         )
 
 
 def _check_memory(tensors: dict[str, Tensor]) -> None:
-    """A step would change both tensors in plain PyTorch, and one of them in the engine."""
+    """Refuses tensors in the same memory: a step would change both in plain PyTorch, but only one in the engine."""
     sharing = defaultdict[int, list[str]](list)
     for name, value in tensors.items():
         if value.numel() and not value.is_meta:
@@ -78,8 +78,8 @@ def _check_memory(tensors: dict[str, Tensor]) -> None:
             raise SpecError(
                 f"{one} and {other} of the module",
                 given="tensors in the same memory",
-                expected="memory of its own for each",
-                fix="make one of them a .clone(), or tie them: give both places the same nn.Parameter",
+                expected="separate memory for every tensor",
+                fix="replace one of them by its .clone(), or tie them: use the same nn.Parameter in both places",
             )
 
 
@@ -92,6 +92,6 @@ def _overlap(one: Tensor, other: Tensor) -> bool:
 
 
 def _end(value: Tensor) -> int:
-    """The address behind its last number."""
+    """Returns the address behind the tensor's last entry."""
     last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
     return value.data_ptr() + (last + 1) * value.element_size()

@@ -1,4 +1,4 @@
-"""What PyTorch's `vmap` cannot do in a user's function, in one sentence each."""
+"""Translates PyTorch's errors about `vmap` into errors that tell users what their function must not do."""
 
 import traceback
 from pathlib import Path
@@ -15,21 +15,21 @@ _AS_IF_ALONE = "operations that PyTorch's vmap can do for many trainings at once
 _CAUSES = (
     (
         "randomness error mode",
-        "a random draw, as by torch.randn_like",
-        "none but dropout: what a training draws follows from its seed and the step",
+        "a random draw, for example by torch.randn_like",
+        "no random draws but dropout: those of a training must follow from its seed and the step",
         "draw in `batch` from lanes.streams and pass it in the batch",
     ),
     (
         "aten::rrelu",
         "a random draw, by nn.RReLU",
-        "none but dropout: what a training draws follows from its seed and the step",
+        "no random draws but dropout: those of a training must follow from its seed and the step",
         "use nn.LeakyReLU, or draw the slopes in `batch` from lanes.streams",
     ),
     (
         "data-dependent control flow",
         "a decision by the value of a tensor (if, while, assert)",
         _AS_IF_ALONE,
-        "use torch.where, or decide by a static parameter",
+        "use torch.where, or let a static parameter decide",
     ),
     (
         ".item() on a Tensor",
@@ -41,7 +41,7 @@ _CAUSES = (
         "torch.allclose",
         "a decision by the value of a tensor (torch.allclose)",
         _AS_IF_ALONE,
-        "use torch.where, or decide by a static parameter",
+        "use torch.where, or let a static parameter decide",
     ),
     (
         "masked_select",
@@ -59,18 +59,18 @@ _CAUSES = (
         "that has more elements than `self`",
         "a change in place of a tensor that all trainings share",
         _AS_IF_ALONE,
-        "make a new tensor, as by torch.stack, torch.where or x = x + y",
+        "make a new tensor, for example by torch.stack, torch.where or x = x + y",
     ),
     (
         "not implemented for sparse tensors",
-        "a sparse gradient, as by nn.Embedding(sparse=True)",
+        "a sparse gradient, for example of nn.Embedding(sparse=True)",
         "gradients that are not sparse",
         "leave sparse=True out",
     ),
     (
         "is the output of a function that returns multiple views",
-        "a change in place of a parameter, as by nn.Embedding(max_norm=...)",
-        "parameters that only gradients change",
+        "a change in place of a parameter, for example by nn.Embedding(max_norm=...)",
+        "parameters that only the optimizer changes",
         "compute with a new tensor, such as weight.clamp(-1, 1)",
     ),
     (
@@ -94,20 +94,20 @@ _CAUSES = (
     (
         "does not have vmap support",
         "a torch.autograd.Function without a form for many trainings at once",
-        "one that PyTorch's vmap can take",
-        "set generate_vmap_rule = True in its class, or give it a method vmap",
+        "a function that PyTorch's vmap supports",
+        "set generate_vmap_rule = True in its class, or define its method vmap",
     ),
     (
         "must override the setup_context staticmethod",
-        "a torch.autograd.Function whose forward takes ctx, as that of torch.utils.checkpoint(use_reentrant=True) does",
-        "one that PyTorch's vmap can take",
-        "give it setup_context and generate_vmap_rule = True; leave torch.utils.checkpoint out",
+        "a torch.autograd.Function whose forward takes ctx, such as torch.utils.checkpoint(use_reentrant=True)",
+        "a function that PyTorch's vmap supports",
+        "define setup_context and generate_vmap_rule = True; leave torch.utils.checkpoint out",
     ),
     (
         "may have escaped from inside a function being vmapped",
         "a tensor of an earlier call, or computed by torch.utils.checkpoint",
         _AS_IF_ALONE,
-        "keep no tensor from call to call; leave torch.utils.checkpoint out",
+        "store no tensor from call to call; leave torch.utils.checkpoint out",
     ),
     (
         "torch.utils.checkpoint: ",
@@ -117,19 +117,19 @@ _CAUSES = (
     ),
     (
         "call Tensor.requires_grad_()",
-        "a tensor made to require gradients inside of the loss",
+        "a tensor made to require gradients inside the loss",
         _AS_IF_ALONE,
-        "take gradients within a loss by torch.func.grad",
+        "compute gradients within a loss by torch.func.grad",
     ),
     (
         "backward() called inside",
-        "backward() inside of the loss",
-        "a loss, whose gradients the engine takes",
-        "leave it out, or take gradients within a loss by torch.func.grad",
+        "backward() inside the loss",
+        "a loss that returns its value: the engine computes the gradients",
+        "leave it out, or compute gradients within a loss by torch.func.grad",
     ),
     (
         "must only return Tensors, got type",
-        "a result that is no tensor: {}",
+        "a result that is not a tensor: {}",
         "a tensor of one number",
         "return the loss itself, such as errors.square().mean()",
     ),
@@ -149,22 +149,22 @@ _CAUSES = (
 
 
 def refusal_of(error: Exception, subject: str = "") -> SpecError | None:
-    """The user's error behind one of `vmap`; `None` for another error.
+    """Translates an error that `vmap` raised into a `SpecError` for the user; `None` for all other errors.
 
     Args:
-        error: What PyTorch raised.
-        subject: What is at fault; by default the line that raised it.
+        error: The exception that PyTorch raised.
+        subject: The name of the part at fault; by default the user's line of code that raised the error.
     """
     text = str(error)
-    for sign, given, expected, fix in _CAUSES:
-        if sign in text:
-            operation = text.partition(sign)[2].removeprefix(" for").partition(". ")[0].partition(";")[0].strip()
+    for phrase, given, expected, fix in _CAUSES:
+        if phrase in text:
+            operation = text.partition(phrase)[2].removeprefix(" for").partition(". ")[0].partition(";")[0].strip()
             return SpecError(subject or _place_of(error), given=given.format(operation), expected=expected, fix=fix)
     return None
 
 
 def _place_of(error: Exception) -> str:
-    """The last line before the error that is neither Python's, PyTorch's nor the engine's."""
+    """Returns file and line of the innermost frame that is neither Python's, PyTorch's nor the engine's."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -1,1 +1,1 @@
-"""Problems that the field studies, each put together by `attnsweep.problem`: one file each, named for the problem."""
+"""Training problems from the literature, put together with `attnsweep.problem`. Each file is named for its problem."""

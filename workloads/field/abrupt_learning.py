@@ -1,8 +1,8 @@
-"""Abrupt learning: sequences of numbers, a sign, and the answers to them, said one after the other.
+"""Abrupt learning: a model reads numbers and a separator, and predicts the answers to them one after the other.
 
-The loss stays for long where all answers but the first are guessed; then it falls at once. On this plateau a model
-repeats itself, and its states of different tokens are nearly parallel. Source: Gopalani & Hu 2025, arXiv 2506.13688
-(code: pulkitgopalani/tf-loss-plateau).
+The loss stays on a plateau, where all answers but the first are guessed, and then falls abruptly. On the plateau the
+model repeats its answers, and its states at different tokens are nearly parallel. Source: Gopalani & Hu 2025, arXiv
+2506.13688 (code: pulkitgopalani/tf-loss-plateau).
 
 Axes of one training: B sequence, N number, T token, D model, H head, Q query token, K key token.
 """
@@ -25,10 +25,8 @@ Task = Literal["window_sum", "prefix_sum", "permutation", "reverse", "copy"]
 
 
 class BiasedAttention(Attention):
-    """Attention whose weights have a factor each: s Q K^t factor, or a softmax of s Q K^t + ln factor.
-
-    Without a softmax the weights are not divided by the number of keys, as in the source.
-    """
+    """Attention with a fixed factor for each weight: s Q K^t times factor, or the softmax of s Q K^t + ln factor.
+    Without a softmax the weights are not divided by the number of keys, as in the source."""
 
     factor_TT: Tensor
 
@@ -38,7 +36,6 @@ class BiasedAttention(Attention):
         self._kind = kind
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """As `Attention.attend`."""
         query_BHQC = self.queries(asking_BQD, sight)
         factor_QK = self.factor_TT[: asking_BQD.shape[1], : key_BHKC.shape[2]].to(asking_BQD.dtype)
         bias_BHQK = sight.bias_BQK.unsqueeze(1)
@@ -54,7 +51,8 @@ class BiasedAttention(Attention):
 
 
 def optimal_keys(task: Task, length: int) -> Tensor:
-    """(length, T) bool: the tokens that each answer has to attend to; in a permutation those that say its place."""
+    """Returns the tokens that each answer has to attend to, (length, T) bool; in a permutation, the one with its
+    place."""
     answer, key = torch.arange(length).unsqueeze(1), torch.arange(_n_read(task, length))
     match task:
         case "window_sum":
@@ -70,7 +68,8 @@ def optimal_keys(task: Task, length: int) -> Tensor:
 
 
 def _n_read(task: Task, length: int) -> int:
-    """T: the numbers, the sign, and all answers but the last; of a permutation its places and a second sign, too."""
+    """Returns T, the number of tokens that the model reads. They are the numbers, the separator, and all answers but
+    the last; in a permutation also the places and a second separator."""
     return 3 * length + 1 if task == "permutation" else 2 * length
 
 
@@ -84,14 +83,14 @@ def model(
     attention: Kind = "linear",
     attention_scale: float = parameter(1.0, "factor of the logits, in units of 1/sqrt(d)"),
     optimal_scale: float = parameter(
-        1.0, "factor of the weights with which answers attend to the tokens that they need; c in the source", above=0.0
+        1.0, "factor of the answers' attention weights on the tokens that they need; c in the source", above=0.0
     ),
     norm: Literal["pre", "none"] = "pre",
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> Transformer:
-    """One block or more, whose attention is biased towards what the answers need."""
+    """Returns a transformer whose attention is biased by `optimal_scale` towards the tokens that each answer needs."""
     T = _n_read(task, length)
-    built = Transformer(
+    transformer = Transformer(
         n_numbers + 2 + (length if task == "permutation" else 0),
         T,
         d_model=d_model,
@@ -102,22 +101,23 @@ def model(
         activation="gelu_tanh",
     )
     factor_TT = torch.ones(T, T, dtype=torch.float64)
-    # The first answer is left out, as in the source: it is learned at once.
+    # The first answer is not biased, as in the source, because the model learns it at once.
     factor_TT[T - length + 1 :][optimal_keys(task, length)[1:]] = optimal_scale
-    for block in built.blocks:
+    for block in transformer.blocks:
         block.attention = BiasedAttention(d_model, n_heads, attention, factor_TT)
         block.attention.scale *= attention_scale
-    return built
+    return transformer
 
 
 def sequences(
     draw: Draw,
     task: Task = "window_sum",
-    length: int = parameter(6, "numbers of a sequence, and answers; 16 in the source", low=3),
-    n_numbers: int = parameter(6, "numbers there are, from 1; 16 in the source. Sums are modulo this plus 1", low=2),
-    batch_size: int = parameter(32, "sequences of one step; 256 in the source", low=1),
+    length: int = parameter(6, "numbers in a sequence, and number of answers; 16 in the source", low=3),
+    n_numbers: int = parameter(6, "numbers are 1 to n_numbers; 16 in the source. Sums are modulo n_numbers + 1", low=2),
+    batch_size: int = parameter(32, "sequences per step; 256 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """The tokens read, and those that follow them; the last `length` are the answers. Sums are modulo n_numbers + 1."""
+    """Draws the tokens that are read, (B, T), and the next token of each, (B, T); the last `length` are the answers.
+    Sums are modulo n_numbers + 1."""
     modulus, number_BN = n_numbers + 1, 1 + draw.integers(n_numbers, batch_size, length)
     sign = torch.full_like(number_BN[:, :1], n_numbers + 1)
     parts = [number_BN, sign]
@@ -139,57 +139,58 @@ def sequences(
 
 
 def guess_level(task: Task, length: int, n_numbers: int, n_known: int = 0) -> float:
-    """The mean loss, in nats, where what stands at each place is known by its frequency, and the first answers exactly.
+    """Returns the mean loss, in nats, of a predictor that knows how often each token occurs at each position.
 
-    A sum of k independent numbers uniform on 1 to m, modulo p = m + 1, is 0 with probability (1 + m (-1/m)^k) / p, and
-    each other value with (1 - (-1/m)^k) / p: all characters of one number but the constant are -1/m.
+    It predicts the first `n_known` answers exactly. A sum of k independent numbers uniform on 1 to m, modulo p = m + 1,
+    is 0 with probability (1 + m (-1/m)^k) / p, and each other value with (1 - (-1/m)^k) / p: all Fourier coefficients
+    of the distribution of one number are -1/m, except that of the constant.
     """
 
-    def of_sum(k: int) -> float:
+    def entropy_of_sum(k: int) -> float:
         at_zero, elsewhere = (1 + n_numbers * (-1 / n_numbers) ** k, 1 - (-1 / n_numbers) ** k)
         shares = [at_zero / (n_numbers + 1)] + [elsewhere / (n_numbers + 1)] * n_numbers
         return -sum(share * math.log(share) for share in shares if share)
 
     summed = {"window_sum": [1] + [2] * (length - 1), "prefix_sum": range(1, length + 1)}.get(task, [1] * length)
     places = length * math.log(length) if task == "permutation" else 0.0
-    total = (length - 1) * math.log(n_numbers) + places + sum(map(of_sum, summed[n_known:]))
+    total = (length - 1) * math.log(n_numbers) + places + sum(map(entropy_of_sum, summed[n_known:]))
     return total / _n_read(task, length)
 
 
 def accuracy(output: Tensor, target: Tensor, length: int) -> Tensor:
-    """The share of right answers, each given the right ones before it."""
+    """Returns the share of right answers, where the model reads the right answers before each."""
     return (output.argmax(-1) == target)[:, -length:].to(output.dtype).mean()
 
 
 def first_accuracy(output: Tensor, target: Tensor, length: int) -> Tensor:
-    """The share of right first answers."""
     return (output.argmax(-1) == target)[:, -length].to(output.dtype).mean()
 
 
 def repetition(module: Any, inputs: Tensor, length: int) -> Tensor:
-    """How often an answer is the one before it, where the model goes on from its own answers."""
+    """Returns how often an answer equals the answer before it, where the model reads its own answers."""
     token_BT = inputs[:, : inputs.shape[1] - length + 1]
     for _ in range(length):
         logits_BTV: Tensor = module(token_BT)
         token_BT = torch.cat([token_BT, logits_BTV[:, -1:].argmax(-1)], -1)
-    said_BN = token_BT[:, -length:]
-    return (said_BN[:, 1:] == said_BN[:, :-1]).to(logits_BTV.dtype).mean()
+    answer_BN = token_BT[:, -length:]
+    return (answer_BN[:, 1:] == answer_BN[:, :-1]).to(logits_BTV.dtype).mean()
 
 
 def collapse(module: Any, inputs: Tensor, length: int) -> Tensor:
-    """The mean cosine between the last states of two answers' tokens, the first left out."""
+    """Returns the mean cosine similarity between the final states from which two answers of a sequence are predicted.
+    The first answer is left out."""
     state_BND = nn.functional.normalize(module.states(inputs)[0][:, 1 - length :], dim=-1)
     return (state_BND.sum(1).square().sum(-1).mean() - (length - 1)) / ((length - 1) * (length - 2))
 
 
 def on_optimal(weights: Tensor, task: Task, length: int) -> Tensor:
-    """(layer, head): the share of the answers' attention, by its absolute value, on the tokens that they need."""
+    """Returns the share of the answers' attention, in absolute value, on the tokens that they need, (layer, head)."""
     size = weights[..., -length:, :].abs()
     return ((size * optimal_keys(task, length).to(size.device)).sum((-1, -2)) / size.sum((-1, -2))).mean(1)
 
 
 def progress(module: Any, inputs: Tensor, task: Task, length: int) -> Tensor:
-    """The same, as the mean over heads: the attention progress measure of the source."""
+    """Returns the mean of `on_optimal` over layers and heads: the attention progress measure of the source."""
     return on_optimal(module.attention(inputs), task, length).mean()
 
 

@@ -1,8 +1,8 @@
-"""Counting: how often does the letter of each place stand in its sequence?
+"""The histogram task: count how often the letter at each position occurs in the sequence.
 
-A block mixes the tokens, adds them to themselves and answers by one hidden layer. Mixed by attention (`dot`, `bos`), it
-can count by comparing letters; mixed by weights of places alone (`lin`), only by an inventory: the hidden layer has to
-tell the letters apart.
+One block adds a mixture of all tokens to each token, and answers through one hidden layer. If attention mixes the
+tokens (`dot`, `bos`), the model can count by comparing letters. If weights that depend on positions alone mix them
+(`lin`), it can count only by an inventory of letters, which the hidden layer has to tell apart.
 
 Source: Behrens, Biggio & Zdeborova 2024, arXiv 2407.11542 (code: SPOC-group/counting-attention).
 
@@ -23,7 +23,8 @@ Mixing = Literal["bos", "dot", "lin"]
 
 
 class Counter(nn.Module):
-    """x' = x + A x, then W2 relu(W1 x' + b1) + b2, where A are weights of attention or of places alone."""
+    """Computes x' = x + A x, then W2 relu(W1 x' + b1) + b2; A is attention, or weights that depend on positions
+    alone."""
 
     scale: Tensor
 
@@ -41,11 +42,11 @@ class Counter(nn.Module):
         self._is_softmax, self._n_unanswered = is_softmax, int(mixing == "bos")
 
     def attention(self, token_BT: Tensor) -> Tensor:
-        """(1, B, 1, T, T) A."""
+        """Returns the mixing weights A of the one layer and head, (1, B, 1, T, T)."""
         return self._mixing(self.norms[0](self.token(token_BT))).expand(len(token_BT), -1, -1)[None, :, None]
 
     def forward(self, token_BT: Tensor) -> Tensor:
-        """Logits of the counts, at all tokens but the first of `bos`."""
+        """Returns the logits of the counts at all tokens, except at the first token if `mixing` is `bos`."""
         x_BTD = self.token(token_BT)
         normed_BTD = self.norms[0](x_BTD)
         mixed_BTD = x_BTD + self._mixing(normed_BTD) @ normed_BTD
@@ -64,14 +65,14 @@ def model(
     n_letters: int,
     n_tokens: int,
     mixing: Mixing,
-    softmax: bool = parameter(True, "weights by a softmax; false: the logits themselves"),
+    softmax: bool = parameter(True, "whether weights are a softmax of the logits; false: the logits themselves"),
     d_model: int = parameter(12, "d, width of the embeddings", low=1),
     d_ffn: int = parameter(12, "p, width of the hidden layer", low=1),
     attention_scale: float = parameter(1.0, "factor of the logits; of attention in units of 1/sqrt(d)"),
     norm: Literal["none", "pre"] = "none",
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> Counter:
-    """The block, with what may differ between trainings of one program in buffers."""
+    """Returns the model. Its scale and epsilon are buffers, because trainings of one program may differ in them."""
     has_bos = mixing == "bos"
     counter = Counter(
         n_letters + has_bos,
@@ -93,9 +94,13 @@ def sequences(
     n_letters: int = parameter(6, "T, letters of the alphabet; 32 in the source", low=2),
     n_tokens: int = parameter(4, "L, letters in a sequence; 10 in the source", low=2),
     mixing: Mixing = "bos",
-    batch_size: int = parameter(16, "sequences of one step; 32 in the source", low=1),
+    batch_size: int = parameter(16, "sequences per step; 32 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """Sequences of groups of equal letters, shuffled: a group is uniform on 1 to (what is left) - 1 tokens long."""
+    """Draws sequences of letters (B, T) and the count of each position's letter.
+
+    A sequence consists of groups of equal letters, in random order of positions. While r > 1 tokens are left, the
+    length of the next group is uniform on 1 to r - 1.
+    """
     share_TB, ends = draw.uniform(n_tokens, batch_size), []
     left_B = torch.full_like(share_TB[0], n_tokens, dtype=torch.long)
     for share_B in share_TB:
@@ -112,7 +117,7 @@ def sequences(
 
 
 def same_letter(weights: Tensor, inputs: Tensor) -> Tensor:
-    """The share of a head's weights, by their absolute values, that is on tokens of the query's letter."""
+    """Returns the share of the mixing weights, in absolute value, on tokens with the query's letter, (layer, head)."""
     is_same_BTT = inputs.unsqueeze(-1) == inputs.unsqueeze(1)
     size = weights.abs()
     return ((size * is_same_BTT[:, None]).sum(-1) / size.sum(-1)).mean((1, 3))

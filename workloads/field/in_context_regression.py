@@ -1,8 +1,8 @@
 """In-context linear regression with linear attention; the loss is exact over the distribution of the data.
 
-A sequence holds N pairs (x_n, y_n = w^t x_n) and a last x whose y is asked for, with x ~ N(0, Lambda) and a w ~ N(0, I)
-of its own. The attention's answer is b^t M x with b = sum_n y_n x_n / N. Lambda is diagonal without loss of generality,
-because the distribution of a start is invariant under rotations.
+A sequence holds N pairs (x_n, y_n = w^t x_n) and a last x, whose y the model predicts. The x are N(0, Lambda), and each
+sequence has its own w ~ N(0, I). The attention's prediction is b^t M x with b = sum_n y_n x_n / N. Lambda is diagonal
+without loss of generality, because the distribution of the initial parameters is invariant under rotations.
 
 Axes of one training: D dimension of x, H head, R rank.
 
@@ -19,13 +19,14 @@ from attnsweep.workloads.problem.declared import problem
 from attnsweep.workloads.problem.draw import Draw
 
 _MOST_DIRECTIONS = 8
-"""Levels and events are declared for so many."""
+"""Levels and events are declared for up to this number of eigen-directions."""
 
 
 class LinearAttentionMatrix(nn.Module):
-    """M = s sum_h v_h W_h, where W_h is one matrix (`merged`) or K_h^t Q_h of rank R (`separate`).
+    """The matrix M = s sum_h v_h W_h of linear attention, where W_h is one matrix (`merged`) or K_h^t Q_h (`separate`).
 
-    Under `init_sigma` null each matrix starts as N(0, 0.01^2 / its number of entries), the rule of the authors' code.
+    K_h and Q_h have R rows. Under `init_sigma` null each parameter starts as N(0, 0.01^2 / number of its entries), the
+    rule of the authors' code.
     """
 
     scale: Tensor
@@ -40,7 +41,7 @@ class LinearAttentionMatrix(nn.Module):
         self.register_buffer("scale", torch.tensor(attention_scale, dtype=torch.float64))
 
     def forward(self, variance_D: Tensor) -> Tensor:
-        """(D, D) the matrix M, of whatever data."""
+        """Returns the matrix M, (D, D), which does not depend on the data."""
         del variance_D
         product_HDD = self.key_query if hasattr(self, "key_query") else self.key.mT @ self.query
         matrix_DD: Tensor = self.scale * (self.value * product_HDD).sum(0)
@@ -59,13 +60,13 @@ def model(
     rank: int = 1,
     attention_scale: float = 1.0,
 ) -> nn.Module:
-    """The attention of one training; `rank` is that of separate keys and queries."""
+    """Returns the attention of one training; `rank` applies to separate keys and queries only."""
     return LinearAttentionMatrix(dimension, n_heads, kq, rank, attention_scale)
 
 
 def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] = "linear") -> tuple[Tensor, Tensor]:
-    """The variances of x along its axes, which sum to 1: all that the loss is made of."""
-    # What is drawn gives the device alone.
+    """Returns the variances (D,) of x along its axes, which sum to 1 and determine the loss; the target is not used."""
+    # The draw only puts the tensor on the device of the training.
     variance_D = torch.ones_like(draw.fixed.uniform(dimension))
     if covariance == "linear":
         variance_D = variance_D.cumsum(0)
@@ -73,35 +74,35 @@ def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] 
 
 
 def second_moment(variance_D: Tensor, n_context: int) -> Tensor:
-    """(D,) the diagonal of E b b^t = Lambda^2 + (Lambda^2 + tr(Lambda) Lambda) / N, by Isserlis' theorem."""
+    """Returns the diagonal (D,) of E b b^t = Lambda^2 + (Lambda^2 + tr(Lambda) Lambda) / N, by Isserlis' theorem."""
     return variance_D**2 + (variance_D**2 + variance_D.sum() * variance_D) / n_context
 
 
 def loss(output: Tensor, inputs: Tensor, n_context: int = 31) -> Tensor:
-    """E (y - b^t M x)^2 = tr(Lambda) - 2 tr(Lambda M Lambda) + tr(M Lambda M^t E b b^t)."""
+    """Returns the loss E (y - b^t M x)^2 = tr(Lambda) - 2 tr(Lambda M Lambda) + tr(M Lambda M^t E b b^t)."""
     squared = (second_moment(inputs, n_context).unsqueeze(1) * output**2 * inputs).sum()
     return inputs.sum() - 2 * (inputs**2 * output.diagonal()).sum() + squared
 
 
 def gains(variance_D: Tensor, n_context: int) -> Tensor:
-    """(D,) by how much the loss falls with each eigen-direction that is learned."""
+    """Returns by how much the loss falls when each eigen-direction is learned, (D,)."""
     return variance_D**3 / second_moment(variance_D, n_context)
 
 
 def _level(n_directions: int, inputs: Tensor, n_context: int) -> Tensor:
-    """The fixed point at which the directions of the largest variances are learned; NaN if that is all of them."""
+    """Returns the loss where the `n_directions` directions of largest variance are learned; NaN if these are all."""
     gain_D = gains(inputs, n_context).sort(descending=True).values
     return inputs.sum() - gain_D[:n_directions].sum() if n_directions < len(inputs) else inputs.new_tensor(torch.nan)
 
 
 def _gap(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """The part of what can be learned that is not: 1 at the zero, 0 at the optimum."""
+    """Returns the loss above the optimum's, as a share of its value at M = 0: 1 at the zero, 0 at the optimum."""
     least = inputs.sum() - gains(inputs, n_context).sum()
     return (loss(output, inputs, n_context) - least) / (inputs.sum() - least)
 
 
 def _directions(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """The number of eigen-directions whose entry of M is beyond half of its optimum."""
+    """Returns the number of learned eigen-directions: those whose entry of M exceeds half of its optimum."""
     optimum_D = inputs / second_moment(inputs, n_context)
     return (output.diagonal() > optimum_D / 2).to(output.dtype).sum()
 

@@ -1,9 +1,10 @@
-"""In-context Markov chains: each sequence is of a chain of its own, whose transition matrix only the sequence tells.
+"""In-context Markov chains: each sequence comes from its own chain, whose transitions the model must infer from it.
 
-Each row of a transition matrix is drawn from Dirichlet(1, ..., 1). With `doubly_stochastic` only the first is, and each
-other row is the one above it, shifted by a state: columns sum to 1 too, so all states are as frequent, and their counts
-say nothing. For two states these are all doubly stochastic matrices, uniformly. A chain starts from its stationary
-distribution, and the loss is that of all tokens but the first, each predicted from those before it.
+Each row of a transition matrix is drawn from Dirichlet(1, ..., 1). With `doubly_stochastic` only the first row is
+drawn, and each other row is the one above it, shifted by one state. Columns then sum to 1 too, so all states are
+equally frequent, and counts of states carry no information. For two states this draws uniformly from all doubly
+stochastic matrices. A chain starts from its stationary distribution. The loss is the mean over all tokens but the
+first, each predicted from the tokens before it.
 
 Axes of one training: B sequence, T token, S state, N block, H head.
 
@@ -26,7 +27,7 @@ from attnsweep.workloads.problem.declared import problem
 from attnsweep.workloads.problem.draw import Draw
 
 _SQUARINGS = 8
-"""A chain is stationary after 2^8 transitions."""
+"""The transition matrix is squared this often, because 2^8 transitions lead to the stationary distribution."""
 
 
 def model(
@@ -41,7 +42,7 @@ def model(
     layer_norm_eps: float = 1e-5,
     attention_scale: float = 1.0,
 ) -> nn.Module:
-    """Blocks of causal attention, without feed-forward parts by default."""
+    """Returns a causal transformer, which by default has no feed-forward parts."""
     return Transformer(
         n_states,
         n_context,
@@ -62,7 +63,7 @@ def data(
     chains: Literal["any", "doubly_stochastic"] = "any",
     batch_size: int = 16,
 ) -> tuple[Tensor, Tensor]:
-    """Sequences (B, T), and the token after each token."""
+    """Draws sequences (B, T), and the token that follows each token, (B, T)."""
     weight_BSS = -torch.log1p(-draw.uniform(batch_size, n_states, n_states))
     if chains == "doubly_stochastic":
         state_S = torch.arange(n_states, device=weight_BSS.device)
@@ -78,15 +79,13 @@ def data(
 
 
 def _chosen(probability: Tensor, uniform: Tensor) -> Tensor:
-    """(...) int64 states with these probabilities (..., S), by uniform numbers that have all axes but the last."""
+    """Turns uniform numbers (...) in [0, 1) into int64 states (...) that have the probabilities (..., S)."""
     return (uniform.unsqueeze(-1) >= probability.cumsum(-1)[..., :-1]).sum(-1)
 
 
 def _followed(first_B1: Tensor, next_BTS: Tensor) -> Tensor:
-    """(B, T) the states after a first one, from the state (B, T, S) that would follow each state at each step.
-
-    Steps are composed in pairs, then in fours and so on: log T operations in place of T.
-    """
+    """Returns the T states after the first one, (B, T), given the state that would follow each state at each step.
+    Steps are composed in pairs, then in fours and so on, which takes log T operations instead of T."""
     span, n_steps = 1, next_BTS.shape[1]
     while span < n_steps:
         composed_BTS = next_BTS[:, span:].gather(2, next_BTS[:, :-span])
@@ -96,11 +95,11 @@ def _followed(first_B1: Tensor, next_BTS: Tensor) -> Tensor:
 
 
 def strategies(token_BT: Tensor, n_states: int) -> dict[str, Tensor]:
-    """The probabilities (B, T, S) of the next token by strategies that know the prior, and part of the sequence.
+    """Returns the probabilities (B, T, S) of the next token under each strategy that counts states of the sequence.
 
-    `unigram` counts the states so far, `bigram` what followed the current state so far, each with one count more of
-    every state: the posterior mean under Dirichlet(1, ..., 1). For chains of any kind `bigram` is optimal, but for what
-    the first token says of the stationary distribution.
+    `unigram` counts the states so far, `bigram` the states that followed earlier occurrences of the current state. Each
+    adds 1 to every count, which gives the posterior mean under the prior Dirichlet(1, ..., 1). For `chains=any`,
+    `bigram` is optimal, except that it ignores what the first token reveals of the stationary distribution.
     """
     seen_BTS = one_hot(token_BT, n_states)
     pair_BTSS = (seen_BTS[:, :-1].unsqueeze(-1) * seen_BTS[:, 1:].unsqueeze(-2)).cumsum(1)
@@ -110,7 +109,6 @@ def strategies(token_BT: Tensor, n_states: int) -> dict[str, Tensor]:
 
 
 def loss(output: Tensor, target: Tensor) -> Tensor:
-    """The mean cross-entropy, in nats."""
     return cross_entropy(output.flatten(0, 1), target.flatten())
 
 
@@ -119,25 +117,26 @@ def _level(strategy: str, inputs: Tensor, target: Tensor, n_states: int) -> Tens
 
 
 def _distance(strategy: str, output: Tensor, inputs: Tensor, n_states: int) -> Tensor:
-    """The mean divergence KL(strategy || model) over tokens, in nats."""
+    """Returns the divergence KL(strategy || model), in nats, averaged over tokens."""
     uniform = torch.full_like(output, 1.0 / n_states)
     probability = strategies(inputs, n_states).get(strategy, uniform)
     return (probability * (probability.log() - output.log_softmax(-1))).sum(-1).mean()
 
 
 def _bigram_share(output: Tensor, inputs: Tensor, target: Tensor, n_states: int) -> Tensor:
-    """The part of what bigrams say beyond unigrams, or beyond nothing, that the model knows: 1 where it knows all."""
-    known = _level("unigram", inputs, target, n_states).clamp(max=math.log(n_states))
-    return (known - loss(output, target)) / (known - _level("bigram", inputs, target, n_states))
+    """Returns how far the loss has fallen towards the bigram level, as a share: 1 at the bigram level. The share is 0
+    at the unigram level, or at the loss of uniform predictions if that is lower."""
+    start = _level("unigram", inputs, target, n_states).clamp(max=math.log(n_states))
+    return (start - loss(output, target)) / (start - _level("bigram", inputs, target, n_states))
 
 
 def _previous_token(weights: Tensor) -> Tensor:
-    """(N, H) the share of attention on the token before the query."""
     return weights.diagonal(-1, -2, -1).mean((1, 3))
 
 
 def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
-    """(N, H) the share of attention on tokens that follow earlier copies of the query, where there are some."""
+    """Returns the share of attention on tokens that follow earlier copies of the query, (N, H). The mean is over the
+    queries that have such copies."""
     follows_BTT = (inputs.unsqueeze(2) == inputs.roll(1, 1).unsqueeze(1)).tril()
     follows_BTT = follows_BTT & (torch.arange(inputs.shape[1], device=inputs.device) > 0)
     share_NBHT = (weights * follows_BTT.unsqueeze(1)).sum(-1)
@@ -145,7 +144,7 @@ def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
 
 
 def _nearest(strategy: str) -> Condition:
-    """Where the model is nearer to a strategy than to the others."""
+    """Returns the condition that the model is nearer to a strategy than to the others, by `_distance`."""
 
     def holds(_: object, evidence: Evidence) -> NDArray[np.bool_]:
         others = [evidence.metrics[f"from_{name}"] for name in STAGES if name != strategy]

@@ -1,4 +1,4 @@
-"""Modular addition: a transformer that knows its pairs long before it can add, which is called grokking."""
+"""Modular addition: a transformer memorizes its training pairs long before it can add other pairs (grokking)."""
 
 from typing import Any, Literal
 
@@ -10,10 +10,9 @@ from attnsweep.workloads.field.transformer import Transformer
 
 
 class Adder(Transformer):
-    """Reads `a b =` and answers at the last token."""
+    """A transformer that reads the tokens `a b =` and answers at the last one."""
 
     def forward(self, token_BT: Tensor) -> Tensor:
-        """(B, p) logits."""
         return self.last(token_BT)
 
 
@@ -27,14 +26,14 @@ def model(
     layer_norm_eps: float = at.parameter(1e-5, "inside the root, with norm=pre", low=0),
     attention_scale: float = at.parameter(1.0, "the logits' factor, in units of 1 / sqrt(d_model / n_heads)"),
 ) -> Adder:
-    """The model of Nanda et al. with `norm=none`, at d_model 128 and d_ffn 512."""
+    """Returns the transformer; with norm=none, d_model=128 and d_ffn=512 it is the model of Nanda et al."""
     sizes: Any = {"d_model": d_model, "n_heads": n_heads, "n_blocks": n_blocks, "d_ffn": d_ffn}
     eps = layer_norm_eps if norm == "pre" else None
     return Adder(p + 1, 3, n_answers=p, layer_norm_eps=eps, attention_scale=attention_scale, **sizes)
 
 
 def sums(p: int) -> tuple[Tensor, Tensor]:
-    """(p^2, 3) all pairs with the token p, `=`, after them; (p^2,) their sums modulo p."""
+    """Returns all pairs as tokens `a b =`, (p^2, 3), where `=` is the token p, and the sums modulo p, (p^2,)."""
     pairs = torch.cartesian_prod(torch.arange(p), torch.arange(p))
     return torch.nn.functional.pad(pairs, (0, 1), value=p), pairs.sum(1) % p
 
@@ -42,7 +41,8 @@ def sums(p: int) -> tuple[Tensor, Tensor]:
 def key_frequencies(
     module: Any, p: int, n_key: int = at.parameter(5, "frequencies that count as key", low=1)
 ) -> Tensor:
-    """() the share of the embedding's power, without its mean, in its `n_key` largest of (p - 1) / 2 frequencies."""
+    """Returns the share () of the embedding's power in its `n_key` strongest frequencies, of (p - 1) / 2 in all. The
+    mean over tokens does not count as a frequency."""
     turns = torch.outer(torch.arange(1, p // 2 + 1), torch.arange(p)) % p
     angle = turns.to(module.token.weight) * (2 * torch.pi / p)
     waves = torch.stack([angle.cos(), angle.sin()])  # (2, frequency, p)

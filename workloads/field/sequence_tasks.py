@@ -1,8 +1,8 @@
 """Short tasks on sequences, for a transformer of any depth: majority, brackets, sorting, associative recall.
 
 `majority`: is 1 the more frequent of `length` bits? `brackets`: which kind of bracket may close after each token, if
-any (Dyck-k, of depth `max_depth` at most)? `sort`: `length` numbers, a sign, and the numbers in order. `recall`:
-`length` pairs of a key and a value, no key twice, then one of the keys; which value?
+any (Dyck-k, of depth `max_depth` at most)? `sort`: `length` numbers and a separator, to be followed by the numbers in
+order. `recall`: `length` pairs of a key and a value, with different keys, and one of the keys; what is its value?
 
 Axes of one training: B sequence, T token, N number, K place of a stack.
 """
@@ -59,12 +59,12 @@ def model(
 def sequences(
     draw: Draw,
     task: Task = "recall",
-    length: int = parameter(8, "bits, brackets, numbers, or pairs", low=1),
+    length: int = parameter(8, "number of bits, brackets, numbers, or pairs in a sequence", low=1),
     n_kinds: int = parameter(8, "kinds of brackets, of numbers, or of values", low=1),
-    max_depth: int = parameter(4, "the most brackets that are open at once", low=1),
-    batch_size: int = parameter(32, "sequences of one step", low=1),
+    max_depth: int = parameter(4, "largest number of brackets that are open at once", low=1),
+    batch_size: int = parameter(32, "sequences per step", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """The tokens read, and the answers at those that are asked."""
+    """Draws the tokens that are read, (B, T), and the answers, (B, T): -100 at tokens where none is expected."""
     match task:
         case "majority":
             token_BT = draw.integers(2, batch_size, length)
@@ -90,7 +90,11 @@ def _at_the_end(token_BT: Tensor, answer_B: Tensor) -> Tensor:
 
 
 def _brackets(draw: Draw, length: int, n_kinds: int, max_depth: int, batch_size: int) -> tuple[Tensor, Tensor]:
-    """Opening brackets are 0 to n_kinds - 1, closing ones follow; one opens with probability 1/2 where both may be."""
+    """Draws sequences of brackets, and the kind that may close after each; n_kinds where no bracket is open.
+
+    Opening brackets are the tokens 0 to n_kinds - 1, closing brackets n_kinds to 2 n_kinds - 1. Where a bracket may
+    either open or close, it opens with probability 1/2.
+    """
     may_open_TB, kind_TB = draw.uniform(length, batch_size) < 0.5, draw.integers(n_kinds, length, batch_size)
     depth_B = torch.zeros_like(kind_TB[0])
     place_K = torch.arange(max_depth, device=depth_B.device)

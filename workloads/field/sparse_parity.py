@@ -1,4 +1,4 @@
-"""Sparse parity: the product of k of n signs, of which no smaller product tells anything."""
+"""Sparse parity: predict the product of k of n random signs. Fewer than k of them carry no information about it."""
 
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ def model(
     norm: Literal["none", "pre"] = "none",
     layer_norm_eps: float = at.parameter(1e-5, "inside the root, with norm=pre", low=0),
 ) -> nn.Module:
-    """n signs to one number through a hidden layer, whose LayerNorm comes before its ReLU."""
+    """Returns a network of one hidden layer from n signs to one number; a LayerNorm comes before the ReLU."""
     normed = [at.LayerNorm(width, layer_norm_eps)] if norm == "pre" else []
     return nn.Sequential(nn.Linear(n_bits, width), *normed, nn.ReLU(), nn.Linear(width, 1), nn.Flatten(-2))
 
@@ -21,23 +21,24 @@ def model(
 def signs(
     draw: at.Draw, n_bits: int, k: int = at.parameter(3, "signs that count", low=1), batch_size: int = 32
 ) -> tuple[Tensor, Tensor]:
-    """(B, n) uniform signs, and (B,) the product of the first k: the model treats all places alike."""
+    """Draws uniform signs (B, n) and returns them with the product of the first k signs, (B,). That these are the first
+    k loses no generality, because the model treats all positions alike."""
     sign = 2.0 * draw.integers(2, batch_size, n_bits) - 1
     return sign, sign[:, :k].prod(-1)
 
 
 def hinge(output: Tensor, target: Tensor) -> Tensor:
-    """The mean of max(0, 1 - output target), as in Barak et al. and Hu et al."""
+    """Returns the mean hinge loss max(0, 1 - output target), as in Barak et al. and Hu et al."""
     return (1 - output * target).clamp(min=0).mean()
 
 
 def accuracy(output: Tensor, target: Tensor) -> Tensor:
-    """The share of right signs; an output of 0 is wrong."""
+    """Returns the share of outputs with the right sign; an output of 0 is wrong."""
     return (output * target > 0).to(output.dtype).mean()
 
 
 def weight_on_parity(module: Any, k: int) -> Tensor:
-    """() the share of the first layer's squared weights that is on the k signs that count; k / n at the start."""
+    """Returns the share () of the first layer's squared weights on the k signs that count; about k / n at the start."""
     power = module[0].weight.square().sum(0)
     share: Tensor = power[:k].sum() / power.sum()
     return share

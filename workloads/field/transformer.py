@@ -1,4 +1,4 @@
-"""The small transformer of the field's problems: attention alone or with a feed-forward part, with or without norms.
+"""The small transformer that the problems of this folder use, with or without feed-forward parts and LayerNorms.
 
 Axes of one training: B sequence, T token, C context, V vocabulary, D model, H head.
 """
@@ -19,10 +19,10 @@ Kind = Literal["softmax", "linear"]
 
 
 class RelativeAttention(Attention):
-    """Attention with the logits s Q (K + R)^t, where R is a learned key of each distance between query and key.
+    """Attention with the logits s Q (K + R)^t, where R is a learned key for each distance between query and key.
 
     Attributes:
-        distance: (C, H * channels), of the distances C - 1 to 0.
+        distance: (C, H * channels), the learned keys of the distances C - 1 to 0.
 
     Source: Shaw, Uszkoreit & Vaswani 2018.
     """
@@ -32,10 +32,10 @@ class RelativeAttention(Attention):
         self.distance = Embedding(n_context, d_model)
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """As `Attention.attend`, for as many queries as keys, none of which sees a later one."""
+        """Does what `Attention.attend` does, for causal attention with as many queries as keys."""
         n_tokens, query_BHQC = asking_BQD.shape[1], self.queries(asking_BQD, sight)
         logit_BHQK = query_BHQC @ by_head(self.distance.weight[None, -n_tokens:], self._n_heads).mT
-        # By distance, turned to by key: row q moves to the left by n_tokens - 1 - q.
+        # The logits by distance become logits by key: row q is shifted to the left by n_tokens - 1 - q.
         logit_BHQK = pad(logit_BHQK, (1, 0)).flatten(2).unflatten(2, (n_tokens + 1, n_tokens))[:, :, 1:]
         bias_BHQK = sight.bias_BQK.unsqueeze(1) + logit_BHQK
         mixed_BQD, weight_BHQK = attended(query_BHQC, key_BHKC, value_BHKE, bias_BHQK, self.clamp_H)
@@ -46,7 +46,6 @@ class LinearAttention(Attention):
     """Attention whose weights are s Q K^t / n, without a softmax, where n is the number of keys that a query sees."""
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """As `Attention.attend`."""
         query_BHQC = self.queries(asking_BQD, sight)
         is_seen_BQK = (sight.bias_BQK == 0).to(asking_BQD.dtype)
         mean_BQK = is_seen_BQK / is_seen_BQK.sum(-1, keepdim=True)
@@ -56,16 +55,16 @@ class LinearAttention(Attention):
 
 
 class Block(nn.Module):
-    """x' = x + Attention(N x), x'' = x' + FFN(N x'), where N is LayerNorm or nothing.
+    """A block x' = x + Attention(N x), x'' = x' + FFN(N x'), where N is a LayerNorm or the identity.
 
     Args:
         d_model, n_heads: D and H.
         d_ffn: Width of the feed-forward part; 0 for none.
         attention: `softmax` or `linear`.
-        n_distances: The number of distances with a key of their own, for softmax; 0 for none.
-        attention_scale: The logits' factor, in units of 1 / sqrt(D / H).
+        n_distances: The number of distances that have a learned key (`RelativeAttention`); 0 for none.
+        attention_scale: The factor of the logits, in units of 1 / sqrt(D / H).
         layer_norm_eps: Added to the variance, inside the root; `None` for no LayerNorm.
-        activation: Of the feed-forward part.
+        activation: The activation of the feed-forward part.
     """
 
     def __init__(
@@ -85,24 +84,24 @@ class Block(nn.Module):
             self.attention: Attention = RelativeAttention(d_model, n_heads, n_distances)
         else:
             self.attention = (Attention if attention == "softmax" else LinearAttention)(d_model, n_heads)
-        # A buffer: trainings of one program may differ in it.
+        # The scale is a buffer, so that trainings of one program may differ in it.
         self.attention.scale *= attention_scale
         self.attention_norm = _norm(d_model, layer_norm_eps)
         self.ffn = FeedForward(d_model, d_ffn, activation=activation) if d_ffn else None
         self.ffn_norm = _norm(d_model, layer_norm_eps) if d_ffn else None
 
     def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """The output (B, T, D), and the attention weights (B, H, T, T)."""
-        given_BTD, weight_BHTT = self.attention(self.attention_norm(x_BTD), sight)
-        return self._fed(x_BTD + given_BTD), weight_BHTT
+        """Returns the output (B, T, D) and the attention weights (B, H, T, T)."""
+        attended_BTD, weight_BHTT = self.attention(self.attention_norm(x_BTD), sight)
+        return self._fed(x_BTD + attended_BTD), weight_BHTT
 
     def last(self, x_BTD: Tensor, sight: Sight) -> Tensor:
-        """The output of the last token alone, (B, 1, D)."""
+        """Returns the output at the last token alone, (B, 1, D)."""
         read_BTD = self.attention_norm(x_BTD)
         keys_and_values = self.attention.keys(read_BTD), self.attention.values(read_BTD)
-        of_last = Sight(sight.bias_BQK[:, -1:], sight.log_n_BQ[:, -1:])
-        given_B1D, _ = self.attention.attend(read_BTD[:, -1:], *keys_and_values, of_last)
-        return self._fed(x_BTD[:, -1:] + given_B1D)
+        last_sight = Sight(sight.bias_BQK[:, -1:], sight.log_n_BQ[:, -1:])
+        attended_B1D, _ = self.attention.attend(read_BTD[:, -1:], *keys_and_values, last_sight)
+        return self._fed(x_BTD[:, -1:] + attended_B1D)
 
     def _fed(self, x_BTD: Tensor) -> Tensor:
         if self.ffn is None or self.ffn_norm is None:
@@ -112,17 +111,18 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Reads tokens and answers at each with logits.
+    """A transformer that reads tokens and computes logits at each of them.
 
     Args:
-        n_words: V, of the tokens read. n_answers: Of the logits; `None` = V.
-        n_context: C, the most tokens of a sequence.
-        d_model, n_heads, d_ffn, attention, attention_scale, layer_norm_eps, activation: As `Block` takes them.
+        n_words: V, the size of the vocabulary of the tokens that are read.
+        n_context: C, the largest number of tokens in a sequence.
+        n_answers: The number of logits at each token; `None` = V.
+        d_model, n_heads, d_ffn, attention, attention_scale, layer_norm_eps, activation: The same as for `Block`.
         n_blocks: The number of blocks.
-        positions: `learned`, `relative` (in every block, with softmax and causal), or `none`.
-        is_causal: Whether tokens see no later ones.
+        positions: `learned`, `relative` (in every block, for causal softmax attention), or `none`.
+        is_causal: Whether a token sees no later tokens.
 
-    Under `init_sigma` null all layers start as PyTorch's do.
+    Under `init_sigma` null all layers are initialized as PyTorch's layers are.
     """
 
     def __init__(
@@ -163,16 +163,16 @@ class Transformer(nn.Module):
         self._is_causal = is_causal
 
     def forward(self, token_BT: Tensor) -> Tensor:
-        """(B, T, V) logits."""
+        """Returns the logits at all tokens, (B, T, V)."""
         return self.trace(token_BT)[0]
 
     def trace(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The logits of `forward`, and the attention weights (B, H, T, T) of each block."""
+        """Returns the logits of `forward`, and the attention weights (B, H, T, T) of each block."""
         x_BTD, weights = self.states(token_BT)
         return self.head(x_BTD), weights
 
     def states(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """(B, T, D) the states that the logits are computed from, and the attention weights of each block."""
+        """Returns the states from which the logits are computed, (B, T, D), and the attention weights of each block."""
         x_BTD, sight = self._read(token_BT)
         weights = []
         for block in self.blocks:
@@ -181,9 +181,9 @@ class Transformer(nn.Module):
         return self.last_norm(x_BTD), weights
 
     def last(self, token_BT: Tensor) -> Tensor:
-        """(B, V) the logits of `forward` at the last token, for which the last block computes no other."""
+        """Returns the logits of `forward` at the last token, (B, V); the last block computes this token alone."""
         x_BTD, sight = self._read(token_BT)
-        *blocks, last = (each for each in self.blocks if isinstance(each, Block))
+        *blocks, last = (block for block in self.blocks if isinstance(block, Block))
         for block in blocks:
             x_BTD, _ = block(x_BTD, sight)
         logits_BV: Tensor = self.head(self.last_norm(last.last(x_BTD, sight)))[:, 0]
@@ -196,7 +196,7 @@ class Transformer(nn.Module):
         return x_BTD, Sight.causal(x_BTD) if self._is_causal else Sight.everything(x_BTD)
 
     def attention(self, token_BT: Tensor) -> Tensor:
-        """(N, B, H, T, T) the attention weights of each block."""
+        """Returns the attention weights of all N blocks, (N, B, H, T, T)."""
         return torch.stack(self.trace(token_BT)[1])
 
 

@@ -1,1 +1,1 @@
-"""How long a training stays where it starts, before it is trained: see docs/forecast.md."""
+"""Forecasts how many steps a training takes to leave its starting level: see docs/forecast.md."""

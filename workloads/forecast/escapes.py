@@ -1,4 +1,7 @@
-"""When trainings leave the level at which they start. Axes: S seed, G value of init_sigma, L lane = (G, S), P probe."""
+"""Measures when trainings leave the level at which they start, by training them.
+
+Axes: S seed, G value of init_sigma, L lane = (G, S), P probe.
+"""
 
 import math
 import time
@@ -17,7 +20,7 @@ from attnsweep.workloads.parameters import TrainingParameters
 
 _FIRST_HORIZON = 256
 _SPACING = 1.02
-"""Ratio of two probes, once they are more than a step apart: how well a time is known."""
+"""The ratio of the steps of two adjacent probes, once they are more than one step apart: how exact a time is."""
 _ZERO = "zero"
 
 
@@ -29,21 +32,22 @@ def escape_times(
     most_steps: int,
     seconds: float = math.inf,
 ) -> NDArray[np.float64]:
-    """The steps (G, S) at which trainings leave their start; infinite for those that do not within `most_steps`.
+    """Returns the step at which each training leaves its start, (G, S).
 
-    NaN for those that had not left when the time was up.
-
-    A training has left at the first probe whose `eval_loss` is more than 1% below the reference level `zero`, or below
-    its own loss at step 0 if that is smaller or the workload has no such level. Horizons are doubled, so a training
-    costs little more than twice the steps that it needs.
+    The step is infinite for a training that does not leave within `most_steps`, and NaN for one that had not left when
+    the time was up. A training has left at the first probe whose `eval_loss` is more than 1% below the reference level
+    `zero`, or below its own loss at step 0 if that is smaller or the workload has no such level. All trainings that
+    have not left are trained again for twice as many steps, so a training costs little more than twice the steps it
+    needs.
 
     Args:
-        workload: Any.
-        parameters: Those of the trainings; `init_sigma` is replaced, and `n_steps` unless trainings depend on it.
+        workload: Any workload.
+        parameters: The parameters of the trainings; `init_sigma` is replaced, and `n_steps` unless trainings depend on
+            it.
         sigmas: G values of init_sigma; `None` is the framework's default.
         seeds: S seeds, the same at each sigma.
-        most_steps: The longest horizon.
-        seconds: Of CPU, after which no longer horizon is begun.
+        most_steps: The most steps that a training takes.
+        seconds: CPU seconds, after which no longer training is begun.
     """
     trainings = [Training(replace(parameters, init_sigma=sigma), seed) for sigma in sigmas for seed in seeds]
     times, started = np.full(len(trainings), np.inf), time.process_time()
@@ -62,7 +66,7 @@ def escape_times(
 
 
 def depends_on_its_end(parameters: TrainingParameters) -> bool:
-    """Whether a shorter training is another training: its learning rate falls towards the end, or it counts epochs."""
+    """Returns whether `n_steps` changes the first steps too, as with a learning-rate schedule or a number of epochs."""
     if parameters.learning_rate_schedule != "constant":
         return True
     try:
@@ -73,17 +77,19 @@ def depends_on_its_end(parameters: TrainingParameters) -> bool:
 
 
 def _probed(workload: Workload[Any], trainings: Sequence[Training[Any]], horizon: int) -> Evidence:
-    """The measurements of trainings that take so many steps, at probes that are at most 2% apart."""
+    """Trains for `horizon` steps and returns the measurements, at probes whose steps are at most 2% apart."""
     if trainings[0].parameters.n_steps != horizon:
-        trainings = [replace(each, parameters=replace(each.parameters, n_steps=horizon)) for each in trainings]
+        trainings = [
+            replace(training, parameters=replace(training.parameters, n_steps=horizon)) for training in trainings
+        ]
     n_probes = int(np.log(horizon) / np.log(_SPACING)) + 2
     probes = np.unique(np.geomspace(1, horizon, n_probes).round().astype(np.int64))
     return Pack(workload, trainings, extra_probe_steps=probes.tolist()).train_to_end().evidence
 
 
 def _left(evidence: Evidence) -> NDArray[np.float64]:
-    """(L,) the first step below the level of the start."""
+    """Returns the first probed step at which each loss is below the level of its start, (L,); infinite if none is."""
     loss = evidence.metrics["eval_loss"]
-    held = np.fmin(evidence.levels.get(_ZERO, np.inf), loss[:, 0])
-    below = np.nan_to_num(loss, nan=np.inf) < (held - AT_LEVEL * np.abs(held))[:, None]
+    start = np.fmin(evidence.levels.get(_ZERO, np.inf), loss[:, 0])
+    below = np.nan_to_num(loss, nan=np.inf) < (start - AT_LEVEL * np.abs(start))[:, None]
     return np.where(below.any(1), evidence.steps[below.argmax(1)].astype(np.float64), np.inf)

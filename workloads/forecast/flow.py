@@ -1,4 +1,4 @@
-"""Gradient flow by steps that grow and shrink with its time scale. Axes: L lane, n weight."""
+"""Integrates gradient flow with strides (time steps) that adapt to its time scale. Axes: L lane, n weight."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _STRIDE = 0.5
-"""Of a step, by the rate at which the gradient changes."""
+"""The length of a stride times the relative rate at which the gradient changes."""
 _MOST_STEPS = 100
 _NUDGE = 1e-3
 _LONGER = 3.0
@@ -18,33 +18,33 @@ Descent = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def times_until(descent: Descent, rows: Tensor, held: Tensor, level: Tensor) -> NDArray[np.float64]:
-    """(L,) the times at which gradient flow takes losses below a level; infinite for those that need over 100 strides.
+    """Returns the time at which gradient flow takes each loss below a level, (L,); infinite after 100 strides.
 
-    One stride is a step of Runge and Kutta's fourth-order method, over which the gradient changes by about half: a
-    factor of ten in it costs five strides, in whatever time it is gained.
+    One stride is a step of Runge and Kutta's fourth-order method, over which the gradient changes by about half. So the
+    gradient grows tenfold in about five strides, however long that takes.
 
     Args:
-        descent: Losses (L,) and their gradients (L, n) at some weights.
+        descent: Returns losses (L,) and gradients (L, n) at weights (L, n).
         rows: (L, n) the weights at the start.
-        held: (L,) the loss of the start.
-        level: (L,) below it.
+        held: (L,) the loss from which a fall is measured.
+        level: (L,) the level to fall below, which is below `held`.
     """
     loss, gradient = descent(rows)
     nudge = _NUDGE * rows.norm(dim=1) / gradient.norm(dim=1)
     stride = _STRIDE / _rate(gradient, descent(rows - nudge[:, None] * gradient)[1], nudge)
-    time, found = torch.zeros_like(loss), torch.full_like(loss, torch.inf)
+    time, times = torch.zeros_like(loss), torch.full_like(loss, torch.inf)
     for _ in range(_MOST_STEPS):
         rows = _stride(descent, rows, gradient, stride)
-        before, old = loss, gradient
+        old_loss, old_gradient = loss, gradient
         loss, gradient = descent(rows)
-        has_fallen = (loss < level) & found.isinf()
-        found = torch.where(has_fallen, time + stride * _part(held - before, held - level, held - loss), found)
-        if found.isfinite().all():
+        has_fallen = (loss < level) & times.isinf()
+        times = torch.where(has_fallen, time + stride * _part(held - old_loss, held - level, held - loss), times)
+        if times.isfinite().all():
             break
         time = time + stride
-        wanted = _STRIDE / _rate(old, gradient, stride)
-        stride = wanted.clamp(stride / _LONGER, stride * _LONGER)
-    return found.numpy()
+        next_stride = _STRIDE / _rate(old_gradient, gradient, stride)
+        stride = next_stride.clamp(stride / _LONGER, stride * _LONGER)
+    return times.numpy()
 
 
 def _stride(descent: Descent, rows: Tensor, gradient: Tensor, stride: Tensor) -> Tensor:
@@ -57,13 +57,17 @@ def _stride(descent: Descent, rows: Tensor, gradient: Tensor, stride: Tensor) ->
 
 
 def _rate(before: Tensor, after: Tensor, time: Tensor) -> Tensor:
-    """(L,) by how much of itself the gradient changes in a unit of time."""
+    """Returns the relative change of the gradient per unit of time, (L,)."""
     rate: Tensor = (after - before).norm(dim=1) / before.norm(dim=1) / time
     return rate
 
 
 def _part(before: Tensor, at: Tensor, after: Tensor) -> Tensor:
-    """(L,) the part of a stride after which the loss has fallen by `at`, if what it has fallen by grows by a rate."""
-    grows = torch.log(at / before) / torch.log(after / before)
-    part: Tensor = torch.where(before > 0, grows, at / after)
+    """Returns the part of a stride after which the fall of the loss reaches `at`, (L,), between 0 and 1.
+
+    The falls before and after the stride are given. Between them the fall is taken to grow exponentially, or linearly
+    where it was not positive before.
+    """
+    exponential = torch.log(at / before) / torch.log(after / before)
+    part: Tensor = torch.where(before > 0, exponential, at / after)
     return part.clamp(0.0, 1.0)

@@ -1,4 +1,7 @@
-"""Forecasts when trainings leave their start: measured at large init_sigma, extrapolated by the order of the gradient.
+"""Forecasts when trainings leave their start, from pilots at large init_sigma and the order of the gradient.
+
+Pilots are trainings at large values of init_sigma. The order of the gradient in init_sigma gives a law, by which their
+times are extrapolated to small values.
 
 Axes: S seed, G value of init_sigma.
 """
@@ -20,27 +23,27 @@ from attnsweep.workloads.parameters import TrainingParameters
 
 _RATIO = 3.0
 _SAME_ORDER = 0.02
-"""The largest difference of a pilot's order from that of the law."""
+"""The largest difference between the order at a pilot's init_sigma and the order of the law."""
 _WHOLE = 0.1
-"""The largest difference of an order from a whole number."""
+"""The largest difference between an order and a whole number at which a law is used."""
 _DEFAULT = "null: the framework's default initialization has no scale"
 _ORDER_SEEDS = 8
 _PILOT_SECONDS = 10.0
-"""Of CPU, for the pilots of one case: when they are spent, no longer pilot is begun."""
+"""CPU seconds for the pilots of one forecast: when they are spent, no longer pilot is begun."""
 _BUDGETS = 2
-"""Pilots train for up to so many times `n_steps`."""
+"""Pilots train for up to this multiple of `n_steps`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Escape:
-    """The forecast for one value of init_sigma.
+    """The forecast when the trainings with one value of init_sigma leave their start.
 
     Attributes:
         init_sigma: `None` for the framework's default.
-        is_measured: Whether pilots trained at this value; else their times follow from a law.
+        is_measured: Whether pilots were trained at this value; otherwise the times follow from a law.
         times: (S,) steps to leave the start; infinite for trainings that stay longer than any pilot trained, NaN for
-            those left out, because their pilots took too long.
-        n_steps: The budget of the sweep.
+            trainings left out because their pilots took too long.
+        n_steps: The steps of a training in the sweep.
     """
 
     init_sigma: float | None
@@ -55,23 +58,23 @@ class Escape:
 
     @property
     def share(self) -> float:
-        """Of the trainings, those that leave within `n_steps`; those left out count as if they did not."""
+        """The share of the trainings that leave within `n_steps`; trainings left out count as if they did not leave."""
         return float((self.times <= self.n_steps).mean())
 
     def quantile(self, share: float) -> float | None:
-        """The steps after which this share of the trainings has left; `None` if that is longer than any pilot."""
-        found = float(np.quantile(np.nan_to_num(self.times, nan=np.inf, posinf=np.inf), share, method="higher"))
-        return found if math.isfinite(found) else None
+        """Returns the steps after which `share` of the trainings has left; `None` if longer than any pilot trained."""
+        steps = float(np.quantile(np.nan_to_num(self.times, nan=np.inf, posinf=np.inf), share, method="higher"))
+        return steps if math.isfinite(steps) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EscapeForecast:
-    """The forecast for trainings that differ in init_sigma and seed alone.
+    """The forecast when trainings that differ only in init_sigma and seed leave their start, and the law behind it.
 
     Attributes:
-        orders: Of each parameter of the module, at the smallest value of init_sigma; empty if there are none.
-        law: How times follow init_sigma, or why no law is used, in words.
-        threshold: The value of init_sigma at which norms change the orders, if there is one.
+        orders: The order of each parameter of the module at the smallest value of init_sigma; empty if there are none.
+        law: How times depend on init_sigma, or why no law is used, in words.
+        threshold: The value of init_sigma at which LayerNorms change the orders; `None` if there is none.
         escapes: One for each value of init_sigma, in the order given.
     """
 
@@ -87,23 +90,23 @@ def forecast_escapes(
     sigmas: Sequence[float | None],
     seeds: Sequence[int],
 ) -> EscapeForecast:
-    """Measures orders, trains pilots and extrapolates.
+    """Forecasts when trainings leave their start: measures orders, trains pilots and extrapolates their times.
 
     Args:
-        workload: Any.
-        parameters: Those of the trainings, but for their `init_sigma`.
+        workload: Any workload.
+        parameters: The parameters of the trainings; `init_sigma` is replaced.
         sigmas: G values of init_sigma; `None` is the framework's default.
         seeds: S seeds of the pilots.
     """
     scales = sorted({sigma for sigma in sigmas if sigma}, reverse=True)
-    found: tuple[Order, ...] = ()
+    measured_orders: tuple[Order, ...] = ()
     pilots: tuple[float, float] | None = None
     try:
         if not scales:
             raise NotAScaleFamilyError("init_sigma is " + (_DEFAULT if None in sigmas else "0"))
         ladder = _ladder(workload, parameters, scales, seeds[:_ORDER_SEEDS])
-        found = ladder[-1][1]
-        order, law = _law(found, parameters)
+        measured_orders = ladder[-1][1]
+        order, law = _law(measured_orders, parameters)
         pilots = None if order is None else _pilots(ladder, order)
     except NotAScaleFamilyError as error:
         law = f"not a scale family: {error}"
@@ -114,7 +117,7 @@ def forecast_escapes(
     if others:
         times |= _times(workload, parameters, others, seeds, pilots, order if pilots else None)
     return EscapeForecast(
-        orders=found,
+        orders=measured_orders,
         law=law,
         threshold=threshold,
         escapes=tuple(
@@ -132,16 +135,16 @@ def forecast_escapes(
 def extrapolated(
     order: int, pilots: tuple[float, float], times: NDArray[np.float64], sigma: float
 ) -> NDArray[np.float64]:
-    """The times (S,) at a value of init_sigma below both pilots.
+    """Extrapolates the times (S,) to leave the start to a value of init_sigma below both pilots.
 
     Order 0: the time does not depend on init_sigma. Order 1, a product of two factors: T = T_1 + ln(1/sigma) / rate,
-    the rate from the two pilots. Order p > 1, a product of p + 1 factors: T = tau sigma^(1-p).
+    with the rate from the two pilots. Order p > 1, a product of p + 1 factors: T = tau sigma^(1-p).
 
     Args:
-        order: p.
-        pilots: Their two values of init_sigma, falling.
-        times: (2, S) theirs.
-        sigma: The value.
+        order: The order p of the gradient.
+        pilots: The two values of init_sigma of the pilots, the larger first.
+        times: (2, S) the times of the pilots.
+        sigma: The value of init_sigma to extrapolate to.
     """
     large, small = times
     if order != 1:
@@ -156,13 +159,13 @@ def extrapolated(
 def _predicted(
     workload: Workload[Any], parameters: TrainingParameters, scales: Sequence[float], seeds: Sequence[int]
 ) -> dict[float | None, NDArray[np.float64]]:
-    """The times (S,) by init_sigma, of the values at which each training has a law of its own."""
-    found: dict[float | None, NDArray[np.float64]] = {}
+    """Returns the times (S,) by init_sigma, for the values at which `predicted_escapes` predicts every training."""
+    predicted: dict[float | None, NDArray[np.float64]] = {}
     for sigma in scales:
         times = predicted_escapes(workload, [Training(replace(parameters, init_sigma=sigma), seed) for seed in seeds])
         if not np.isnan(times).any():
-            found[sigma] = times
-    return found
+            predicted[sigma] = times
+    return predicted
 
 
 _Ladder = list[tuple[float, tuple[Order, ...]]]
@@ -171,15 +174,15 @@ _Ladder = list[tuple[float, tuple[Order, ...]]]
 def _ladder(
     workload: Workload[Any], parameters: TrainingParameters, scales: Sequence[float], seeds: Sequence[int]
 ) -> _Ladder:
-    """Values of init_sigma from the largest down to the smallest, by factors of 3, each with its orders."""
+    """Returns values of init_sigma from the largest to the smallest, in factors of 3, with the orders at each value."""
     n_rungs = math.ceil(math.log(scales[0] / scales[-1], _RATIO) - 1e-9)
     rungs = [*(scales[0] / _RATIO**rung for rung in range(n_rungs)), scales[-1]]
     return [(sigma, orders(workload, parameters, sigma, seeds)) for sigma in rungs]
 
 
-def _law(found: Sequence[Order], parameters: TrainingParameters) -> tuple[int | None, str]:
-    """The order whose law holds, and the law in words; no order if no law is known."""
-    measured = start_order(found)
+def _law(parameter_orders: Sequence[Order], parameters: TrainingParameters) -> tuple[int | None, str]:
+    """Returns the order whose law holds, and the law in words; if there is no law, `None` and the reason."""
+    measured = start_order(parameter_orders)
     if measured is None:
         return None, "no law: no gradient at the start"
     order = round(measured)
@@ -198,9 +201,10 @@ def _law(found: Sequence[Order], parameters: TrainingParameters) -> tuple[int | 
 
 
 def _pilots(ladder: _Ladder, order: int) -> tuple[float, float] | None:
-    """The largest value of init_sigma at which the start has the order of the law, and a third of it."""
-    for sigma, found in ladder:
-        measured = start_order(found)
+    """Returns the largest init_sigma at which the start has the order of the law, and a third of this value. `None` if
+    the start has this order at no value of the ladder."""
+    for sigma, parameter_orders in ladder:
+        measured = start_order(parameter_orders)
         if measured is not None and abs(measured - order) <= _SAME_ORDER:
             return sigma, sigma / _RATIO
     return None
@@ -218,17 +222,17 @@ def _times(
     pilots: tuple[float, float] | None,
     order: int | None,
 ) -> dict[float | None, NDArray[np.float64]]:
-    """The times (S,) by init_sigma."""
+    """Returns the times (S,) by init_sigma: measured by pilots, and below the smaller pilot extrapolated."""
     trained: list[float | None] = [sigma for sigma in sigmas if not _is_below(sigma, pilots)]
     if pilots is None or order is None or len(trained) == len(sigmas):
         pilots = None
     else:
         trained += [sigma for sigma in pilots if sigma not in trained]
-    found = escape_times(workload, parameters, trained, seeds, _BUDGETS * parameters.n_steps, seconds=_PILOT_SECONDS)
-    times = dict(zip(trained, found, strict=True))
+    times_GS = escape_times(workload, parameters, trained, seeds, _BUDGETS * parameters.n_steps, seconds=_PILOT_SECONDS)
+    times = dict(zip(trained, times_GS, strict=True))
     if pilots is not None and order is not None:
-        base = np.stack([times[sigma] for sigma in pilots])
+        pilot_times = np.stack([times[sigma] for sigma in pilots])
         for sigma in sigmas:
             if sigma is not None and sigma not in times:
-                times[sigma] = extrapolated(order, pilots, base, sigma)
+                times[sigma] = extrapolated(order, pilots, pilot_times, sigma)
     return times

@@ -1,9 +1,9 @@
-"""Gradient descent on a quadratic loss, without taking its steps. Axes: L lane, n weight, m node.
+"""Predicts gradient descent on a quadratic loss without taking the steps. Axes: L lane, n weight, m node.
 
-Near a start of order 1 the gradient is H delta, where delta is what scales with init_sigma. After t steps the loss has
-moved by 1/2 delta^t H (1 - eta (H + c))^2t delta, eta the learning rate, c the weight decay. Lanczos' method turns m
-products with H into Gauss's rule for this sum over the eigenvalues of H: exact once m is the number of different ones
-that delta has a part in.
+Near a start of order 1 the gradient is H delta, where delta is the part of the weights that scales with init_sigma.
+After t steps the loss has moved by 1/2 delta^t H (1 - eta (H + c))^2t delta, with the learning rate eta and the weight
+decay c. This is a sum over the eigenvalues of H. Lanczos' method turns m products with H into Gauss's rule for it, with
+m nodes. The rule is exact once m is the number of different eigenvalues in whose eigenspaces delta has a component.
 Source: Golub and Meurant, Matrices, Moments and Quadrature, 1994.
 """
 
@@ -16,16 +16,18 @@ from torch import Tensor
 
 _MOST_NODES = 12
 _NOTHING = 1e-6
-"""The relative size of a residual that is rounding, or what the gradient has beyond its linear part."""
+"""A residual that is smaller than this, relative to H, is rounding or the nonlinear part of the gradient."""
 _LONGEST = 2.0**40
 
 
 def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The nodes (L, m), eigenvalues of H, and the weights (L, m) of a direction at them, which add up to 1.
+    """Returns the nodes (L, m) and weights (L, m) of Gauss's rule for the spectrum of H along a direction.
+
+    The nodes approximate eigenvalues of H. The weights are the squared components of the direction, and sum to 1.
 
     Args:
-        product: H times some vectors (L, n) of length 1 or 0.
-        delta: (L, n) the directions.
+        product: Returns H times vectors (L, n) of length 1 or 0.
+        delta: (L, n) the directions, of any length.
     """
     basis, size = [delta / delta.norm(dim=1, keepdim=True)], torch.zeros(len(delta), dtype=delta.dtype)
     matrix = delta.new_zeros(len(delta), _MOST_NODES, _MOST_NODES)
@@ -33,15 +35,15 @@ def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArra
         image = product(basis[-1])
         matrix[:, node, node] = (image * basis[-1]).sum(1)
         size = size.maximum(image.norm(dim=1))
-        # Twice: what the first pass leaves is not small beside a short residual.
+        # Each vector is projected out twice: what rounding leaves after one pass is not small beside a short residual.
         for vector in (*basis, *basis):
             image = image - (image * vector).sum(1, keepdim=True) * vector
         length = image.norm(dim=1)
-        goes_on = length > _NOTHING * size
-        if node + 1 == _MOST_NODES or not goes_on.any():
+        continues = length > _NOTHING * size
+        if node + 1 == _MOST_NODES or not continues.any():
             break
-        matrix[:, node, node + 1] = matrix[:, node + 1, node] = length.where(goes_on, 0.0)
-        basis.append(torch.where(goes_on[:, None], image / length[:, None], 0.0))
+        matrix[:, node, node + 1] = matrix[:, node + 1, node] = length.where(continues, 0.0)
+        basis.append(torch.where(continues[:, None], image / length[:, None], 0.0))
     nodes, vectors = torch.linalg.eigh(matrix)
     return nodes.numpy(), (vectors[:, 0] ** 2).numpy()
 
@@ -52,14 +54,15 @@ def steps_until(
     growth: NDArray[np.float64],
     weights: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """(L,) the first step t at which sum_m weights curvature growth^2t / 2 is at most -fall; infinite if none is.
+    """Returns the first step t at which sum_m weights curvature growth^2t / 2 <= -fall, (L,); infinite if there is
+    none.
 
     Args:
-        fall: (L,) above 0.
-        curvature: (L, m) eigenvalues of H.
-        growth: (L, m) by what one step multiplies each part of the weights; their absolute values are at most 1 where
-            the curvature is positive.
-        weights: (L, m) the squared length of each part.
+        fall: (L,) by how much the loss has to fall, above 0.
+        curvature: (L, m) the eigenvalues of H.
+        growth: (L, m) the factor by which one step multiplies the component of delta along each eigenvector; its
+            absolute value is at most 1 where the curvature is positive.
+        weights: (L, m) the squared length of each component.
     """
 
     def has_fallen(steps: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -68,9 +71,9 @@ def steps_until(
         return np.asarray(np.nan_to_num(parts, nan=0.0, neginf=-np.inf).sum(1) / 2 <= -fall)
 
     low, high = np.zeros_like(fall), np.full_like(fall, _LONGEST)
-    ever = has_fallen(high)
+    falls = has_fallen(high)
     while (high - low).max() > 1:
         middle = np.floor((low + high) / 2)
         fallen = has_fallen(middle)
         low, high = np.where(fallen, low, middle), np.where(fallen, middle, high)
-    return np.where(ever, np.where(has_fallen(low), low, high), np.inf)
+    return np.where(falls, np.where(has_fallen(low), low, high), np.inf)

@@ -1,6 +1,6 @@
-"""Orders of the gradient in init_sigma where trainings start: |gradient| ~ sigma^p, a p for each parameter of a module.
+"""The orders of the gradient in init_sigma at the start: |gradient| ~ sigma^p, with an order p for each parameter.
 
-Axes: S seed.
+A parameter here is a tensor of the module. Axes: S seed.
 """
 
 import math
@@ -19,12 +19,12 @@ from attnsweep.workloads.parameters import TrainingParameters
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
-    """The order of one parameter of the module.
+    """The order of the gradient with respect to one parameter of the module.
 
     Attributes:
-        parameter: Its name.
+        parameter: The name of the parameter.
         order: The median over seeds of p = log(|g(sigma)| / |g(sigma / 3)|) / log 3; `None` where all gradients are 0.
-        low, high: The least and the largest p of a seed.
+        low, high: The smallest and the largest p of a seed.
     """
 
     parameter: str
@@ -36,11 +36,11 @@ class Order:
 def orders(
     workload: Workload[Any], parameters: TrainingParameters, sigma: float, seeds: Sequence[int]
 ) -> tuple[Order, ...]:
-    """The orders of all parameters between sigma and sigma / 3, in float64 whatever `dtype` is.
+    """Measures the orders of all parameters between sigma and sigma / 3, in float64 whatever `dtype` is.
 
     Args:
-        workload: Any whose trainings start from `init_sigma` times a normal draw.
-        parameters: Those of the trainings; their `init_sigma` is replaced.
+        workload: A workload whose trainings start from `init_sigma` times a normal draw.
+        parameters: The parameters of the trainings; `init_sigma` is replaced.
         sigma: The larger value of init_sigma, above 0.
         seeds: S seeds. The order of a seed does not depend on the others.
 
@@ -48,23 +48,24 @@ def orders(
         NotAScaleFamilyError: If `init_sigma` does not scale what is drawn.
     """
     large, small = (
-        Start(workload, [in_float64(Training(parameters, seed), init_sigma=each) for seed in seeds])
-        for each in (sigma, sigma / RATIO)
+        Start(workload, [in_float64(Training(parameters, seed), init_sigma=scale) for seed in seeds])
+        for scale in (sigma, sigma / RATIO)
     )
     scale_with_sigma(large.weights, small.weights)
     below = small.gradients()
     return tuple(order_of(name, gradient, below[name]) for name, gradient in large.gradients().items())
 
 
-def start_order(found: Sequence[Order]) -> float | None:
-    """The order that decides when a training leaves its start: the lowest; `None` without any gradient."""
-    return min((each.order for each in found if each.order is not None), default=None)
+def start_order(parameter_orders: Sequence[Order]) -> float | None:
+    """Returns the lowest order, which decides when a training leaves its start; `None` if all gradients are 0."""
+    return min((order.order for order in parameter_orders if order.order is not None), default=None)
 
 
 def norm_threshold(workload: Workload[Any], parameters: TrainingParameters, seed: int) -> float | None:
-    """sqrt(layer_norm_eps), where the norms change what they do to a small stream and orders change with them.
+    """Returns the value of init_sigma at which LayerNorms change the orders: sqrt(layer_norm_eps).
 
-    `None` for a workload without `layer_norm_eps`, and for trainings whose first gradient does not depend on it.
+    A LayerNorm passes on an input that is smaller than this nearly in proportion, but normalizes a larger one. `None`
+    for a workload without `layer_norm_eps`, and for trainings whose first gradient does not depend on it.
     """
     epsilon = getattr(parameters, "layer_norm_eps", None)
     if not isinstance(epsilon, float) or epsilon == 0:
@@ -72,22 +73,21 @@ def norm_threshold(workload: Workload[Any], parameters: TrainingParameters, seed
     sigma = math.sqrt(epsilon)
     try:
         pair = [
-            parameters.resolve({**parameters.values(), "dtype": "float64", "init_sigma": sigma, "layer_norm_eps": each})
-            for each in (epsilon, 4 * epsilon)
+            parameters.resolve({**parameters.values(), "dtype": "float64", "init_sigma": sigma, "layer_norm_eps": eps})
+            for eps in (epsilon, 4 * epsilon)
         ]
     except UserError:
-        return None  # These trainings accept one value only: they have no norm.
-    gradients = Start(workload, [Training(each, seed) for each in pair]).gradients()
-    return sigma if any(not torch.allclose(each[0], each[1]) for each in gradients.values()) else None
+        return None  # These trainings accept no other epsilon, because they have no LayerNorm.
+    gradients = Start(workload, [Training(member, seed) for member in pair]).gradients()
+    return sigma if any(not torch.allclose(pair_g[0], pair_g[1]) for pair_g in gradients.values()) else None
 
 
 def order_of(name: str, large: Tensor, small: Tensor) -> Order:
-    """The order of one parameter, from its gradients (S, ...) at sigma and at sigma / 3."""
     above, below = (gradient.flatten(1).norm(dim=1) for gradient in (large, small))
-    has_one = (above > 0) & (below > 0)
-    if not has_one.any():
+    has_gradient = (above > 0) & (below > 0)
+    if not has_gradient.any():
         return Order(parameter=name, order=None)
-    order_S = (above / below)[has_one].log() / math.log(RATIO)
+    order_S = (above / below)[has_gradient].log() / math.log(RATIO)
     return Order(
         parameter=name,
         order=float(order_S.quantile(0.5)),

@@ -1,4 +1,4 @@
-"""The step at which each training leaves its start, from the law of its loss there; no step of it is trained.
+"""Predicts the step at which each training leaves its start from a law of the loss near the start, without training.
 
 Axes: L lane, n weight, m node.
 """
@@ -21,19 +21,19 @@ from attnsweep.workloads.forecast.start import RATIO, Start, in_float64, scale_w
 from attnsweep.workloads.parameters import TrainingParameters
 
 _SAME_ORDER = 0.1
-"""The largest difference of an order from a whole number."""
+"""The largest difference between an order and a whole number at which a law is used."""
 _MOST_LANES, _MOST_NUMBERS = 256, 2**20
-"""At once: trainings, and weights of all of them."""
+"""The most trainings that are predicted together, and the most weights that they have in all."""
 _CLOSER = 1e-3
-"""The part of the start at which the gradient is taken as linear."""
+"""At this share of the start's distance from the origin, the gradient is taken as linear."""
 
 
 def predicted_escapes(
     workload: Workload[Any], trainings: Sequence[Training[Any]], buffers: State | None = None
 ) -> NDArray[np.float64]:
-    """(L,) the predicted steps at which trainings leave their start, as `escape_times` defines it.
+    """Predicts the step at which each training leaves its start, (L,), as `escape_times` defines it.
 
-    NaN without a law; infinite where the law says that the start is never left.
+    The step is NaN without a law, and infinite where the law says that the start is never left.
 
     There is a law for plain gradient descent (SGD with a constant learning rate, no momentum, clipping or
     intervention) on a loss that is the same at each step, from a start of order 1 or more: see docs/forecast.md. A
@@ -41,28 +41,28 @@ def predicted_escapes(
 
     Args:
         workload: The problem.
-        trainings: Of one shape.
-        buffers: Theirs (L, ...) by name, where they are known.
+        trainings: The trainings, of one shape.
+        buffers: The buffers of the trainings, (L, ...) by name, if they are known.
     """
-    found = np.full(len(trainings), np.nan)
-    chosen = [lane for lane, each in enumerate(trainings) if _descends_plainly(each.parameters)]
+    steps = np.full(len(trainings), np.nan)
+    chosen = [lane for lane, training in enumerate(trainings) if _descends_plainly(training.parameters)]
     if not chosen:
-        return found
+        return steps
     try:
         exact = [in_float64(trainings[lane]) for lane in chosen]
         scaled, n_weights = _scaled_by_sigma(workload, exact[0])
-    except Exception:  # noqa: BLE001  # A user's code need not work in float64, and no training is to fail for it.
-        return found
+    except Exception:  # noqa: BLE001  # A user's code may fail in float64, which must not fail the training.
+        return steps
     n_at_once = max(min(_MOST_LANES, _MOST_NUMBERS // n_weights), 1)
     for first in range(0, len(exact), n_at_once):
         part = slice(first, first + n_at_once)
-        its = _buffers_of(buffers, torch.tensor(chosen[part]))
-        found[chosen[part]] = _NearStart(workload, exact[part], scaled, its).escapes()
-    return found
+        part_buffers = _selected(buffers, torch.tensor(chosen[part]))
+        steps[chosen[part]] = _NearStart(workload, exact[part], scaled, part_buffers).escapes()
+    return steps
 
 
-def _buffers_of(buffers: State | None, lanes: Tensor) -> State | None:
-    return None if buffers is None else {name: each[lanes.to(each.device)] for name, each in buffers.items()}
+def _selected(buffers: State | None, lanes: Tensor) -> State | None:
+    return None if buffers is None else {name: value[lanes.to(value.device)] for name, value in buffers.items()}
 
 
 def _descends_plainly(parameters: TrainingParameters) -> bool:
@@ -72,20 +72,20 @@ def _descends_plainly(parameters: TrainingParameters) -> bool:
 
 
 def _scaled_by_sigma(workload: Workload[Any], training: Training[Any]) -> tuple[list[str], int]:
-    """The names of the weights that start in proportion to init_sigma, and the number of all weights."""
+    """Returns the names of the weights that start in proportion to init_sigma, and the number of all weights."""
     sigma = training.parameters.init_sigma
-    large, small = (Start(workload, [in_float64(training, init_sigma=sigma / each)]) for each in (1, RATIO))
+    large, small = (Start(workload, [in_float64(training, init_sigma=sigma / ratio)]) for ratio in (1, RATIO))
     small.gradients()
     return scale_with_sigma(large.weights, small.weights), large.rows.shape[1]
 
 
 def _orders(large: Tensor, small: Tensor) -> NDArray[np.float64]:
-    """(L,) the orders of whole gradients (L, n) at sigma and sigma / 3."""
+    """Returns the order of each training's whole gradient, (L,), from the gradients (L, n) at sigma and sigma / 3."""
     return np.asarray(torch.log(large.norm(dim=1) / small.norm(dim=1)) / math.log(RATIO))
 
 
 class _NearStart:
-    """L trainings near the point that they start at with init_sigma 0."""
+    """The losses and gradients of L trainings near the origin, the point where they would start with init_sigma 0."""
 
     def __init__(
         self, workload: Workload[Any], trainings: Sequence[Training[Any]], scaled: Sequence[str], buffers: State | None
@@ -93,8 +93,8 @@ class _NearStart:
         self._workload, self._trainings, self._scaled, self._buffers = workload, trainings, scaled, buffers
         self._start = Start(workload, trainings, buffers)
         self._rows, self._origin = self._start.rows, self._start.scaled(scaled, 0.0)
-        self._rate = np.array([each.parameters.learning_rate for each in trainings])
-        self._decay = np.array([each.parameters.weight_decay for each in trainings])
+        self._rate = np.array([training.parameters.learning_rate for training in trainings])
+        self._decay = np.array([training.parameters.weight_decay for training in trainings])
         first, gradient = self._start.descent(self._rows)
         third = self._origin + (self._rows - self._origin) / RATIO
         self._orders = _orders(gradient, self._start.descent(third)[1])
@@ -103,23 +103,23 @@ class _NearStart:
         self._level = self._held - AT_LEVEL * np.abs(self._held)
 
     def escapes(self) -> NDArray[np.float64]:
-        """(L,) steps; NaN without a law."""
-        found = np.full(len(self._orders), np.nan)
+        """Returns the predicted step at which each training leaves its start, (L,); NaN without a law."""
+        steps = np.full(len(self._orders), np.nan)
         if not self._start.is_exact:
-            return found
+            return steps
         order = self._orders.round()
         holds = (abs(self._orders - order) <= _SAME_ORDER) & (self._first <= self._zero + AT_LEVEL * abs(self._zero))
         is_linear, flows = holds & (order == 1), holds & (order > 1) & (self._decay == 0)
         if is_linear.any():
-            found[is_linear] = self._linear()[is_linear]
+            steps[is_linear] = self._linear()[is_linear]
         if flows.any():
-            found[flows] = self._some(np.flatnonzero(flows))._flow()
-        return found
+            steps[flows] = self._select(np.flatnonzero(flows))._flow()
+        return steps
 
-    def _some(self, lanes: NDArray[np.int64]) -> "_NearStart":
-        """A few of the trainings: to follow the flow of one takes hundreds of gradients of all."""
+    def _select(self, lanes: NDArray[np.int64]) -> "_NearStart":
+        """Selects some of the trainings, because following the flow takes hundreds of gradients of each training."""
         trainings = [self._trainings[lane] for lane in lanes]
-        return _NearStart(self._workload, trainings, self._scaled, _buffers_of(self._buffers, torch.from_numpy(lanes)))
+        return _NearStart(self._workload, trainings, self._scaled, _selected(self._buffers, torch.from_numpy(lanes)))
 
     def _linear(self) -> NDArray[np.float64]:
         delta = self._rows - self._origin
@@ -132,7 +132,7 @@ class _NearStart:
         nodes, weights = spectrum(product, delta)
         growth = 1 - self._rate[:, None] * (nodes + self._decay[:, None])
         steps = steps_until(self._zero - self._level, nodes, growth, weights * size.numpy() ** 2)
-        # Under steps too large for the curvature, the law is not that of the flow.
+        # A step that is too large for a positive curvature makes the training unstable, and the law does not hold.
         is_stable = np.where(nodes > 0, np.abs(growth), 0.0).max(1) <= 1
         return np.asarray(np.where(is_stable, steps, np.nan))
 

@@ -1,4 +1,5 @@
-"""Where trainings start, in float64: their weights, the gradient of their first loss, and what of them scales.
+"""The start of trainings in float64: the weights, the gradient of the first loss, and which weights scale with
+init_sigma.
 
 Axes: L lane, n place in a row of all weights.
 """
@@ -18,32 +19,31 @@ from attnsweep.workloads.engine.precision import in_type
 from attnsweep.workloads.engine.starting_state import starting_state
 
 RATIO = 3.0
-"""Of two values of init_sigma at which one draw is compared."""
+"""The ratio of the two values of init_sigma at which the starts of a training are compared."""
 _ROUNDING = 1e-12
-"""The relative difference within which two draws are the same draw."""
+"""Two draws are the same if their relative difference is at most this."""
 
 
 class NotAScaleFamilyError(Exception):
-    """The starts at two values of init_sigma are not one normal draw at two scales; says why."""
+    """Raised if the starts at two values of init_sigma are not the same draw at two scales. The message says why."""
 
 
 def in_float64(training: Training[Any], **changed: Any) -> Training[Any]:
-    """The same training in float64, with some parameters changed."""
     return replace(training, parameters=replace(training.parameters, dtype="float64", float32_state=False, **changed))
 
 
 class Start:
-    """The start of L trainings, and their first loss anywhere near it.
+    """The weights at which L trainings start, and the loss of their first step as a function of the weights.
 
     Args:
         workload: The problem.
         trainings: One per lane, of one shape, in float64.
-        buffers: Theirs (L, ...) by name, among other state, where they are known; otherwise those that the workload
-            draws.
+        buffers: The buffers of the trainings, (L, ...) by name, if they are known; other tensors in it are ignored. By
+            default the workload draws them.
 
     Attributes:
-        weights: (L, ...) by name.
-        is_exact: Whether the second step has the loss of the first one.
+        weights: (L, ...) by name, the weights at the start.
+        is_exact: Whether the second step has the same batch as the first, so that the loss is the same at each step.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class Start:
     ) -> None:
         lanes = Lanes(trainings, torch.device("cpu"))
         self.weights, drawn, template = starting_state(workload, lanes)
-        # A state that has ended has weights too, which are no start.
+        # `buffers` may be the state of an ended training, whose weights are not the start.
         self._buffers = drawn | {
-            name: each.to(lanes.device) for name, each in in_type(buffers or {}, lanes.dtype).items() if name in drawn
+            name: value.to(lanes.device) for name, value in in_type(buffers or {}, lanes.dtype).items() if name in drawn
         }
         self._loss = over_lanes(template, workload.loss)
         self._layout = Layout(self.weights)
@@ -63,41 +63,41 @@ class Start:
 
     @property
     def rows(self) -> Tensor:
-        """(L, n) all weights."""
         return self._layout.rows(self.weights)
 
     def scaled(self, names: Sequence[str], factor: float) -> Tensor:
-        """(L, n) all weights, of which these are multiplied."""
+        """Returns all weights at the start, (L, n), where the weights of these names are multiplied by `factor`."""
         return self._layout.rows(self.weights | {name: factor * self.weights[name] for name in names})
 
     def descent(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The losses (L,) at some weights (L, n), and their gradients (L, n)."""
+        """Returns the losses (L,) and gradients (L, n) at the weights `rows` (L, n)."""
         leaf = rows.detach().requires_grad_()
         loss = self._loss(self._layout.views(leaf), self._buffers, self._batch)
         (gradient,) = torch.autograd.grad(loss.sum(), leaf, materialize_grads=True)
         return loss.detach(), gradient
 
     def gradients(self) -> State:
-        """The gradients (L, ...) by name, at the start."""
         return self._layout.views(self.descent(self.rows)[1])
 
 
 def scale_with_sigma(large: State, small: State) -> list[str]:
-    """The names of the weights that start in proportion to init_sigma; the others start the same at each.
+    """Returns the names of the weights that start in proportion to init_sigma.
+
+    The other weights start the same at each value of init_sigma.
 
     Args:
-        large, small: (L, ...) by name: the start at one value of init_sigma, and at a third of it.
+        large, small: (L, ...) by name, the weights at the start for one value of init_sigma, and for a third of it.
 
     Raises:
-        NotAScaleFamilyError: If a weight does neither, or none is in proportion.
+        NotAScaleFamilyError: If a weight is neither in proportion nor the same, or if none is in proportion.
     """
-    found = []
+    names = []
     for name, value in large.items():
         if torch.equal(value, small[name]):
             continue
         if not torch.allclose(value, RATIO * small[name], rtol=_ROUNDING, atol=0.0):
             raise NotAScaleFamilyError(f"{name} does not start in proportion to init_sigma")
-        found.append(name)
-    if not found:
+        names.append(name)
+    if not names:
         raise NotAScaleFamilyError("no parameter starts in proportion to init_sigma")
-    return found
+    return names

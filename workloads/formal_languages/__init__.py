@@ -1,4 +1,4 @@
-"""Formal languages: FIRST and PARITY. An encoder can represent them exactly but hardly learns them by default.
+"""The formal languages FIRST and PARITY. An encoder can represent them exactly but hardly learns them by default.
 
 Source: Chiang & Cholak 2022, "Overcoming a theoretical limitation of self-attention".
 """

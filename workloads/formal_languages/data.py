@@ -1,4 +1,4 @@
-"""Random strings with their labels: training batches, drawn for several steps at once, and evaluation batches.
+"""Draws random strings with labels: training batches, for several steps together, and evaluation batches.
 
 Axes: L lane, S step, B string, N position.
 """
@@ -16,17 +16,18 @@ from attnsweep.workloads.formal_languages.tokens import Tokens, count_ones, toke
 LanguageLanes = Lanes[FormalLanguagesParameters]
 
 _STEPS_AT_ONCE = 64
-"""Steps drawn at once, which spreads the fixed cost of a draw over 64 steps."""
+"""The number of steps for which strings are drawn together, to spread the fixed cost of a draw."""
 _LANES_AT_ONCE, _ON_A_CPU = 128, 8
-"""Lanes drawn at once, which bounds the memory of long strings. A GPU takes as long for 8 as for 128."""
+"""The number of lanes drawn together, on a GPU and on a CPU. It bounds the memory of long strings; a GPU takes as long
+for 8 lanes as for 128."""
 
 
 class Lengths(NamedTuple):
-    """How long each lane's strings are.
+    """The length of each lane's strings.
 
     Attributes:
-        of_lane: (L,) int64.
-        longest: The longest; given apart, because reading it from the tensor would wait for the device.
+        of_lane: (L,) int64, the lengths.
+        longest: The longest length, given separately, because reading it from the tensor would wait for the device.
     """
 
     of_lane: Tensor
@@ -34,37 +35,37 @@ class Lengths(NamedTuple):
 
 
 def training_batches(lanes: LanguageLanes, steps: range) -> list[Batch]:
-    """The strings of the first of these steps, one batch per step."""
+    """Draws the strings of the first of these steps, up to 64: one batch per step."""
     drawn = _labelled(lanes, "batch", _own_lengths(lanes), lanes.shared.batch_size, steps[:_STEPS_AT_ONCE])
     by_step = [value.movedim(1, 0).contiguous().unbind() for value in drawn.values()]
     return [dict(zip(drawn, values, strict=True)) for values in zip(*by_step, strict=True)]
 
 
 def evaluation_batch(lanes: LanguageLanes) -> Batch:
-    """Strings of training length, and strings of each test length under the names `<length>/...`."""
+    """Draws strings of training length, and strings of each test length under the names `<length>/...`."""
     return _strings(lanes, "eval", _own_lengths(lanes), lanes.shared.eval_batch_size) | strings_of_test_lengths(lanes)
 
 
 def strings_of_test_lengths(lanes: LanguageLanes, step: int = 0) -> Batch:
-    """Strings of each test length, drawn for the probe at this step."""
+    """Draws strings of each test length for the probe at `step`, under the names `<length>/...`."""
     shared = lanes.shared
-    found: Batch = {}
+    batch: Batch = {}
     for length in shared.test_lengths:
         lengths = Lengths(torch.full((len(lanes.trainings),), length, device=lanes.device), length)
         strings = _strings(lanes, f"test/{length}", lengths, shared.test_batch_size, step)
-        found |= {f"{length}/{name}": value for name, value in strings.items() if name != "odds"}
-    return found
+        batch |= {f"{length}/{name}": value for name, value in strings.items() if name != "odds"}
+    return batch
 
 
 def looked_at_batch(lanes: LanguageLanes, n_strings: int) -> Batch:
-    """Strings of training length on which heads are scored."""
+    """Draws the strings, of training length, on which heads are scored."""
     return _strings(lanes, "heads", _own_lengths(lanes), n_strings)
 
 
 def tokens_of(batch: Batch, test_length: int | None = None) -> Tokens:
-    """The strings of a training's batch, of training length or of a test length."""
-    of = "" if test_length is None else f"{test_length}/"
-    return Tokens(batch[f"{of}feature"], batch[f"{of}log_count"], batch[f"{of}log_n"])
+    """Returns the strings of one training's batch as tokens: those of training length, or of a test length."""
+    prefix = "" if test_length is None else f"{test_length}/"
+    return Tokens(batch[f"{prefix}feature"], batch[f"{prefix}log_count"], batch[f"{prefix}log_n"])
 
 
 def _own_lengths(lanes: LanguageLanes) -> Lengths:
@@ -73,21 +74,18 @@ def _own_lengths(lanes: LanguageLanes) -> Lengths:
 
 
 def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, step: int = 0) -> Batch:
-    """`_labelled` at one step, without the axis of steps; draws a few lanes at a time."""
-    every, steps = torch.arange(len(lanes.trainings), device=lanes.device), range(step, step + 1)
+    """Draws labelled strings at one step, without the axis of steps, a few lanes at a time."""
+    all_lanes, steps = torch.arange(len(lanes.trainings), device=lanes.device), range(step, step + 1)
     parts = [
-        _labelled(lanes.select(some), stream, Lengths(lengths.of_lane[some], lengths.longest), n_strings, steps)
-        for some in torch.split(every, _ON_A_CPU if lanes.device.type == "cpu" else _LANES_AT_ONCE)
+        _labelled(lanes.select(few), stream, Lengths(lengths.of_lane[few], lengths.longest), n_strings, steps)
+        for few in torch.split(all_lanes, _ON_A_CPU if lanes.device.type == "cpu" else _LANES_AT_ONCE)
     ]
     return {name: torch.cat([part[name] for part in parts])[:, 0] for name in parts[0]}
 
 
 def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, steps: range) -> Batch:
-    """Random strings as tokens, (L, S, B, ...), with their labels.
-
-    `sign` is +1 for strings of the language and -1 for others; `odds` is the share of the language among strings with
-    the same number of 1s.
-    """
+    """Draws random strings as tokens, (L, S, B, ...), with labels. `sign` is +1 for strings of the language and -1 for
+    others; `odds` is the share of strings of the language among all strings with the same number of 1s."""
     language = lanes.shared.of
     text_LSBN = random_texts(lanes.streams, stream, lengths, n_strings, steps)
     length_LSB = lengths.of_lane.view(-1, 1, 1).expand(text_LSBN.shape[:3])
@@ -105,12 +103,13 @@ def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: in
 
 
 def random_texts(streams: Streams, name: str, lengths: Lengths, n_strings: int, steps: range) -> Tensor:
-    """(L, S, B, N) bool, fair bits, with N the longest of the lanes' lengths; false beyond a lane's own length.
+    """Draws strings of fair bits, (L, S, B, N) bool; N is the longest length, and bits beyond a lane's length are
+    false.
 
     Args:
         streams: The streams of the L trainings.
         name: The name of the stream.
-        lengths: Those of the strings.
+        lengths: The lengths of the strings.
         n_strings: B, the strings per step.
         steps: The S steps.
     """

@@ -1,11 +1,11 @@
-"""A post-norm encoder whose answer is read at CLS. It is trained, and the exact solutions are weights of it.
+"""A post-norm encoder whose answer is read at CLS. Trainings and the exact solutions of the paper use the same encoder.
 
 Axes of one training: B string, T token (CLS first), R = B T rows, Q query token (T, or CLS alone), F feature of a
 token (symbols, then position features), S symbol, P position feature, D model, E = 3 D queries, keys and values, H
 head, K = D / H channel of a head, W feed-forward.
 
-Two shortcuts are exact. One token may stand for several identical ones, with log(count) added to its logits: tokens
-that are identical at the input are identical in every layer. The last layer computes one query only, that of CLS.
+Two shortcuts are exact. One token may stand for several identical tokens, with log(count) added to its logits, because
+tokens that are identical at the input are identical in every layer. The last layer computes only the query of CLS.
 Source: Vaswani et al. 2017, sections 3.1-3.3, as `torch.nn.TransformerEncoderLayer(norm_first=False)`; Chiang & Cholak
 2022, section 2.
 """
@@ -25,14 +25,14 @@ from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.formal_languages.tokens import N_SYMBOLS, Tokens
 
 ENCODER_SCALES = (*ATTENTION_SCALES, "log_n_query_inv_sqrt_d")
-"""Those of `logit_scale`, and that of the authors' code: a layer's input is multiplied by log(n) before it is projected
-to queries, so the queries' bias is not multiplied. Without bias it equals `log_n_inv_sqrt_d`. For a string w, code and
-paper both take n = |w| + 1: they count CLS."""
+"""The scales of `logit_scale`, and the scale of the authors' code: `log_n_query_inv_sqrt_d` multiplies a layer's input
+by log(n) before it is projected to queries, so the queries' bias is not multiplied. Without bias it equals
+`log_n_inv_sqrt_d`. For a string w, code and paper both take n = |w| + 1: they count CLS."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderShape:
-    """The sizes of an encoder.
+    """The sizes of an encoder, which are the same in all lanes of a pack.
 
     Attributes:
         n_position_features: The number of a token's features that encode its position.
@@ -49,7 +49,7 @@ class EncoderShape:
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """The values that all layers of a forward pass share.
+    """Values that a forward pass computes once for all layers.
 
     Attributes:
         weight_factor_E, bias_factor_E: Factors of the projections and of their biases: the attention scale for the
@@ -65,7 +65,7 @@ class _Setting:
 
 
 class EncoderLayer(nn.Module):
-    """c = LN(Att(a) + a), a' = LN(FFN(c) + c), FFN(c) = W_2 relu(W_1 c + b_1) + b_2."""
+    """A post-norm layer: c = LN(Att(a) + a), a' = LN(FFN(c) + c), where FFN(c) = W_2 relu(W_1 c + b_1) + b_2."""
 
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
@@ -87,10 +87,10 @@ class EncoderLayer(nn.Module):
         self._n_heads = shape.n_heads
 
     def forward(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
-        """The layer's output, (R, D), or (B, D) of CLS only; and CLS's attention, (B, H, T)."""
+        """Returns the layer's output, (R, D), or with `cls_only` (B, D), and the attention of CLS, (B, H, T)."""
         mixed_BQD, weight_BHQT = self._attend(a_RD, setting, cls_only=cls_only)
-        asking = a_RD.view(mixed_BQD.shape[0], -1, a_RD.shape[1])[:, 0] if cls_only else a_RD
-        c = mixed_BQD.flatten(0, 1) @ self.out_weight_DD + self.out_bias_D + asking
+        residual = a_RD.view(mixed_BQD.shape[0], -1, a_RD.shape[1])[:, 0] if cls_only else a_RD
+        c = mixed_BQD.flatten(0, 1) @ self.out_weight_DD + self.out_bias_D + residual
         if self.has_layer_norm:
             c = fused_layer_norm(c, self.attended_gain_D, self.attended_bias_D, setting.inverse_root_eps)
         hidden = torch.relu(c @ self.first_weight_DW + self.first_bias_W)
@@ -100,7 +100,7 @@ class EncoderLayer(nn.Module):
         return output, weight_BHQT[:, :, 0]
 
     def _attend(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
-        """The mixed values (B, Q, D), and the attention weights (B, H, Q, T)."""
+        """Returns the values mixed by attention, (B, Q, D), and the attention weights, (B, H, Q, T)."""
         B, T = setting.log_count_B11T.shape[0], setting.log_count_B11T.shape[3]
         bias_E = self.in_bias_E * setting.bias_factor_E
         projected_RE = torch.addcmul(bias_E, a_RD @ self.in_weight_DE, setting.weight_factor_E)
@@ -112,14 +112,15 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Reads CLS and a string, and answers with one logit.
+    """A transformer encoder that reads CLS and a string, and answers with one logit.
 
     Attributes:
         symbol_SD: The embeddings of symbols.
         position_PD: The embeddings of position features, not trained: feature p is dimension p.
         layer_norm_eps: Added to the variance, inside the root.
         scale_E, weight_log_n_E, bias_log_n_E: Queries are scale (W_Q a + b_Q); where `weight_log_n_E` or `bias_log_n_E`
-            is true, that term is multiplied by log n. 1 and false for keys and values.
+            is true, the term of the weight or of the bias is multiplied by log n. For keys and values `scale_E` is 1,
+            and the others are false.
     """
 
     position_PD: Tensor
@@ -149,11 +150,11 @@ class Encoder(nn.Module):
         self.shape = shape
 
     def forward(self, tokens: Tokens) -> Tensor:
-        """(B,) logits of acceptance."""
+        """Returns the logit with which each string is accepted, (B,)."""
         return self.trace(tokens)[0]
 
     def trace(self, tokens: Tokens) -> tuple[Tensor, list[Tensor]]:
-        """The logits of `forward`, and CLS's attention in each layer, (B, H, T)."""
+        """Returns the logits of `forward`, and the attention of CLS in each layer, (B, H, T)."""
         setting = _Setting(
             weight_factor_E=self.scale_E * torch.where(self.weight_log_n_E, tokens.log_n, 1.0),
             bias_factor_E=self.scale_E * torch.where(self.bias_log_n_E, tokens.log_n, 1.0),
@@ -169,7 +170,7 @@ class Encoder(nn.Module):
 
 
 def torchs_law(shape: EncoderShape, streams: Streams) -> StartingLaw:
-    """The distributions of PyTorch's modules.
+    """Returns a function that draws each parameter as PyTorch's modules do.
 
     Embeddings are N(0, 1), as in `nn.Embedding`. Queries, keys and values together are Xavier-uniform with biases 0, as
     in `nn.MultiheadAttention`. Linear layers and their biases are uniform on +-1/sqrt(fan_in), as in `nn.Linear`.

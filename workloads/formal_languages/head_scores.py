@@ -1,4 +1,4 @@
-"""Scores of CLS's attention, at each probe. Axes: L lane, B string, H head, T token."""
+"""Scores of the attention of CLS, for each head at each probe. Axes: L lane, B string, H head, T token."""
 
 import functools
 
@@ -22,25 +22,27 @@ _N_STRINGS = 32
 
 
 def first_attention(module: Encoder, weight_BHT: Tensor) -> Tensor:
-    """(H,) CLS's attention to position 1, mean over strings; NaN if the encoder cannot tell position 1 from others."""
+    """Returns the attention of CLS to position 1, averaged over strings, (H,). NaN if the encoder has no position
+    features, and so cannot tell position 1 from others."""
     to_first_H = weight_BHT[:, :, 1].mean(0)
     return to_first_H if module.shape.n_position_features else torch.full_like(to_first_H, torch.nan)
 
 
 def attention_entropy(weight_BHT: Tensor, tokens: Tokens) -> Tensor:
-    """(H,) entropy of CLS's attention over positions, divided by its maximum log n; mean over strings."""
-    each_BHT = weight_BHT.clamp(min=1e-30).log() - tokens.log_count_BT[:, None]
-    return -(weight_BHT * each_BHT).sum(-1).mean(0) / tokens.log_n
+    """Returns the entropy of the attention of CLS over positions, as a share of the maximum log n, (H,). It is averaged
+    over strings. A token that stands for several positions shares its attention equally among them."""
+    log_share_BHT = weight_BHT.clamp(min=1e-30).log() - tokens.log_count_BT[:, None]
+    return -(weight_BHT * log_share_BHT).sum(-1).mean(0) / tokens.log_n
 
 
 @functools.lru_cache(maxsize=1)
 def _looked_at(lanes: LanguageLanes) -> Batch:
-    # Kept from probe to probe: drawing long strings costs as much as scoring heads on them.
+    # The strings are cached from probe to probe, because drawing long strings costs as much as scoring heads on them.
     return looked_at_batch(lanes, _N_STRINGS)
 
 
 def score_heads(template: Encoder, lanes: LanguageLanes, state: State) -> HeadScores:
-    """Scores (L, n_layers, n_heads) on strings of training length, and the role `positional` or `none`.
+    """Scores the heads of L trainings, (L, n_layers, n_heads), on strings of training length: `positional` or `none`.
 
     Args:
         template: An encoder of the pack's shape.
@@ -56,7 +58,7 @@ def score_heads(template: Encoder, lanes: LanguageLanes, state: State) -> HeadSc
         return to_first, torch.stack([attention_entropy(weight_BHT, tokens) for weight_BHT in attention])
 
     with torch.no_grad():
-        found = over_lanes(template, scores)(*parted(template, state), _looked_at(lanes))
-    arrays = [each.to("cpu", torch.float64).numpy() for each in found]
+        lane_scores = over_lanes(template, scores)(*parted(template, state), _looked_at(lanes))
+    arrays = [score.to("cpu", torch.float64).numpy() for score in lane_scores]
     role = np.where(arrays[0] > POSITIONAL, "positional", NO_ROLE)
     return HeadScores(scores=dict(zip(SCORE_NAMES, arrays, strict=True)), role=role)

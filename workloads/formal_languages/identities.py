@@ -1,7 +1,7 @@
-"""What the gradients of an encoder satisfy exactly.
+"""Exact identities of the gradients of an encoder.
 
-Its norms stand after the residual sum, so a sublayer's output loses its mean, and what reads a norm is the next
-sublayer and, past it, the residual stream. Axes: see `encoder`.
+LayerNorms follow the residual sums, so they remove the mean of a sublayer's output, and the output of a LayerNorm is
+read by the next sublayer and by the residual sum behind it. Axes: see `encoder`.
 """
 
 from collections.abc import Iterator
@@ -28,20 +28,19 @@ from attnsweep.workloads.identities.layers import attention_layer, outputs
 
 
 def identities_of(parameters: FormalLanguagesParameters) -> tuple[Identity, ...]:
-    """All that hold for a training with these parameters."""
     last = parameters.n_layers - 1
-    found: list[Identity] = [AttentionRows(name="attention of CLS", weights=_weights_of_cls)]
+    identities: list[Identity] = [AttentionRows(name="attention of CLS", weights=_weights_of_cls)]
     for layer in range(parameters.n_layers):
-        found += _of_attention(parameters, layer)
-        found.append(_of_feed_forward(layer))
+        identities += _attention_identities(parameters, layer)
+        identities.append(_feed_forward_identity(layer))
         if parameters.layer_norm:
-            found += _of_norms(parameters, layer)
+            identities += _norm_identities(parameters, layer)
     if parameters.layer_norm:
-        found.append(_last_gain(last))
-    return tuple(found)
+        identities.append(_last_gain(last))
+    return tuple(identities)
 
 
-def _of_attention(parameters: FormalLanguagesParameters, layer: int) -> Iterator[Identity]:
+def _attention_identities(parameters: FormalLanguagesParameters, layer: int) -> Iterator[Identity]:
     D, K = parameters.d_model, parameters.d_model // parameters.n_heads
     projection = _part(layer, "in_weight_DE"), _part(layer, "in_bias_E")
     query, key, value = (outputs(projection, slice(start, start + D)) for start in (0, D, 2 * D))
@@ -49,12 +48,12 @@ def _of_attention(parameters: FormalLanguagesParameters, layer: int) -> Iterator
     yield from attention_layer(f"layer {layer}", parameters.n_heads, (K, K), query=query, key=key, value=value, out=out)
 
 
-def _of_feed_forward(layer: int) -> Identity:
+def _feed_forward_identity(layer: int) -> Identity:
     first = _part(layer, "first_weight_DW"), _part(layer, "first_bias_W")
     return relu_neurons(f"layer {layer}", first, _part(layer, "second_weight_WD"))
 
 
-def _of_norms(parameters: FormalLanguagesParameters, layer: int) -> Iterator[Identity]:
+def _norm_identities(parameters: FormalLanguagesParameters, layer: int) -> Iterator[Identity]:
     for name in ("out_weight_DD", "out_bias_D", "second_weight_WD", "second_bias_D"):
         yield RowSums(name=f"{name} of layer {layer}", part=_part(layer, name))
     yield RedundantBias(
@@ -69,10 +68,12 @@ def _of_norms(parameters: FormalLanguagesParameters, layer: int) -> Iterator[Ide
     if following == parameters.n_layers:
         readers = [Reader(Part("answer_bias_1"), Part("answer_weight_D1"))]
     elif parameters.attention_scale == "log_n_query_inv_sqrt_d":
-        return  # The queries' weight is multiplied by log n and their bias is not.
+        # The norm's bias is not redundant. The queries multiply it by log n, but not their own bias, which would have
+        # to compensate a change of it.
+        return
     else:
-        of_projection = Reader(_part(following, "in_bias_E"), _part(following, "in_weight_DE"))
-        readers = [of_projection, Reader(_part(following, "out_bias_D"))]
+        projection = Reader(_part(following, "in_bias_E"), _part(following, "in_weight_DE"))
+        readers = [projection, Reader(_part(following, "out_bias_D"))]
     yield RedundantBias(
         name=f"the bias of the norm at the end of layer {layer}",
         bias=_part(layer, "output_bias_D"),
@@ -90,5 +91,4 @@ def _part(layer: int, name: str) -> Part:
 
 
 def _weights_of_cls(module: nn.Module, batch: Batch) -> Tensor:
-    """(layers, B, H, T)."""
     return torch.stack(cast(Encoder, module).trace(tokens_of(batch))[1])

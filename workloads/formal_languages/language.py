@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Language(ABC):
-    """A set of bit strings. Symbols are 0, 1 and CLS, which is put before the string at position 0.
+    """A formal language: a set of bit strings. The symbols are 0, 1 and CLS, which precedes the string at position 0.
 
     Implementers: both methods are pure, treat each string independently, and are vectorized over leading axes.
 
@@ -18,9 +18,9 @@ class Language(ABC):
         name: The value of the parameter `language`.
         summary: The condition of membership, in a few words.
         n_position_features: P, the number of features that encode a position.
-        n_marked_positions: The number of first positions with features of their own, if all later positions share the
-            same features. Later symbols then differ only in being 0 or 1, so that tokens collapse into few kinds.
-            `None` if all positions differ.
+        n_marked_positions: The number of positions at the start of the string that have their own features, if all
+            later positions share the same features. Symbols at later positions then differ only in being 0 or 1, so
+            there are few kinds of tokens. `None` if the features of all positions differ.
     """
 
     name: ClassVar[str]
@@ -30,7 +30,7 @@ class Language(ABC):
 
     @abstractmethod
     def contains(self, text: Tensor, length: Tensor) -> Tensor:
-        """(...) bool, whether strings belong to the language.
+        """Returns whether each string belongs to the language, (...) bool.
 
         Args:
             text: (..., N) bool, true for 1; false from position `length` on.
@@ -39,20 +39,21 @@ class Language(ABC):
 
     @abstractmethod
     def position_features(self, position: Tensor, n_positions: Tensor) -> Tensor:
-        """(..., P) float64 features of positions; CLS is at position 0, the string at 1..n-1.
+        """Returns the features of positions, (..., P) float64. CLS is at position 0, the string at 1..n-1.
 
         Args:
             position: (...) int64.
-            n_positions: (...) int64, n: the length of the string and 1 for CLS.
+            n_positions: (...) int64, n: the length of the string plus 1 for CLS.
         """
 
     def odds_given_ones(self, n_ones: Tensor, length: Tensor) -> Tensor | None:
-        """(...) the language's share of all strings with these numbers of 1s, for the reference level `count`.
+        """Returns the share of all strings with a number of 1s and a length that belong to the language, (...).
 
-        `None` if the number of 1s decides membership, or if the share is not known.
+        The reference level `count` is computed from it. `None` if the number of 1s decides membership, or if the share
+        is not known.
 
         Args:
-            n_ones, length: (...) int64, the strings' numbers of 1s and lengths.
+            n_ones, length: (...) int64, the number of 1s and the length of each string.
         """
         del n_ones, length
         return None

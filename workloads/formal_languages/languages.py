@@ -1,4 +1,4 @@
-"""The known languages. To add one, import it and add it to `LANGUAGES`: docs/languages.md."""
+"""The languages that the parameter `language` can name. How to add one: docs/languages.md."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from attnsweep.workloads.formal_languages.language import Language
 
 
 class First(Language):
-    """FIRST. One position feature: 1 at position 1, else 0.
+    """FIRST: strings that start with 1. The one position feature is 1 at position 1, else 0.
 
     Source: Chiang & Cholak 2022, section 2 and figure 4.
     """
@@ -30,7 +30,7 @@ class First(Language):
 
 
 class Parity(Language):
-    """PARITY. Two position features: i/n and cos(i pi), for position i of n.
+    """PARITY: strings with an odd number of 1s. The position features are i/n and cos(i pi), for position i of n.
 
     Source: Chiang & Cholak 2022, section 3.1.
     """
@@ -49,9 +49,9 @@ class Parity(Language):
         return torch.stack([position / n_positions.to(torch.float64), alternating], dim=-1)
 
 
-_EVERY: tuple[Language, ...] = (
+_LANGUAGES: tuple[Language, ...] = (
     First(),
     Parity(),
 )
 
-LANGUAGES: dict[str, Language] = {language.name: language for language in _EVERY}
+LANGUAGES: dict[str, Language] = {language.name: language for language in _LANGUAGES}

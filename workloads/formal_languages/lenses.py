@@ -1,4 +1,4 @@
-"""What can be seen of an encoder: CLS's attention on a string, its words by the number of 1s."""
+"""Lenses of an encoder: the attention of CLS on a string, and gradients in words, grouped by the number of 1s."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -18,19 +18,23 @@ _SYMBOLS = ("0", "1", "CLS")
 
 
 def _maps(workload: Workload[Any], encoder: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps:
-    """CLS's attention, which heads are scored by, on the strings that they are scored on."""
+    """Returns the attention maps of CLS on one of the strings on which heads are scored."""
     del workload
     number = chosen(sentence, _N_STRINGS)
     batch = {name: value[0] for name, value in looked_at_batch(lanes, _N_STRINGS).items()}
     tokens = tokens_of(batch)
     attention = cast(Encoder, encoder).trace(tokens)[1]
     keys, is_there_T = _symbols(tokens, number)
-    layers = (LayerMaps.of(at, ("CLS",), keys, each[number][:, None, is_there_T]) for at, each in enumerate(attention))
+    layers = (
+        LayerMaps.of(layer, ("CLS",), keys, weight_BHT[number][:, None, is_there_T])
+        for layer, weight_BHT in enumerate(attention)
+    )
     return SentenceMaps(number=number, n_sentences=_N_STRINGS, text=", ".join(keys), layers=tuple(layers))
 
 
 def _symbols(tokens: Tokens, number: int) -> tuple[tuple[str, ...], Tensor]:
-    """The tokens of a string, each with the number of equal ones that it stands for, and which of them there are."""
+    """Returns the tokens of a string as text, and which of the places of tokens are used, (T,) bool. A token that
+    stands for several symbols is followed by their number, as in `0 ×3`."""
     counts_T = tokens.log_count_BT[number].double().exp().round().long()
     symbols_T = tokens.feature_BTF[number, :, :N_SYMBOLS].argmax(-1)
     named = [
@@ -42,7 +46,7 @@ def _symbols(tokens: Tokens, number: int) -> tuple[tuple[str, ...], Tensor]:
 
 
 def _count(module: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-    """The number of 1s in each string."""
+    """Returns the number of 1s in each string, by which words are grouped."""
     del module
     return {"count": (batch["feature"][..., 1] * batch["log_count"].exp()).sum(-1).round().to(torch.int64)}
 

@@ -1,4 +1,4 @@
-"""The parameters of a training on a formal language."""
+"""The parameters of a training on a formal language, and which of them go together."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,7 +14,8 @@ from attnsweep.workloads.update_rules import optimizer_parameter
 
 _LADDER = (10, 30, 100, 300, 1000)
 _LONGEST = {"kinds": 1000, "positions": 30}
-"""The default longest test length. With a token per position, length 1,000 would cost a million logits per string."""
+"""The default longest test length by representation. With one token per position, a string of length 1,000 would need a
+million logits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +29,12 @@ class FormalLanguagesParameters(TrainingParameters):
     """
 
     init_sigma: float | None = parameter(
-        None, "standard deviation of the Gaussian initialization; null = PyTorch's TransformerEncoder's", low=0.0
+        None, "standard deviation of the Gaussian initialization; null = as PyTorch's TransformerEncoder", low=0.0
     )
     optimizer: str = optimizer_parameter("adam")
     learning_rate: float = parameter(3e-4, "step size of the optimizer", above=0.0)
     n_steps: int = parameter(
-        10_000, "optimizer steps; follows from n_epochs where that is given", low=1, high=2**31 - 1, static=True
+        10_000, "optimizer steps; with n_epochs, n_epochs times steps_per_epoch", low=1, high=2**31 - 1, static=True
     )
     dtype: str = parameter(
         "float32", "floating-point type of the training", choices=("float32", "float64"), static=True
@@ -43,26 +44,26 @@ class FormalLanguagesParameters(TrainingParameters):
     train_length: int = parameter(10, "length of the training strings, symbols without CLS", low=1, high=100_000)
     n_epochs: int | None = parameter(
         None,
-        "epochs of steps_per_epoch steps, each ended by a probe; null = n_steps, with probes ever rarer",
+        "epochs of steps_per_epoch steps, with a probe after each; null = n_steps steps with the default probes",
         low=1,
         high=2**20,
         static=True,
     )
-    steps_per_epoch: int = parameter(100, "steps of an epoch, where n_epochs is given", low=1, high=2**11, static=True)
+    steps_per_epoch: int = parameter(100, "steps per epoch, if n_epochs is given", low=1, high=2**11, static=True)
     batch_size: int = parameter(1, "strings per step", low=1, high=1_000_000, static=True)
     eval_batch_size: int = parameter(
-        1000, "strings of training length that no step sees, judged by", low=1, high=1_000_000, static=True
+        1000, "held-out strings of training length for eval_loss", low=1, high=1_000_000, static=True
     )
     test_batch_size: int = parameter(100, "strings at each test length", low=1, high=1_000_000, static=True)
     longest_test_length: int | None = parameter(
         None,
-        "length of the longest test strings; null = 1000 by kinds, 30 by positions",
+        "length of the longest test strings; null = 1000 with tokens of kinds, 30 with tokens of positions",
         low=1,
         high=100_000,
         static=True,
     )
     test_ladder: bool = parameter(
-        True, "whether to test at those of the lengths 10, 30, 100, 300, 1000 below the longest, too", static=True
+        True, "whether to test also at the lengths 10, 30, 100, 300, 1000 that are below the longest", static=True
     )
     fresh_test_strings: bool = parameter(
         False,
@@ -72,7 +73,7 @@ class FormalLanguagesParameters(TrainingParameters):
     )
     tokens: str = parameter(
         "auto",
-        "a token for each kind with its count, or for each position; auto = kinds where the language has few",
+        "one token for each kind of symbol with its count, or for each position; auto = kinds if the language has few",
         choices=("auto", *REPRESENTATIONS),
         static=True,
     )
@@ -82,10 +83,10 @@ class FormalLanguagesParameters(TrainingParameters):
     d_model: int = parameter(16, "width of the model", low=1, high=10_000, static=True)
     d_ffn: int = parameter(64, "width of the feed-forward part", low=1, high=100_000, static=True)
     layer_norm: bool = parameter(True, "whether layers are normalized", static=True)
-    layer_norm_eps: float = parameter(1e-5, "added to the variance, inside the root; 0 too", low=0.0)
+    layer_norm_eps: float = parameter(1e-5, "added to the variance, inside the root; may be 0", low=0.0)
     attention_scale: str = parameter(
         "inv_sqrt_d",
-        "multiplies the logits; d = width of a head, n = positions with CLS; log_n_query: the queries' input, not bias",
+        "factor of the logits; d = width of a head, n = positions with CLS; log_n_query scales queries without bias",
         choices=ENCODER_SCALES,
     )
 
@@ -93,25 +94,23 @@ class FormalLanguagesParameters(TrainingParameters):
 
     @property
     def of(self) -> Language:
-        """The language that `language` names."""
         return LANGUAGES[self.language]
 
     @property
     def representation(self) -> str:
-        """`kinds` or `positions`."""
+        """How strings become tokens: `kinds` or `positions`, also where the parameter `tokens` is `auto`."""
         if self.tokens != "auto":
             return self.tokens
         return "positions" if self.of.n_marked_positions is None else "kinds"
 
     @property
     def test_lengths(self) -> tuple[int, ...]:
-        """The test lengths, rising."""
         longest = self.longest_test_length or _LONGEST[self.representation]
         rungs = (length for length in _LADDER if self.test_ladder and length < longest)
         return (*rungs, longest)
 
     def static_key(self) -> tuple[Value, ...]:
-        """The static key, with the length only if it changes shapes: with `kinds` all lengths have one shape."""
+        """Returns the static key. It has the training length only with `positions`, where the length changes shapes."""
         key = super().static_key()
         return (*key, self.train_length) if self.representation == "positions" else key
 
@@ -130,7 +129,7 @@ class FormalLanguagesParameters(TrainingParameters):
                 "tokens",
                 given=self.tokens,
                 expected=f"positions or auto (all positions of {self.language} differ)",
-                fix="remove tokens",
+                fix="remove tokens, or set tokens=positions",
             )
 
     def _follow_epochs(self) -> None:
@@ -140,7 +139,7 @@ class FormalLanguagesParameters(TrainingParameters):
                 raise SpecError(
                     "steps_per_epoch",
                     given=self.steps_per_epoch,
-                    expected="its default where n_epochs is null",
+                    expected=f"its default {declared['steps_per_epoch'].default} where n_epochs is null",
                     fix="set n_epochs, or remove steps_per_epoch",
                 )
             return
@@ -150,7 +149,7 @@ class FormalLanguagesParameters(TrainingParameters):
                 "n_steps",
                 given=self.n_steps,
                 expected=f"{n_steps} (n_epochs={self.n_epochs} of {self.steps_per_epoch} steps)",
-                fix="remove n_steps, or n_epochs",
+                fix="remove n_steps, which follows from n_epochs, or remove n_epochs",
             )
         # `n_steps` follows from other parameters, and the stored value must be the one that is run.
         object.__setattr__(self, "n_steps", n_steps)

@@ -1,4 +1,4 @@
-"""A string as the tokens that an encoder reads: one for each position, or one for each kind with its count.
+"""Turns strings into the tokens that an encoder reads: one for each position, or one for each kind with its count.
 
 Axes: N position in a string, T token (CLS first), F feature of a token (symbols, then position features), B string;
 leading axes are free.
@@ -13,20 +13,21 @@ from attnsweep.workloads.formal_languages.language import Language
 
 CLS = 2
 N_SYMBOLS = 3
-"""0, 1 and CLS."""
+"""The number of symbols: 0, 1 and CLS."""
 REPRESENTATIONS = ("kinds", "positions")
 ABSENT = -1e30
-"""Stands for log(0). It is finite, so that 0 times it is 0; softmax maps it to exactly 0, with gradient 0."""
+"""The log-count of a token that does not occur, in place of log(0) = -inf. It is finite, so that 0 times it is 0;
+softmax maps it to exactly 0, with gradient 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Strings of one length, as an encoder reads them.
+    """Strings of one length, as the tokens that an encoder reads.
 
     Attributes:
         feature_BTF: Each token's symbol, one-hot, and its position features.
-        log_count_BT: Logarithm of the number of identical tokens that it stands for; `ABSENT` for none.
-        log_n: () logarithm of the number of positions, n = |w| + 1.
+        log_count_BT: The logarithm of the number of identical tokens that a token stands for; `ABSENT` for 0.
+        log_n: () the logarithm of the number of positions, n = |w| + 1.
     """
 
     feature_BTF: Tensor
@@ -35,14 +36,14 @@ class Tokens:
 
 
 def tokenize(language: Language, text: Tensor, length: Tensor, representation: str) -> Tokens:
-    """Strings as tokens, float64, with the leading axes of `text`.
+    """Turns strings into tokens, in float64, with the leading axes of `text`.
 
     Args:
-        language: Gives the features of positions.
+        language: The language, which defines the features of positions.
         text: (..., N) bool, false from position `length` on.
         length: (...) int64, |w|; must be N for all strings with `positions`.
-        representation: `positions`: N + 1 tokens. `kinds`: CLS, the language's marked positions, all further 0s, all
-            further 1s.
+        representation: `positions`: N + 1 tokens. `kinds`: one token for CLS, one for each marked position of the
+            language, one for all further 0s, and one for all further 1s.
     """
     log_n = torch.log1p(length.to(torch.float64))
     split = _by_kind if representation == "kinds" else _by_position
@@ -53,7 +54,7 @@ def tokenize(language: Language, text: Tensor, length: Tensor, representation: s
 
 
 def _by_position(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(..., T) symbols, positions and log-counts, a token for each position."""
+    """Returns symbols, positions and log-counts, each (..., T), with a token for each position."""
     del language, length
     symbol = torch.nn.functional.pad(text.to(torch.int64), (1, 0), value=CLS)
     position = torch.arange(symbol.shape[-1], device=text.device).expand_as(symbol)
@@ -61,13 +62,13 @@ def _by_position(language: Language, text: Tensor, length: Tensor) -> tuple[Tens
 
 
 def count_ones(text: Tensor) -> Tensor:
-    """(...) int64, how many of each string's bits (..., N) are set."""
-    # Exact below 2^24, and a fifth of the time that a sum of bits takes.
+    """Returns the number of 1s in each string (..., N), as (...) int64."""
+    # A sum in float32 is exact below 2^24, and takes a fifth of the time of a sum of bools.
     return text.to(torch.float32).sum(-1).to(torch.int64)
 
 
 def _by_kind(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(..., T) symbols, positions and log-counts, a token for each kind."""
+    """Returns symbols, positions and log-counts, each (..., T), with a token for each kind."""
     marked = language.n_marked_positions
     assert marked is not None
     n_ones = count_ones(text[..., marked:])
@@ -76,8 +77,8 @@ def _by_kind(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, 
     first[..., 0] = CLS
     further = torch.arange(2, device=text.device).expand(*first.shape[:-1], 2)
     position = torch.arange(marked + 3, device=text.device).clamp(max=marked + 1)
-    there = (position[: marked + 1] <= length.unsqueeze(-1)).to(torch.int64)
-    count = torch.cat([there, n_zeros.unsqueeze(-1), n_ones.unsqueeze(-1)], dim=-1)
+    occurs = (position[: marked + 1] <= length.unsqueeze(-1)).to(torch.int64)
+    count = torch.cat([occurs, n_zeros.unsqueeze(-1), n_ones.unsqueeze(-1)], dim=-1)
     log_count = torch.where(count > 0, count.clamp(min=1).to(torch.float64).log(), ABSENT)
     symbol = torch.cat([first, further], dim=-1)
     return symbol, position.expand_as(symbol), log_count

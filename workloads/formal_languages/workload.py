@@ -1,4 +1,4 @@
-"""Encoders that learn a formal language from random strings and their labels.
+"""The workload of encoders that learn a formal language from random strings and their labels.
 
 Axes: L lane, P probe, B string, T token.
 """
@@ -27,10 +27,10 @@ from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParam
 from attnsweep.workloads.identities import Identity
 
 SOLVED_BITS = 0.05
-"""A training is solved if it errs on no string of the evaluation batch and its cross-entropy is below this."""
+"""A training is solved if it classifies all evaluation strings correctly and its cross-entropy is below this."""
 CONSTANT_LOGIT_STD = 1e-2
-"""The logit counts as constant if its standard deviation over strings is below this, which moves the cross-entropy by
-less than 2e-5 bits."""
+"""The logit counts as constant if its standard deviation over strings is below this. Such a deviation changes the
+cross-entropy by less than 2e-5 bits."""
 
 
 VERDICTS = VerdictTable(
@@ -67,7 +67,7 @@ _NAT = 1.0 / math.log(2.0)
 
 
 class FormalLanguages(Workload[FormalLanguagesParameters]):
-    """FIRST, PARITY and any added language, learned from scratch by a small post-norm encoder."""
+    """The workload of small post-norm encoders that learn FIRST, PARITY or an added language."""
 
     name = "formal_languages"
     parameters = FormalLanguagesParameters
@@ -99,7 +99,6 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return training_batches(lanes, steps)
 
     def probe_steps(self, parameters: FormalLanguagesParameters) -> tuple[int, ...]:
-        """The end of each epoch if `n_epochs` is given, else the default probes."""
         if parameters.n_epochs is None:
             return super().probe_steps(parameters)
         return tuple(range(0, parameters.n_steps + 1, parameters.steps_per_epoch))
@@ -108,25 +107,26 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return evaluation_batch(lanes)
 
     def fresh_eval_batch(self, lanes: Lanes[FormalLanguagesParameters], step: int) -> Batch:
-        """New strings of the test lengths where `fresh_test_strings` asks for them."""
         return strings_of_test_lengths(lanes, step) if lanes.shared.fresh_test_strings else {}
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Cross-entropy in nats, as in PyTorch; the mean over strings."""
+        """Returns the cross-entropy in nats, the mean over strings."""
         return _cross_entropy(cast(Encoder, module)(tokens_of(batch)), batch["sign"])
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """`logit` (B,) of the strings of training length."""
         return {"logit": cast(Encoder, module)(tokens_of(batch))}
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Cross-entropy in bits per string: 1 is chance."""
+        """Returns the cross-entropy in bits per string, which is 1 for a constant logit of 0."""
         del module
         return _NAT * _cross_entropy(batch["logit"], batch["sign"])
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Measures at the training length and at each test length: cross-entropy in bits, accuracy, whether all strings
-        are classified correctly, and CLS's attention to position 1 (mean over heads, summed over layers)."""
+        """Returns the accuracy and the logit's spread at the training length, and measures at each test length.
+
+        At each test length: cross-entropy in bits, accuracy, whether all strings are classified correctly, and the
+        attention of CLS to position 1 (mean over heads, summed over layers).
+        """
         encoder = cast(Encoder, module)
         measured = {
             "accuracy": _accuracy(batch["logit"], batch["sign"]),
@@ -140,24 +140,24 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
                 f"cross_entropy_{length}": _NAT * _cross_entropy(logit_B, sign_B),
                 f"accuracy_{length}": accuracy,
                 f"generalizes_{length}": (accuracy == 1.0).to(accuracy.dtype),
-                f"first_attention_{length}": _summed(encoder, attention),
+                f"first_attention_{length}": _attention_to_first(encoder, attention),
             }
         return measured
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Losses on the evaluation strings of the logit 0, the best constant, and the best function of the count of
-        1s."""
+        """Returns the losses on the evaluation strings of the logit 0, of the best constant, and of the best function
+        of the number of 1s, if the language has one."""
         del module
         sign_B = batch["sign"]
         share = (sign_B > 0).to(sign_B.dtype).mean()
-        found = {
+        levels = {
             "solved": torch.full_like(share, SOLVED_BITS),
             "zero": torch.ones_like(share),
             "constant": -_NAT * (torch.xlogy(share, share) + torch.xlogy(1.0 - share, 1.0 - share)),
         }
         if "odds" in batch:
-            found["count"] = -_NAT * torch.where(sign_B > 0, batch["odds"], 1.0 - batch["odds"]).log().mean()
-        return found
+            levels["count"] = -_NAT * torch.where(sign_B > 0, batch["odds"], 1.0 - batch["odds"]).log().mean()
+        return levels
 
     def verdicts(self, parameters: FormalLanguagesParameters) -> VerdictTable:
         del parameters
@@ -174,16 +174,16 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return [int(name.partition("/")[0]) for name in batch if name.endswith("/sign")]
 
 
-def _summed(encoder: Encoder, attention: list[Tensor]) -> Tensor:
-    """CLS's attention to position 1: the mean over heads, summed over layers."""
+def _attention_to_first(encoder: Encoder, attention: list[Tensor]) -> Tensor:
+    """Returns the attention of CLS to position 1: the mean over heads, summed over layers."""
     return torch.stack([first_attention(encoder, weight_BHT).mean() for weight_BHT in attention]).sum()
 
 
 def _cross_entropy(logit_B: Tensor, sign_B: Tensor) -> Tensor:
-    # softplus(-sign * logit) as the second row of a log_softmax, which works row by row. Elementwise functions process
-    # the remainder beyond full vectors in another way, which rounds differently, and the remainder depends on the pack.
-    # The 0 stands first: the gradient then is that of the other entry, exp(-margin), and is 0 nowhere. With the margin
-    # first it is 1 - 1. In float32 the loss itself would be 0 beyond a margin of 17.
+    # softplus(-sign * logit) is computed as a log_softmax, which works row by row. Elementwise functions round the
+    # remainder beyond full vectors differently, and what is the remainder depends on the pack. With the 0 as the first
+    # entry, the gradient comes from the second one, exp(-margin), and does not vanish; with the 0 second, it would be
+    # 1 - 1. float64 is needed because in float32 the loss would be 0 beyond a margin of 17.
     against_B = (-sign_B * logit_B).to(torch.float64)
     rows_B2 = torch.stack([torch.zeros_like(against_B), against_B], dim=-1)
     return -log_softmax(rows_B2, dim=-1)[:, 0].mean().to(logit_B.dtype)

@@ -1,4 +1,7 @@
-"""Batches of sequences for a pack of trainings. Axes: L lane, B sequence, T token."""
+"""Draws the batches of sequences on which a pack of GPTs is trained, evaluated and scored.
+
+Axes: L lane, B sequence, T token.
+"""
 
 import functools
 
@@ -16,12 +19,13 @@ LEVEL = "level/"
 
 
 def training_batch(lanes: GPTLanes, step: int) -> Batch:
-    """`token` and `target` (L, B, T), and `weight` (L, B, T), which sums to 1 over a training's batch."""
+    """Draws the batch of a step: `token`, `target` and `weight`, each (L, B, T). The weights are equal where a
+    prediction counts and 0 elsewhere, and sum to 1 over a training's batch."""
     return _batch(lanes, _sequences(lanes, "batch", lanes.shared.batch_size, step))
 
 
 def evaluation_batch(lanes: GPTLanes) -> Batch:
-    """Sequences that no step sees, and `level/<name>` (L,), the losses of the reference predictors on them."""
+    """Draws held-out sequences, and computes the losses of the reference predictors on them, `level/<name>` (L,)."""
     drawn = _sequences(lanes, "eval", lanes.shared.eval_batch_size, 0)
     batch = _batch(lanes, drawn)
     nats = TASKS[lanes.shared.task].reference_nats(_laws(lanes), lanes.shared.n_words, drawn)
@@ -33,7 +37,6 @@ def evaluation_batch(lanes: GPTLanes) -> Batch:
 
 
 def looked_at_sequences(lanes: GPTLanes, n_sequences: int) -> Sequences:
-    """Sequences on which heads are scored."""
     return _sequences(lanes, "heads", n_sequences, 0)
 
 

@@ -1,4 +1,4 @@
-"""Scores of a GPT's attention heads, at each probe. Axes: L lane, N block, H head, B sequence, T token."""
+"""Scores and roles of a GPT's attention heads at each probe. Axes: L lane, N block, H head, B sequence, T token."""
 
 from typing import cast
 
@@ -13,10 +13,10 @@ _N_SEQUENCES = 32
 
 
 def score_heads(template: GPT, lanes: GPTLanes, state: State) -> HeadScores:
-    """Scores (L, N, H) and roles on sequences that no step sees: see `score_patterns`.
+    """Scores the heads of L trainings, (L, N, H), on held-out sequences, and labels their roles: see `score_patterns`.
 
-    `previous_token` is scored where the task needs it: in `induction` in the first round of a segment, because an
-    induction head reads there what a previous-token head wrote.
+    `previous_token` is scored at the tokens where the task needs it. In `induction` these are the first round of the
+    segment, because an induction head reads there what a previous-token head wrote.
 
     Args:
         template: A model of the pack's shape.

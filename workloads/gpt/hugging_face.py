@@ -1,7 +1,8 @@
-"""A trained GPT as Hugging Face's GPT-2, with the same logits. Axes: as in `model`.
+"""Converts a trained GPT to Hugging Face's GPT-2 with the same logits. Axes: as in `model`.
 
-GPT-2 is pre-norm with epsilon inside the root as here; its positions are a table, its linear layers store (in, out),
-its logits are divided by sqrt(D / H), and its last layer has no bias. Source: `GPT2LMHeadModel` of transformers 5.
+GPT-2 is pre-norm with epsilon inside the root, like our model. Its positions are a table, its linear layers store
+weights as (in, out), its attention logits are divided by sqrt(D / H), and its last layer has no bias. Source:
+`GPT2LMHeadModel` of transformers 5.
 """
 
 import math
@@ -20,18 +21,19 @@ from attnsweep.workloads.gpt.parameters import GPTParameters
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
 _TOLERANCE = 1e-4
-"""Of the logits, relative to the largest: both models round, in another order."""
+"""The largest accepted difference of logits, relative to the largest logit. The two models add in different orders, so
+they round differently."""
 
 
 def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
-    """A `GPT2LMHeadModel` in eval mode.
+    """Converts a GPT to a `GPT2LMHeadModel` in eval mode, with the same logits.
 
-    Updates of low rank are added to the weights that they update, and where logits are not divided by sqrt(D / H), the
-    queries are larger by it: there are readers of GPT-2 that know no other scale. An untied last layer's bias b goes
-    into the bias of the normalization before it, as the d with W d = b.
+    Low-rank updates are added to the weights that they update. Where our attention logits are not divided by
+    sqrt(D / H), the queries are multiplied by it, because some readers of GPT-2 files know no other scale. The bias b
+    of an untied last layer goes into the bias of the LayerNorm before it, as the d with W d = b.
 
     Raises:
-        UserError: For a parameter without a counterpart, or a last bias that is not in the span of its weights.
+        UserError: For a parameter without a counterpart in GPT-2, or if no d with W d = b exists.
     """
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -53,7 +55,7 @@ def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
         bos_token_id=None,
         eos_token_id=None,
     )
-    # It draws weights, which are replaced.
+    # The constructor draws weights, which are replaced, from the global generator, which must not change.
     with torch.random.fork_rng(devices=[]):
         model: nn.Module = GPT2LMHeadModel(config).to(module.token.weight.dtype).eval()
     with torch.no_grad():
@@ -63,7 +65,7 @@ def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
 
 
 def _check(parameters: GPTParameters) -> None:
-    """Refuses parameters without a counterpart."""
+    """Raises a `UserError` for a parameter value that has no counterpart in GPT-2."""
     d_head = parameters.d_model // parameters.n_heads
     if parameters.attention_scale == "log_n_inv_sqrt_d":
         raise _without("attention_scale", parameters.attention_scale, "inv_sqrt_d or one: GPT-2's scale has no log n")
@@ -74,44 +76,44 @@ def _check(parameters: GPTParameters) -> None:
 
 
 def _without(name: str, given: object, expected: str) -> UserError:
-    return UserError(name, given=given, expected=expected, fix="export the weights: --to safetensors")
+    return UserError(name, given=given, expected=expected, fix="export only the weights with --to safetensors")
 
 
 def _weights(module: GPT, parameters: GPTParameters) -> State:
     weights = {"transformer.wte.weight": module.token.weight, "transformer.wpe.weight": _positions(module)}
-    larger = math.sqrt(parameters.d_model // parameters.n_heads) if parameters.attention_scale == "one" else 1.0
+    query_factor = math.sqrt(parameters.d_model // parameters.n_heads) if parameters.attention_scale == "one" else 1.0
     for number, block in enumerate(module.blocks):
-        of_block = _block(cast(TransformerBlock, block), larger)
-        weights |= {f"transformer.h.{number}.{name}": value for name, value in of_block.items()}
+        block_weights = _block(cast(TransformerBlock, block), query_factor)
+        weights |= {f"transformer.h.{number}.{name}": value for name, value in block_weights.items()}
     weights |= _norm("transformer.ln_f", module.last_norm)
     head_VD, bias_V = (module.token.weight, None) if module.head is None else _linear(module.head)
     weights["lm_head.weight"] = head_VD
     if bias_V is not None:
-        weights["transformer.ln_f.bias"] = weights["transformer.ln_f.bias"] + _before(head_VD, bias_V)
+        weights["transformer.ln_f.bias"] = weights["transformer.ln_f.bias"] + _bias_before(head_VD, bias_V)
     return weights
 
 
 def _positions(module: GPT) -> Tensor:
-    """(C, D)."""
+    """Returns the table of position embeddings, (C, D); zeros if the model has no positions."""
     if module.shape.positions == "none":
         return module.token.weight.new_zeros(module.shape.n_context, module.shape.d_model)
     return module.position_CD if module.position is None else module.position
 
 
-def _block(block: TransformerBlock, larger: float) -> State:
+def _block(block: TransformerBlock, query_factor: float) -> State:
     attention: Attention = block.attention
     query, key, value = (_linear(cast(nn.Module, part)) for part in (attention.query, attention.key, attention.value))
-    joined = [torch.cat([larger * q, k, v]) for q, k, v in zip(query, key, value, strict=True)]
+    joined = [torch.cat([query_factor * q, k, v]) for q, k, v in zip(query, key, value, strict=True)]
     layers = {
         "attn.c_attn": joined,
         "attn.c_proj": _linear(attention.out),
         "mlp.c_fc": _linear(block.ffn.first),
         "mlp.c_proj": _linear(block.ffn.second),
     }
-    found = _norm("ln_1", block.attention_norm) | _norm("ln_2", block.ffn_norm)
+    weights = _norm("ln_1", block.attention_norm) | _norm("ln_2", block.ffn_norm)
     for name, (weight, bias) in layers.items():
-        found |= {f"{name}.weight": weight.T.contiguous(), f"{name}.bias": bias}
-    return found
+        weights |= {f"{name}.weight": weight.T.contiguous(), f"{name}.bias": bias}
+    return weights
 
 
 def _norm(name: str, norm: LayerNorm) -> State:
@@ -119,25 +121,25 @@ def _norm(name: str, norm: LayerNorm) -> State:
 
 
 def _linear(layer: nn.Module) -> tuple[Tensor, Tensor]:
-    """The weight (out, in), with its update where there is one, and the bias."""
+    """Returns the weight of a layer, (out, in), to which its low-rank update is added if it has one, and the bias."""
     assert isinstance(layer, Linear)
     if isinstance(layer, LowRankLinear):
         return layer.weight + layer.scale * (layer.up.weight @ layer.down.weight), layer.bias
     return layer.weight, layer.bias
 
 
-def _before(head_VD: Tensor, bias_V: Tensor) -> Tensor:
-    """(D,) the least d with W d = b."""
+def _bias_before(head_VD: Tensor, bias_V: Tensor) -> Tensor:
+    """Returns the shortest d with W d = b, (D,), or the nearest to a solution if there is none."""
     inverse_DV: Tensor = torch.linalg.pinv(head_VD.double())
     return (inverse_DV @ bias_V.double()).to(bias_V.dtype)
 
 
 def _check_logits(module: GPT, model: Any, parameters: GPTParameters) -> None:
-    words = torch.Generator().manual_seed(0)
-    token_BT = torch.randint(parameters.n_words, (8, parameters.n_tokens), generator=words)
+    generator = torch.Generator().manual_seed(0)
+    token_BT = torch.randint(parameters.n_words, (8, parameters.n_tokens), generator=generator)
     ours_BTV, theirs_BTV = module(token_BT), model(token_BT).logits
-    # Not `>`: logits may be NaN.
+    # `not <=` and not `>`, because a comparison with NaN logits is false.
     if not (ours_BTV - theirs_BTV).abs().max() <= _TOLERANCE * ours_BTV.abs().max():
         raise _without(
-            "tied", parameters.tied, "true: GPT-2's last layer has no bias, and no other can stand for it here"
+            "tied", parameters.tied, "true: GPT-2's last layer has no bias, and here no other bias can replace it"
         )

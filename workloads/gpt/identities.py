@@ -1,7 +1,8 @@
-"""What the gradients of a GPT satisfy exactly, at any depth: flat directions, redundant biases, gauge groups.
+"""Exact identities of the gradients of a GPT of any depth: flat directions, redundant biases, gauge groups.
 
-All that is added to the residual stream loses its mean before it is read, and the last layer feeds a softmax. Weights
-are (outputs, inputs), as PyTorch's; identities read (inputs, outputs). Source: docs/gradients.md; Boue 2025, Table 3.
+LayerNorms remove the mean of all that is added to the residual stream before it is read, and the last layer feeds a
+softmax. Weights have the axes (outputs, inputs), as in PyTorch; identities need (inputs, outputs). Source:
+docs/gradients.md; Boue 2025, Table 3.
 """
 
 from collections.abc import Iterator
@@ -31,26 +32,26 @@ _WRITES = ("attention.out", "ffn.second")
 
 
 def identities_of(parameters: GPTParameters) -> tuple[Identity, ...]:
-    """All that hold for a training with these parameters."""
-    found: list[Identity] = [
+    identities: list[Identity] = [
         AttentionRows(name="attention", weights=_weights, is_causal=True),
         ClosedForm(name="all gradients", source="Boue 2025, Table 3", gradients=_by_hand),
     ]
     if parameters.lora_rank is not None:
-        return (*found, *_of_updates(parameters))
-    found += _of_embeddings(parameters)
+        return (*identities, *_update_identities(parameters))
+    identities += _embedding_identities(parameters)
     for block in range(parameters.n_blocks):
-        at = f"blocks.{block}"
+        path = f"blocks.{block}"
         for layer in _WRITES:
-            found.append(RowSums(name=f"{at}.{layer}.weight", part=_weight(f"{at}.{layer}").T))
-            found.append(RowSums(name=f"{at}.{layer}.bias", part=_bias(f"{at}.{layer}")))
-        found += _of_attention(parameters, f"{at}.attention")
-        found += _of_feed_forward(parameters, at)
-    return (*found, *_of_head(parameters))
+            identities.append(RowSums(name=f"{path}.{layer}.weight", part=_weight(f"{path}.{layer}").T))
+            identities.append(RowSums(name=f"{path}.{layer}.bias", part=_bias(f"{path}.{layer}")))
+        identities += _attention_identities(parameters, f"{path}.attention")
+        identities += _feed_forward_identities(parameters, path)
+    return (*identities, *_head_identities(parameters))
 
 
-def _of_embeddings(parameters: GPTParameters) -> Iterator[Identity]:
-    """The rows of tied embeddings are read by the last layer too."""
+def _embedding_identities(parameters: GPTParameters) -> Iterator[Identity]:
+    """Yields the identities of the embeddings; if tied, of the positions only, as the last layer reads the tokens
+    too."""
     token, position = Part("token.weight"), Part("position")
     is_learned = parameters.positions == "learned"
     if is_learned:
@@ -66,24 +67,24 @@ def _of_embeddings(parameters: GPTParameters) -> Iterator[Identity]:
         yield rescaling("the residual stream", [token, *([position] if is_learned else []), *written])
 
 
-def _of_attention(parameters: GPTParameters, at: str) -> Iterator[Identity]:
+def _attention_identities(parameters: GPTParameters, path: str) -> Iterator[Identity]:
     D, H = parameters.d_model, parameters.n_heads
-    query, key, value, out = (_layer(f"{at}.{name}") for name in ("query", "key", "value", "out"))
+    query, key, value, out = (_layer(f"{path}.{name}") for name in ("query", "key", "value", "out"))
     is_factored = parameters.qk == "factored"
     widths = parameters.qk_rank or D // H, D // H
-    yield from attention_layer(at, H, widths, query=query, key=key if is_factored else None, value=value, out=out)
+    yield from attention_layer(path, H, widths, query=query, key=key if is_factored else None, value=value, out=out)
     readers, keys = ((query, key, value), []) if is_factored else ((query, value), merged_keys(query, H, D))
-    yield from norm_before(f"{at}_norm", _gain_and_bias(f"{at}_norm"), readers, keys)
+    yield from norm_before(f"{path}_norm", _gain_and_bias(f"{path}_norm"), readers, keys)
 
 
-def _of_feed_forward(parameters: GPTParameters, at: str) -> Iterator[Identity]:
-    first, norm = _layer(f"{at}.ffn.first"), f"{at}.ffn_norm"
+def _feed_forward_identities(parameters: GPTParameters, path: str) -> Iterator[Identity]:
+    first, norm = _layer(f"{path}.ffn.first"), f"{path}.ffn_norm"
     if parameters.activation == "relu":
-        yield relu_neurons(at, first, _layer(f"{at}.ffn.second")[0])
+        yield relu_neurons(path, first, _layer(f"{path}.ffn.second")[0])
     yield from norm_before(norm, _gain_and_bias(norm), (first,))
 
 
-def _of_head(parameters: GPTParameters) -> Iterator[Identity]:
+def _head_identities(parameters: GPTParameters) -> Iterator[Identity]:
     if parameters.tied:
         return
     yield RowSums(name="head.weight", part=_weight("head").T, because="softmax")
@@ -91,11 +92,11 @@ def _of_head(parameters: GPTParameters) -> Iterator[Identity]:
     yield from norm_before("last_norm", _gain_and_bias("last_norm"), (_layer("head"),))
 
 
-def _of_updates(parameters: GPTParameters) -> Iterator[Identity]:
-    """Of low-rank updates; all else is frozen."""
+def _update_identities(parameters: GPTParameters) -> Iterator[Identity]:
+    """Yields the identities of low-rank updates, with which all other weights are frozen."""
     query_key = ("query", "key") if parameters.qk == "factored" else ("query",)
-    of_block = [*(f"attention.{name}" for name in (*query_key, "value", "out")), "ffn.first", "ffn.second"]
-    layers = [f"blocks.{block}.{layer}" for block in range(parameters.n_blocks) for layer in of_block]
+    block_layers = [*(f"attention.{name}" for name in (*query_key, "value", "out")), "ffn.first", "ffn.second"]
+    layers = [f"blocks.{block}.{layer}" for block in range(parameters.n_blocks) for layer in block_layers]
     for layer in (*layers, "head"):
         down, up = _weight(f"{layer}.down"), _weight(f"{layer}.up")
         yield low_rank(layer, down.T, up.T)

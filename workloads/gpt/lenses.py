@@ -1,4 +1,4 @@
-"""What can be seen of a GPT: its words by the current token, and the tokens of a text by name."""
+"""Lenses of a GPT: gradients in words, grouped by the current token, and the names of a text's tokens."""
 
 from collections.abc import Sequence
 

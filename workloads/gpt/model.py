@@ -1,6 +1,7 @@
-"""The minimal GPT: token and position embeddings, pre-norm blocks, a last normalization, logits of the next token.
+"""The minimal GPT: token and position embeddings, pre-norm blocks, a last LayerNorm, and logits of the next token.
 
-Axes of one training: B sequence, T token, C context (the most tokens of a sequence), V vocabulary, D model, H head.
+Axes of one training: B sequence, T token, C context (the largest number of tokens in a sequence), V vocabulary, D
+model, H head, N block.
 Source: Boue 2025, "Deep learning for pedestrians: backpropagation in Transformers", Table 2.
 """
 
@@ -26,16 +27,18 @@ POSITIONS = ("learned", "sinusoidal", "none")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GPTShape:
-    """The sizes and the graph of a GPT: the same in all lanes of a pack.
+    """The sizes and the graph of a GPT, which are the same in all lanes of a pack.
 
     Attributes:
-        n_words: V. n_context: C.
+        n_words: V, the size of the vocabulary.
+        n_context: C, the largest number of tokens in a sequence.
         d_ffn: Width of the feed-forward parts; `None` = 4 D.
         positions: A name among `POSITIONS`.
-        is_tied: Whether the logits are x tok^t, without a bias.
-        is_causal: Whether tokens see no later ones.
-        qk, qk_rank: As `Attention` takes them.
-        lora_rank: The rank of the updates of all linear layers; `None` for none. With it, all else is frozen.
+        is_tied: Whether the logits are x tok^t, without a bias, where tok are the token embeddings.
+        is_causal: Whether a token sees no later tokens.
+        qk, qk_rank: The same as for `Attention`.
+        lora_rank: The rank of the updates of all linear layers, with which all other weights are frozen; `None` for no
+            updates.
     """
 
     n_words: int
@@ -54,14 +57,15 @@ class GPTShape:
 
 
 class GPT(nn.Module):
-    """Reads tokens and answers, at each, with the logits of the next.
+    """A GPT that reads tokens and computes, at each token, the logits of the next one.
 
     Args:
         shape: The sizes.
         attention_scale, layer_norm_eps, lora_scale: Values in which lanes may differ.
 
     Attributes:
-        token: Embedding (V, D). position: learned embedding (C, D), or `None`.
+        token: The token embeddings (V, D).
+        position: The learned position embeddings (C, D), or `None`.
         position_CD: Sines and cosines, if positions are sinusoidal.
         head: The last linear layer; `None` if tied.
     """
@@ -104,11 +108,11 @@ class GPT(nn.Module):
         self.shape = shape
 
     def forward(self, token_BT: Tensor) -> Tensor:
-        """(B, T, V) logits of the token after each."""
+        """Returns the logits of the token after each token, (B, T, V)."""
         return self.trace(token_BT)[0]
 
     def trace(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The logits of `forward`, and the attention weights (B, H, T, T) of each block."""
+        """Returns the logits of `forward`, and the attention weights (B, H, T, T) of each block."""
         x_BTD = self.embedded(token_BT)
         sight = Sight.causal(x_BTD) if self.shape.is_causal else Sight.everything(x_BTD)
         weights = []
@@ -118,28 +122,28 @@ class GPT(nn.Module):
         return self.logits(x_BTD), weights
 
     def attention(self, token_BT: Tensor) -> Tensor:
-        """(N, B, H, T, T) the attention weights of each block."""
+        """Returns the attention weights of all N blocks, (N, B, H, T, T)."""
         return torch.stack(self.trace(token_BT)[1])
 
     def embedded(self, token_BT: Tensor, first: int = 0) -> Tensor:
-        """(B, T, D) the tokens at positions `first`, `first` + 1, ..."""
+        """Returns the embeddings of tokens (B, T) at positions `first`, `first` + 1, ..., (B, T, D)."""
         x_BTD: Tensor = self.token(token_BT)
-        here = slice(first, first + token_BT.shape[1])
+        positions = slice(first, first + token_BT.shape[1])
         if self.shape.positions == "none":
             return x_BTD
-        return x_BTD + (self.position_CD if self.position is None else self.position)[here]
+        return x_BTD + (self.position_CD if self.position is None else self.position)[positions]
 
     def logits(self, x_BTD: Tensor) -> Tensor:
-        """(B, T, V) from the stream behind the last block."""
+        """Returns the logits (B, T, V), given the residual stream after the last block, (B, T, D)."""
         x_BTD = self.last_norm(x_BTD)
         return x_BTD @ self.token.weight.T if self.head is None else self.head(x_BTD)
 
 
 def freeze_base(model: GPT) -> None:
-    """Turns all parameters but the low-rank updates into buffers, which no step changes. Their names stay."""
-    of_updates = ("down", "up")
+    """Freezes all parameters except the low-rank updates: they become buffers of the same names."""
+    update_layers = ("down", "up")
     for path, owner in list(model.named_modules()):
-        if path.rpartition(".")[2] in of_updates:
+        if path.rpartition(".")[2] in update_layers:
             continue
         for name, value in list(owner.named_parameters(recurse=False)):
             delattr(owner, name)

@@ -1,4 +1,4 @@
-"""The parameters of the training of a GPT."""
+"""The parameters of a GPT's training, and which of them go together."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from attnsweep.workloads.prepared_files import pinned_file
 from attnsweep.workloads.update_rules import optimizer_parameter
 
 _N_WORDS = 4
-_OF_MODEL = (
+_MODEL_PARAMETERS = (
     "n_words",
     "n_tokens",
     "n_blocks",
@@ -34,12 +34,12 @@ _OF_MODEL = (
     "layer_norm_eps",
     "attention_scale",
 )
-"""The parameters that define a model and its function, besides its weights."""
+"""The parameters that, with the weights, define the function that a model computes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GPTParameters(TrainingParameters):
-    """Parameters of a GPT that learns to predict tokens. The defaults are small enough for thousands of trainings.
+    """Parameters of a GPT that learns to predict tokens. With the defaults, thousands of trainings are affordable.
 
     Raises:
         SpecError: For sizes that do not fit.
@@ -58,20 +58,20 @@ class GPTParameters(TrainingParameters):
         "float32", "floating-point type of the training", choices=("float32", "float64"), static=True
     )
     probe_every: int | None = parameter(
-        None, "steps between probes; null = ever rarer probes", low=1, high=2**31 - 1, static=True
+        None, "steps between probes; null = the default probes", low=1, high=2**31 - 1, static=True
     )
 
-    task: str = parameter("bigram_table", "what is to be predicted", choices=tuple(TASKS), static=True)
+    task: str = parameter("bigram_table", "what the model learns to predict", choices=tuple(TASKS), static=True)
     corpus: str | None = parameter(
         None, "text: a file that attnsweep prepare-corpus --unit wrote", static=True, since="0.2"
     )
-    corpus_digest: str | None = parameter(None, "content of the corpus file; follows from it", static=True, since="0.2")
+    corpus_digest: str | None = parameter(None, "hash of the corpus, filled in from its file", static=True, since="0.2")
     n_words: int = parameter(
-        _N_WORDS, "size of the vocabulary; with task=text that of the corpus", low=2, high=2**31 - 1, static=True
+        _N_WORDS, "size of the vocabulary; with task=text filled in from the corpus", low=2, high=2**31 - 1, static=True
     )
-    n_tokens: int = parameter(5, "tokens of a sequence", low=3, high=1024, static=True)
+    n_tokens: int = parameter(5, "tokens per sequence", low=3, high=1024, static=True)
     batch_size: int = parameter(64, "sequences per step", low=1, high=1_000_000, static=True)
-    eval_batch_size: int = parameter(256, "sequences that no step sees, judged by", low=1, high=1_000_000, static=True)
+    eval_batch_size: int = parameter(256, "held-out sequences for eval_loss", low=1, high=1_000_000, static=True)
     chain_contrast: float = parameter(
         2.0,
         "order_2_chain: standard deviation of the logits of its transitions; 0 = uniform tokens",
@@ -85,24 +85,24 @@ class GPTParameters(TrainingParameters):
     d_ffn: int | None = parameter(
         None, "width of the feed-forward parts; null = 4 d_model", low=1, high=100_000, static=True
     )
-    positions: str = parameter("learned", "what tells positions apart", choices=POSITIONS, static=True)
+    positions: str = parameter("learned", "position embeddings", choices=POSITIONS, static=True)
     tied: bool = parameter(False, "whether the logits are read from the token embeddings, without a bias", static=True)
     qk: str = parameter(
         "factored",
-        "queries' and keys' matrices apart, or their product as one parameter",
+        "train the matrices of queries and keys (factored), or their product as one parameter (merged)",
         choices=QK_FORMS,
         static=True,
     )
     qk_rank: int | None = parameter(
         None,
-        "width of a head's queries and keys, where factored; null = d_model / n_heads",
+        "factored: width of a head's queries and keys; null = d_model / n_heads",
         low=1,
         high=10_000,
         static=True,
     )
     lora_rank: int | None = parameter(
         None,
-        "rank of the updates of all linear layers, all else frozen where it started; null = all is trained",
+        "train only updates of this rank of all linear layers, and freeze all else; null = train all parameters",
         low=1,
         high=10_000,
         static=True,
@@ -110,16 +110,16 @@ class GPTParameters(TrainingParameters):
     base: str | None = parameter(
         None,
         "with lora_rank: the training of another sweep whose weights are frozen, as SWEEP_DIR:TRIAL/REPLICATE; null = "
-        "those of the untrained training of the same seed",
+        "the initial weights of the training",
         static=True,
         since="0.2",
     )
     lora_scale: float = parameter(1.0, "factor of the updates: alpha / rank in Hu et al. 2021", above=0.0)
-    activation: str = parameter("relu", "of the feed-forward parts", choices=tuple(ACTIVATIONS), static=True)
-    layer_norm_eps: float = parameter(1e-5, "added to the variance, inside the root; 0 too", low=0.0)
+    activation: str = parameter("relu", "activation of the feed-forward parts", choices=tuple(ACTIVATIONS), static=True)
+    layer_norm_eps: float = parameter(1e-5, "added to the variance, inside the root; may be 0", low=0.0)
     attention_scale: str = parameter(
         "inv_sqrt_d",
-        "multiplies the logits; d = width of a head's queries (merged: d_model / n_heads), n = keys that a query sees",
+        "factor of the logits; d = width of a head's queries (merged: d_model / n_heads), n = keys that a query sees",
         choices=ATTENTION_SCALES,
     )
 
@@ -128,7 +128,7 @@ class GPTParameters(TrainingParameters):
 
     @property
     def shape(self) -> GPTShape:
-        """The sizes of the model."""
+        """The sizes and the graph of the model, as the parameters give them."""
         return GPTShape(
             n_words=self.n_words,
             n_context=self.n_tokens,
@@ -150,7 +150,7 @@ class GPTParameters(TrainingParameters):
             raise SpecError(
                 "tied",
                 given=self.tied,
-                expected="false with lora_rank: an update of the head is none of the embeddings",
+                expected="false with lora_rank, because an update of the last layer would not update the embeddings",
                 fix="remove tied, or lora_rank",
             )
         for name, value in self.pinned(self.values()).items():
@@ -171,23 +171,32 @@ class GPTParameters(TrainingParameters):
         if self.base is None:
             return
         if self.lora_rank is None:
-            raise SpecError("base", given=self.base, expected="null without lora_rank", fix="give lora_rank too")
-        of_base = read_base(self.base).parameters
-        for name in ("lora_rank", "tied"):
-            if of_base[name]:
-                raise SpecError("base", given=self.base, expected=f"a training without {name}", fix="choose another")
-        others = {name: of_base[name] for name in _OF_MODEL if of_base[name] != getattr(self, name)}
-        if others:
             raise SpecError(
-                next(iter(others)),
-                given=getattr(self, next(iter(others))),
-                expected=f"{next(iter(others.values()))}, as the base has: the model is the same but for the updates",
-                fix=" ".join(f"--set {name}={json.dumps(value)}" for name, value in others.items()),
+                "base", given=self.base, expected="null without lora_rank", fix="set lora_rank, or remove base"
+            )
+        base_parameters = read_base(self.base).parameters
+        for name in ("lora_rank", "tied"):
+            if base_parameters[name]:
+                raise SpecError(
+                    "base",
+                    given=self.base,
+                    expected=f"a training without {name}",
+                    fix=f"choose a base that was trained without {name}",
+                )
+        differing = {
+            name: base_parameters[name] for name in _MODEL_PARAMETERS if base_parameters[name] != getattr(self, name)
+        }
+        if differing:
+            raise SpecError(
+                next(iter(differing)),
+                given=getattr(self, next(iter(differing))),
+                expected=f"{next(iter(differing.values()))}, as the base has: the models differ only by the updates",
+                fix=" ".join(f"--set {name}={json.dumps(value)}" for name, value in differing.items()),
             )
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
-        """The absolute path of the corpus file, the digest of its content, and the size of its vocabulary."""
+        """Returns the absolute path of the corpus file, the digest of its content, and the size of its vocabulary."""
         corpus = values.get("corpus")
         if not isinstance(corpus, str):
             return {}
@@ -199,6 +208,6 @@ class GPTParameters(TrainingParameters):
                 "n_words",
                 given=values["n_words"],
                 expected=f"{len(text.words)}, the vocabulary of {path}",
-                fix="leave it out: it follows from the corpus",
+                fix="remove n_words, which follows from the corpus",
             )
         return pinned | {"n_words": len(text.words)}

@@ -1,6 +1,6 @@
-"""A user's text as the numbers of its tokens, in a training and a held-out part, and the file that holds it.
+"""A user's text as token numbers, split into a training and a held-out part, and the Parquet file that stores it.
 
-The file is what `attnsweep prepare-corpus --unit` writes; its column `tokens` holds a row's words or characters.
+`attnsweep prepare-corpus --unit` writes the file, whose column `tokens` has the words or characters of each row.
 """
 
 import hashlib
@@ -16,19 +16,19 @@ from attnsweep.workloads.prepared_files import Format, checked_rows, part_number
 
 SPECIALS = ("<end>", "<unk>")
 END, UNK = range(2)
-"""The token at the end of each row, and the one in place of rare words or characters."""
+"""The numbers of the token at the end of each row, and of the token that replaces rare words or characters."""
 
 PART_NAMES = ("train", "held_out")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Text:
-    """A text in two parts.
+    """A text as token numbers, split into a training and a held-out part.
 
     Attributes:
-        words: (V,) `SPECIALS`, then words or characters by falling frequency in the training part.
-        train, held_out: int64 tokens, the part's rows one after the other in the file's order, each ended by `END`.
-        digest: Equal for two texts if and only if all other attributes are equal.
+        words: (V,) `SPECIALS`, then words or characters in descending order of frequency in the training part.
+        train, held_out: int64 tokens of each part. The rows follow each other in the file's order, each ended by `END`.
+        digest: A hash, which is equal for two texts if and only if all other attributes are equal.
     """
 
     words: tuple[str, ...]
@@ -38,7 +38,7 @@ class Text:
 
 
 def make_text(words: tuple[str, ...], rows: pa.ListArray, is_held_out: NDArray[np.bool_]) -> Text:
-    """A text of N rows.
+    """Makes a text from N rows of words, of which some are held out.
 
     Args:
         words: The vocabulary.
@@ -69,12 +69,12 @@ TEXT_FILE = Format(
 
 
 def read_text(path: str | Path) -> Text:
-    """Reads a prepared text: see `Format.read`."""
+    """Reads a file that `attnsweep prepare-corpus --unit` wrote; raises the same errors as `Format.read`."""
     return TEXT_FILE.read(path)
 
 
 def _joined(rows: pa.ListArray) -> NDArray[np.int64]:
-    """The rows one after the other, each with `END` behind it."""
+    """Joins the rows in order, each followed by `END`."""
     lengths = rows.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
     tokens = np.full(int(lengths.sum()) + len(lengths), END, dtype=np.int64)
     is_end = np.zeros(len(tokens), dtype=bool)

@@ -1,4 +1,4 @@
-"""GPTs that learn to predict tokens. Axes: L lane, P probe, B sequence, T token, V word."""
+"""The workload of GPTs that learn to predict tokens. Axes: L lane, P probe, B sequence, T token, V word."""
 
 import math
 from typing import ClassVar, cast
@@ -27,14 +27,16 @@ from attnsweep.workloads.gpt.tasks import OwnText
 from attnsweep.workloads.identities import Identity
 
 SOLVED_SHARE = 0.05
-"""A training is solved if at most this share of the way from H(Y | current token) to the optimum is left. Ours."""
+"""A training is solved if at most this share of the way from H(Y | current token) to the optimum is left. Our
+choice."""
 
 _STEPS_AT_ONCE = 64
-"""Batches drawn at once, which is how many steps the block engine takes of one block."""
+"""The number of batches drawn together, which is the number of steps that the block engine takes of one block of
+lanes."""
 
 
 def _overfit(parameters: GPTParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Of a text: drawn sequences never repeat."""
+    """Returns where a training on a text is overfit, (L, P); drawn sequences never repeat, so other tasks never are."""
     if parameters.task != OwnText.name:
         return np.zeros_like(evidence.metrics["eval_loss"], dtype=np.bool_)
     return is_overfit(evidence)
@@ -70,7 +72,7 @@ VERDICTS = VerdictTable(
 
 
 class GPTWorkload(Workload[GPTParameters]):
-    """A minimal GPT on small languages whose entropies are known."""
+    """The workload of minimal GPTs on small languages whose entropies are known, or on a user's text."""
 
     name = "gpt"
     parameters = GPTParameters
@@ -87,11 +89,11 @@ class GPTWorkload(Workload[GPTParameters]):
         return model
 
     def initial(self, module: nn.Module, lanes: Lanes[GPTParameters]) -> State:
-        """Also the frozen base of low-rank updates: the weights of `base`, else what the training of the same seed
-        without updates starts from."""
+        """Returns the starting state, with the frozen base of low-rank updates if there are any. The base has the
+        weights of `base`, or else those with which the training of the same seed without updates starts."""
         del module
-        whole = _built(lanes.shared).to(lanes.device, lanes.dtype)
-        drawn = draw_parameters(whole, lanes.tensor("init_sigma", torch.float64), lanes.streams)
+        trainable = _built(lanes.shared).to(lanes.device, lanes.dtype)
+        drawn = draw_parameters(trainable, lanes.tensor("init_sigma", torch.float64), lanes.streams)
         base = {} if lanes.shared.base is None else read_base(lanes.shared.base).weights
 
         def start(name: str, value: Tensor) -> Tensor:
@@ -111,17 +113,15 @@ class GPTWorkload(Workload[GPTParameters]):
         return evaluation_batch(lanes)
 
     def probe_steps(self, parameters: GPTParameters) -> tuple[int, ...]:
-        """Every `probe_every` steps and at the end, or the default probes."""
         if parameters.probe_every is None:
             return probe_steps(parameters.n_steps)
         return tuple(sorted({*range(0, parameters.n_steps, parameters.probe_every), parameters.n_steps}))
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Cross-entropy in nats, the mean over the tokens that count."""
+        """Returns the cross-entropy in nats, the mean over the tokens that count."""
         return _cross_entropy(cast(GPT, module)(batch["token"]), batch)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """`logit` (B, T, V)."""
         return {"logit": cast(GPT, module)(batch["token"])}
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
@@ -129,22 +129,25 @@ class GPTWorkload(Workload[GPTParameters]):
         return _cross_entropy(batch["logit"], batch)
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """`accuracy`: the share of tokens that count whose most likely successor is the target."""
+        """Returns `accuracy`: among the tokens that count, the share whose target is the most likely prediction."""
         del module
         is_right_BT = batch["logit"].argmax(-1) == batch["target"]
         return {"accuracy": (is_right_BT * batch["weight"]).sum()}
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Losses on the evaluation sequences: of uniform logits (`zero`), of the best constant, of the best function of
-        the current token, and in `induction` of the law that knows the segment's tokens but not their order. Of a text
-        the two are its training part's unigram and bigram law, and no level defines `solved`; nor where on the drawn
-        sequences the law of the current token is as good as the optimum."""
+        """Returns the losses of the reference predictors on the evaluation sequences, and the threshold `solved`.
+
+        `zero`: equal logits. `constant`: the best constant. `current`: the best function of the current token.
+        `context` (`induction` only): the predictor that knows the segment's tokens but not their order. For a text,
+        `constant` and `current` are the unigram and bigram distributions of its training part. `solved` is NaN for a
+        text, and where `current` is as good as the optimum on these sequences.
+        """
         shape = cast(GPT, module).shape
-        found = {name.removeprefix(LEVEL): value for name, value in batch.items() if name.startswith(LEVEL)}
-        optimum = found.pop("optimum")
+        levels = {name.removeprefix(LEVEL): value for name, value in batch.items() if name.startswith(LEVEL)}
+        optimum = levels.pop("optimum")
         zero = torch.full_like(optimum, math.log(shape.n_words))
-        solved = optimum + SOLVED_SHARE * (found["current"] - optimum)
-        return found | {"zero": zero, "solved": torch.where(found["current"] > optimum, solved, math.nan)}
+        solved = optimum + SOLVED_SHARE * (levels["current"] - optimum)
+        return levels | {"zero": zero, "solved": torch.where(levels["current"] > optimum, solved, math.nan)}
 
     def verdicts(self, parameters: GPTParameters) -> VerdictTable:
         del parameters
@@ -154,7 +157,6 @@ class GPTWorkload(Workload[GPTParameters]):
         return identities_of(parameters)
 
     def hugging_face(self, parameters: GPTParameters, module: nn.Module) -> nn.Module:
-        """A `GPT2LMHeadModel`."""
         return as_gpt2(parameters, cast(GPT, module))
 
     def score_heads(self, lanes: Lanes[GPTParameters], state: State) -> HeadScores:
@@ -173,6 +175,7 @@ def _built(parameters: GPTParameters) -> GPT:
 def _cross_entropy(logit_BTV: Tensor, batch: Batch) -> Tensor:
     log_p_BTV = log_softmax(logit_BTV, dim=-1)
     words_V = torch.arange(logit_BTV.shape[-1], device=logit_BTV.device)
-    # A product with one-hot vectors: backward, a lookup is a slow scatter.
+    # The target's log-probability is selected by a product with one-hot vectors, because the backward pass of a lookup
+    # is a slow scatter.
     weight_BTV = (batch["target"].unsqueeze(-1) == words_V) * batch["weight"].unsqueeze(-1)
     return -(log_p_BTV * weight_BTV).sum()

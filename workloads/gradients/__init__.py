@@ -1,5 +1,5 @@
-"""Checks of the gradients of any workload, in float64: are they those of its loss? See docs/gradients.md.
+"""Checks in float64 that the gradients of any workload are those of its loss. See docs/gradients.md.
 
-Each check compares two ways to one number: the engines with plain autograd, autograd with differences of the loss, and
-autograd with what the workload declares (`attnsweep.workloads.identities`).
+A check computes the same number in two ways: by an engine and by plain autograd; by autograd and by differences of the
+loss; or by autograd and by an identity that the workload declares (`attnsweep.workloads.identities`).
 """

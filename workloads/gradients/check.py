@@ -1,4 +1,4 @@
-"""All checks of the gradients of some trainings at some weights: one row per check and parameter. Axes: L lane."""
+"""Runs all checks of the gradients of some trainings: one finding per check and parameter. Axes: L lane."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,15 +15,17 @@ from attnsweep.workloads.gradients.subject import Subject
 from attnsweep.workloads.identities.identity import Identity, Point, largest
 
 _ALONE = "the gradient of each training alone"
-_FUSED = "the engine's gradient is not that of the training alone: the loss mixes trainings, or an operation differs"
+_FUSED = (
+    "the engine's gradient differs from that of the training alone: the loss mixes trainings, or an operation differs"
+)
 
 
 def check(subject: Subject, *, compiles: bool = False) -> Iterator[Finding]:
-    """Checks the gradients of all trainings of a subject.
+    """Runs all checks on the trainings of a subject.
 
     Args:
-        subject: The trainings, and their weights.
-        compiles: Whether to check the compiled blocks too, which takes a C++ compiler and up to a minute.
+        subject: The trainings and their weights.
+        compiles: Whether to check the compiled blocks too, which needs a C++ compiler and up to a minute.
     """
     points = subject.points()
     yield from check_vmapped(subject, points)
@@ -34,12 +36,15 @@ def check(subject: Subject, *, compiles: bool = False) -> Iterator[Finding]:
 
 
 def check_vmapped(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """A row for each parameter: the vmapped engine."""
+    """Compares the gradients of the vmapped engine with those of trainings alone: one finding per parameter."""
     return _compared("fused", subject, points, vmapped_gradients(subject))
 
 
 def check_blocks(subject: Subject, points: Sequence[Point], *, compiles: bool) -> Iterator[Finding]:
-    """A row for each parameter: the block engine. To trace a shape takes seconds, to compile it up to a minute."""
+    """Compares the gradients of the block engine with those of trainings alone: one finding per parameter.
+
+    Tracing takes seconds, compiling up to a minute.
+    """
     for name, compiled in (("blocks", False), ("compiled", True)):
         if compiles or not compiled:
             try:
@@ -51,29 +56,31 @@ def check_blocks(subject: Subject, points: Sequence[Point], *, compiles: bool) -
 
 
 def _compared(check: str, subject: Subject, points: Sequence[Point], fused: State) -> Iterator[Finding]:
-    """A row for each parameter: the engine's gradients (L, ...) against those of each training alone."""
-    for name, of_lanes in fused.items():
-        errors = [largest(of_lanes[lane] - at.gradients[name]) / at.scale for lane, at in enumerate(points)]
+    """Compares an engine's gradients (L, ...) with those of every training alone: one finding per parameter."""
+    for name, gradient_L in fused.items():
+        errors = [largest(gradient_L[lane] - at.gradients[name]) / at.scale for lane, at in enumerate(points)]
         yield compared(check, _ALONE, name, subject.where, errors, _FUSED)
 
 
 def check_identities(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """A row for each identity and parameter, with the worst of the trainings that declare it."""
+    """Checks the identities that the workload declares: one finding per identity and parameter.
+
+    A finding is about the worst of the trainings that declare the identity. Its message is the identity's reason.
+    """
     by_parameter: dict[tuple[str, str, str], list[tuple[float, Identity, Point]]] = {}
     for training, at in zip(subject.lanes.trainings, points, strict=True):
         for identity in subject.workload.identities(training.parameters):
-            for each in identity.errors(at):
-                key = _in_words(type(identity).__name__), identity.name, each.parameter
-                by_parameter.setdefault(key, []).append((each.error, identity, at))
-    for (kind, name, parameter), of_trainings in by_parameter.items():
-        errors = [each[0] for each in of_trainings]
-        _, identity, at = of_trainings[errors.index(worst(errors))]
-        found = compared(kind, name, parameter, subject.where, errors, "")
-        yield replace(found, message=identity.reason(at)) if found.verdict == "fails" else found
+            for error in identity.errors(at):
+                key = _in_words(type(identity).__name__), identity.name, error.parameter
+                by_parameter.setdefault(key, []).append((error.error, identity, at))
+    for (kind, name, parameter), declarations in by_parameter.items():
+        errors = [error[0] for error in declarations]
+        _, identity, at = declarations[errors.index(worst(errors))]
+        finding = compared(kind, name, parameter, subject.where, errors, "")
+        yield replace(finding, message=identity.reason(at)) if finding.verdict == "fails" else finding
 
 
 def _in_words(name: str) -> str:
-    """`KeyBias` as `key bias`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
 
 

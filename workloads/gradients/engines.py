@@ -1,4 +1,4 @@
-"""The gradients that the engines compute, of all trainings at once. Axes: L lane."""
+"""Computes the gradients of all trainings together by the engines. Axes: L lane, n place in a lane's row."""
 
 import torch
 from torch import Tensor
@@ -17,28 +17,28 @@ from attnsweep.workloads.gradients.subject import Subject
 from attnsweep.workloads.update_rules import UPDATE_RULES
 
 _RATE = 2.0**40
-"""The learning rate of a step that is taken to read its gradient: a power of 2, so that division by it is exact, and so
-large that the weights' own digits do not matter."""
+"""The learning rate of the step from which the gradient is read. It is a power of 2, so that dividing by it is exact,
+and so large that the digits of the weights do not matter."""
 
 
 def vmapped_gradients(subject: Subject) -> State:
-    """(L, ...) by name, as the vmapped engine computes them."""
+    """Computes the gradients (L, ...) by name like the vmapped engine."""
     leaves = {name: value.detach().requires_grad_() for name, value in subject.weights.items()}
     loss = over_lanes(subject.template, subject.workload.loss)(leaves, subject.buffers, subject.batch)
-    found = torch.autograd.grad(loss.sum(), list(leaves.values()), materialize_grads=True, allow_unused=True)
-    return dict(zip(leaves, found, strict=True))
+    gradients = torch.autograd.grad(loss.sum(), list(leaves.values()), materialize_grads=True, allow_unused=True)
+    return dict(zip(leaves, gradients, strict=True))
 
 
 def block_gradients(subject: Subject, *, compiled: bool) -> State:
-    """(L, ...) by name, as the block engine computes them: with the program of a step, or else that of a gradient.
+    """Computes the gradients (L, ...) by name like the block engine: from the program of a step, or else of a gradient.
 
     Args:
         subject: The trainings.
-        compiled: Whether by the compiled program, or by its formulas, operation by operation.
+        compiled: Whether to run the compiled program, or the same formulas operation by operation.
 
     Raises:
-        NoRuleError: If this shape has neither.
-        NoCompilerError: If it is to be compiled and this machine cannot.
+        NoRuleError: If this shape has neither program.
+        NoCompilerError: If `compiled` is set and this machine cannot compile.
     """
     layout = Layout(subject.weights)
     problem = Problem(subject.workload, subject.template, layout, subject.lanes.shared, digest_of(subject.template))
@@ -46,27 +46,31 @@ def block_gradients(subject: Subject, *, compiled: bool) -> State:
     sgd = FirstOrder(UPDATE_RULES["sgd"], Settings.plain(rate_L, n_steps=1))
     lanes = LaneState(problem, sgd, layout.rows(subject.weights), subject.buffers)
     try:
-        return layout.views(_of_step(subject, lanes, compiled=compiled))
+        return layout.views(_gradient_from_step(subject, lanes, compiled=compiled))
     except NoRuleError as no_step:
         try:
-            return layout.views(_of_gradient(subject, lanes, compiled=compiled))
+            return layout.views(_gradient_from_program(subject, lanes, compiled=compiled))
         except NoRuleError as no_gradient:
             raise NoRuleError(f"{no_step}; {no_gradient}") from no_gradient
 
 
-def _of_step(subject: Subject, lanes: LaneState, *, compiled: bool) -> Tensor:
-    """(L, n) read from one step of gradient descent."""
+def _gradient_from_step(subject: Subject, lanes: LaneState, *, compiled: bool) -> Tensor:
+    """Takes one step of gradient descent with the program of a step, and returns the gradients (L, n) that it used."""
     if subject.lanes.shared.optimizer not in UPDATE_RULES:
-        raise NoRuleError("its optimizer searches along lines")
+        raise NoRuleError("the optimizer uses line searches")
     traced, before = TracedStep.of(lanes, subject.batch), lanes.rows.clone()
-    given = traced.step, traced.examples
-    run = libraries.loaded(libraries.compiled(*given)) if compiled else libraries.interpreted(*given)
+    step_and_examples = traced.step, traced.examples
+    run = (
+        libraries.loaded(libraries.compiled(*step_and_examples))
+        if compiled
+        else libraries.interpreted(*step_and_examples)
+    )
     BlockProgram(traced.blocking, run).advance(lanes, lambda _, __: [subject.batch], 1)
     return (before - lanes.rows) / _RATE
 
 
-def _of_gradient(subject: Subject, lanes: LaneState, *, compiled: bool) -> Tensor:
-    """(L, n) from the program that optimizers evaluate where steps have none."""
+def _gradient_from_program(subject: Subject, lanes: LaneState, *, compiled: bool) -> Tensor:
+    """Computes the gradients (L, n) with the program of loss and gradient."""
     graph = gradient_graph(lanes, subject.batch)
     add = adding(graph)
     examples = GradientProgram.examples(graph, lanes, subject.batch)

@@ -1,4 +1,4 @@
-"""What a check of gradients found: one row."""
+"""The result of one check of gradients."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,27 +7,27 @@ from typing import Literal
 Verdict = Literal["holds", "fails", "kink", "rounding", "skipped"]
 
 ROUNDING = 1e-12
-"""The largest relative error of what is equal but for rounding in float64. [M: at most 4e-15 on shipped workloads.]"""
+"""The largest accepted relative error of numbers that are equal up to rounding in float64. Measured: at most 4e-15 on
+shipped workloads."""
 DIFFERENCES = 1e-7
-"""The largest relative error of fourth-order differences. [M: 6e-10 or less at steps chosen by the two-step test.]"""
+"""The largest accepted relative error of fourth-order differences. Measured: at most 6e-10."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One row.
+    """The result of one check of gradients, for one parameter or several.
 
     Attributes:
-        check: Its kind: `fused`, `blocks`, `compiled`, `differences`, `sgd step`, or the class of an
-            identity.
-        name: What was compared, such as `queries and keys of block 0, head 1`.
-        parameter: The parameter, or several.
-        where: The weights: `random weights`, or which training's end.
-        error: The largest error over the trainings examined, relative to the size of the gradient; NaN if one was NaN;
-            `None` if there is none to measure.
+        check: The kind of check: `fused`, `blocks`, `compiled`, `differences`, `sgd step`, or the class of an identity.
+        name: The compared quantity, such as `queries and keys of block 0, head 1`.
+        parameter: The name of the parameter, or of several.
+        where: The weights at which gradients were computed: `random weights`, or the end of a training.
+        error: The largest error over the trainings, relative to the size of the gradient; NaN if one was NaN; `None` if
+            nothing was measured.
         threshold: The largest error that passes.
-        verdict: `fails` is a fault. `kink` and `rounding`: differences that do not settle cannot judge. `skipped`: does
-            not apply.
-        message: What a failure, or a missing verdict, means; else empty.
+        verdict: `fails` means a fault. `kink` and `rounding` mean that differences of the loss do not converge, so that
+            the check is undecided. `skipped` means that the check does not apply.
+        message: The meaning of a verdict other than `holds`; else empty.
     """
 
     check: str
@@ -41,12 +41,12 @@ class Finding:
 
 
 def judged(error: float, threshold: float) -> Verdict:
-    """Whether an error passes; NaN does not."""
+    """Returns `holds` if an error passes, else `fails`; NaN fails."""
     return "holds" if error <= threshold else "fails"
 
 
 def compared(check: str, name: str, parameter: str, where: str, errors: Sequence[float], reason: str) -> Finding:
-    """The row of what is equal but for rounding, with the worst of some errors; the reason is said of a failure."""
+    """Makes the finding of a check whose numbers must be equal up to rounding. `reason` is the message of a failure."""
     error = worst(errors)
     verdict = judged(error, ROUNDING)
     return Finding(
@@ -62,5 +62,5 @@ def compared(check: str, name: str, parameter: str, where: str, errors: Sequence
 
 
 def worst(errors: Sequence[float]) -> float:
-    """The largest; the first NaN if there is one."""
+    """Returns the largest error, or NaN if one is NaN."""
     return next((error for error in errors if error != error), max(errors))

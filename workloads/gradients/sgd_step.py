@@ -1,4 +1,4 @@
-"""One step of plain gradient descent moves each conserved quantity by exactly what the gradient says. Axes: L lane."""
+"""Checks that a step of plain gradient descent changes conserved quantities as the gradient predicts. Axes: L lane."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,16 +15,16 @@ from attnsweep.workloads.identities.identity import Conserved, Point, largest
 from attnsweep.workloads.update_rules import UPDATE_RULES
 
 _MOVED = (
-    "a step of gradient descent moves it by something else: the gradient that the engine follows is not that of the "
-    "training alone, an identity fails, or the update is not plain descent"
+    "a step of gradient descent changes it by another amount: the engine's gradient is not that of the training alone, "
+    "an identity fails, or the update is not plain descent"
 )
 
 
 def check_sgd_step(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """A row for each conserved quantity that is declared, with the worst of its declarations and trainings.
+    """Checks all declared conserved quantities: one finding per quantity, of its worst declaration and training.
 
-    The engine takes a step at most as long as the weights. Errors are relative to the size of the weights, and for
-    charges to its square.
+    The engine takes one step, at most as long as the norm of the weights. Errors are relative to the size of the
+    weights, and those of charges to its square.
     """
     size = [_norm(at.weights) for at in points]
     rate = [size[lane] / at.scale for lane, at in enumerate(points)]
@@ -36,24 +36,24 @@ def check_sgd_step(subject: Subject, points: Sequence[Point]) -> Iterator[Findin
             {name: value / size[lane] for name, value in state.items()}
             for state in (at.weights, {name: value[lane] for name, value in after.items()}, at.gradients)
         )
-        for each in subject.workload.identities(training.parameters):
-            if isinstance(each, Conserved):
-                predicted = each.conserved(old) + rate[lane] ** 2 * each.moved(gradients)
-                errors.setdefault(each.quantity, []).append(largest(each.conserved(new) - predicted))
-    for quantity, of_trainings in errors.items():
-        yield compared("sgd step", "what the gradient predicts", quantity, subject.where, of_trainings, _MOVED)
+        for conserved in subject.workload.identities(training.parameters):
+            if isinstance(conserved, Conserved):
+                predicted = conserved.conserved(old) + rate[lane] ** 2 * conserved.moved(gradients)
+                errors.setdefault(conserved.quantity, []).append(largest(conserved.conserved(new) - predicted))
+    for quantity, errors_of_quantity in errors.items():
+        yield compared("sgd step", "what the gradient predicts", quantity, subject.where, errors_of_quantity, _MOVED)
 
 
 def _stepped(subject: Subject, rate: Sequence[float]) -> State:
-    """(L, ...) the weights after one step of the engine's gradient descent."""
+    """Returns the weights (L, ...) after one step of the engine's gradient descent with the given rates, (L,)."""
     rate_L = torch.tensor(rate, dtype=torch.float64)
     sgd = FirstOrder(UPDATE_RULES["sgd"], Settings.plain(rate_L, n_steps=1))
     weights = {name: value.clone() for name, value in subject.weights.items()}
-    found = torch.zeros_like(rate_L), vmapped_gradients(subject)
-    take_step(sgd.rule, weights, sgd.state_of(weights), found, sgd.constants | sgd.ahead(range(1))[0])
+    evaluated = torch.zeros_like(rate_L), vmapped_gradients(subject)
+    take_step(sgd.rule, weights, sgd.state_of(weights), evaluated, sgd.constants | sgd.ahead(range(1))[0])
     return weights
 
 
 def _norm(state: Mapping[str, Tensor]) -> float:
-    """At least the smallest positive number."""
+    """Returns the Euclidean norm over all tensors, or the smallest positive number if it is 0."""
     return max(math.hypot(*(value.norm().item() for value in state.values())), torch.finfo(torch.float64).tiny)

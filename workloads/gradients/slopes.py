@@ -1,4 +1,4 @@
-"""The gradients of autograd against slopes of the loss, one random direction for each parameter."""
+"""Compares autograd's gradients with slopes of the loss, along one random direction per parameter."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,27 +11,27 @@ from attnsweep.workloads.gradients.subject import Subject
 from attnsweep.workloads.identities.identity import Point
 
 _SURE = 10.0
-"""Slopes that differ from the gradient by this many times as much as from each other contradict it."""
+"""The gradient fails if it differs from the slope by this many times the slope's estimated error."""
 _MESSAGES = {
     "fails": "autograd's gradient is not the slope of the loss: a backward pass written by hand, or a detach",
-    "kink": "neighbouring slopes differ: a kink of the loss, as ReLUs have, lies here",
-    "rounding": "the gradient is too small to be seen in differences of the loss",
+    "kink": "slopes at successive steps differ: the loss has a kink here, such as that of a ReLU",
+    "rounding": "the gradient is too small to be measured by differences of the loss",
 }
 _ORDER = ("fails", "kink", "rounding", "holds")
 
 
 def check_slopes(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """A row for each parameter, with the worst training."""
+    """Compares gradients with slopes of the loss: one finding per parameter, of the worst training."""
     for number, name in enumerate(subject.weights):
-        found = [_judged(subject, at, name, seed=number) for at in points]
-        worst = min(_ORDER.index(verdict) for verdict, _ in found)
+        judgements = [_judged(subject, at, name, seed=number) for at in points]
+        worst = min(_ORDER.index(verdict) for verdict, _ in judgements)
         verdict: Verdict = _ORDER[worst]  # type: ignore[assignment]
         yield Finding(
             check="differences",
             name="the slope of the loss",
             parameter=name,
             where=subject.where,
-            error=max(error for of, error in found if of == verdict),
+            error=max(error for judgement, error in judgements if judgement == verdict),
             threshold=DIFFERENCES,
             verdict=verdict,
             message=_MESSAGES.get(verdict, ""),
@@ -40,13 +40,13 @@ def check_slopes(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]
 
 def _judged(subject: Subject, at: Point, name: str, seed: int) -> tuple[Verdict, float]:
     direction = _direction(at.weights[name], seed)
-    found = _slope(subject, at, name, direction)
-    error = abs(found.value - (at.gradients[name] * direction).sum().item()) / at.scale
+    estimate = _slope(subject, at, name, direction)
+    error = abs(estimate.value - (at.gradients[name] * direction).sum().item()) / at.scale
     if error <= DIFFERENCES:
         return "holds", error
-    if error * at.scale > _SURE * max(found.gap, found.rounding):
+    if error * at.scale > _SURE * max(estimate.gap, estimate.rounding):
         return "fails", error
-    return "kink" if found.gap > found.rounding else "rounding", error
+    return "kink" if estimate.gap > estimate.rounding else "rounding", error
 
 
 def _slope(subject: Subject, at: Point, name: str, direction: Tensor) -> Slope:
@@ -65,7 +65,6 @@ def _slope(subject: Subject, at: Point, name: str, direction: Tensor) -> Slope:
 
 
 def _direction(like: Tensor, seed: int) -> Tensor:
-    """A random direction of length 1."""
     drawn = torch.randn(like.shape, generator=torch.Generator().manual_seed(seed), dtype=like.dtype)
     unit: Tensor = drawn / drawn.norm()
     return unit

@@ -1,4 +1,4 @@
-"""Trainings whose gradients are checked: their weights, data and plain modules, in float64. Axes: L lane."""
+"""The trainings whose gradients are checked, with weights, data and plain modules in float64. Axes: L lane."""
 
 import math
 from collections.abc import Sequence
@@ -19,22 +19,22 @@ from attnsweep.workloads.engine.starting_state import starting_state
 from attnsweep.workloads.identities.identity import Point
 
 _VECTOR_SIGMA = 0.3
-"""Standard deviation of the noise on biases and gains, around the values that they were built with."""
+"""The standard deviation of the noise that is added to biases and gains."""
 _STEP = 1e-4
 _SOME_EVALUATIONS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """Trainings of one shape at some weights.
+    """Trainings of one shape at given weights, whose gradients are checked.
 
     Attributes:
-        workload: Their problem.
-        where: What these weights are.
+        workload: The problem.
+        where: A description of the weights.
         lanes: The L trainings.
-        template: The module of one of them.
-        weights, buffers: (L, ...) by name.
-        batch: (L, ...) of the first step.
+        template: The module of one training.
+        weights, buffers: Tensors (L, ...) by name.
+        batch: The batch (L, ...) of the first step, by name.
     """
 
     workload: Workload[Any]
@@ -46,21 +46,20 @@ class Subject:
     batch: Batch
 
     def select(self, lanes: Tensor) -> "Subject":
-        """The trainings at these positions, (K,) int64."""
-        weights, buffers, batch = (selected(each, lanes) for each in (self.weights, self.buffers, self.batch))
+        """Selects the trainings at positions (K,) int64."""
+        weights, buffers, batch = (selected(tensors, lanes) for tensors in (self.weights, self.buffers, self.batch))
         return replace(self, lanes=self.lanes.select(lanes), weights=weights, buffers=buffers, batch=batch)
 
     def points(self) -> list[Point]:
-        """All trainings, each by itself."""
         return [self.point(lane) for lane in range(len(self.lanes.trainings))]
 
     def point(self, lane: int) -> Point:
-        """One training by itself: its plain module, and the gradients of autograd without any engine."""
+        """Computes one training alone: its plain module, and autograd's gradients without an engine."""
         module = self.workload.build(self.lanes.trainings[lane].parameters).to(torch.float64)
         with torch.no_grad():
-            own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+            tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
             for name, values in (self.weights | self.buffers).items():
-                own[name].copy_(values[lane])
+                tensors[name].copy_(values[lane])
         batch = {name: value[lane] for name, value in self.batch.items()}
         gradients = self._gradients(module, batch)
         return Point(
@@ -75,14 +74,15 @@ class Subject:
         parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
         with without_dropout():
             loss = self.workload.loss(module, batch)
-        found = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True, allow_unused=True)
-        return dict(zip(parameters, found, strict=True))
+        gradients = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True, allow_unused=True)
+        return dict(zip(parameters, gradients, strict=True))
 
     def _scale(self, module: nn.Module, batch: Batch, gradients: State) -> float:
-        """The size of the gradient, and of how it changes with the weights.
+        """Returns the size that rounding errors of the gradient are relative to: its norm plus that of its change.
 
-        Near a stationary point the terms of a gradient cancel, and what rounding leaves of them may be larger than the
-        gradient. How the gradient changes if all weights change by a share, divided by that share, is of their size.
+        Near a stationary point the terms of a gradient cancel, and their rounding errors may be larger than the
+        gradient. The change of the gradient when all weights change by a small share, divided by that share, has the
+        size of these terms.
         """
         draw = torch.Generator().manual_seed(0)
         weights = {name: value.detach().clone() for name, value in module.named_parameters()}
@@ -99,8 +99,10 @@ class Subject:
 
 
 def at_random_weights(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Subject:
-    """Weights of the usual size, none of them 0: matrices N(0, 2 / (rows + columns)), and biases and gains N(b, 0.3^2)
-    around the values b that they are built with."""
+    """Draws random weights of the usual size, none of them 0.
+
+    To the values from `build`, noise is added: N(0, 2 / (rows + columns)) to matrices, N(0, 0.3^2) to biases and gains.
+    """
     lanes, weights, buffers, template = _started(workload, trainings)
     built = {name: value.detach() for name, value in template.named_parameters()}
     drawn = {}
@@ -111,7 +113,7 @@ def at_random_weights(workload: Workload[Any], trainings: Sequence[Training[Any]
 
 
 def after_some_steps(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Subject | None:
-    """Where trainings are after a hundred evaluations, or where they ended before; `None` if all have diverged."""
+    """Trains for a hundred evaluations and takes the weights there, or the final ones; `None` if all have diverged."""
     pack = Pack(workload, trainings)
     pack.advance(_SOME_EVALUATIONS)
     _, state = pack.final_state(np.arange(len(trainings)))
@@ -119,23 +121,23 @@ def after_some_steps(workload: Workload[Any], trainings: Sequence[Training[Any]]
 
 
 def at_weights(workload: Workload[Any], trainings: Sequence[Training[Any]], state: State, where: str) -> Subject | None:
-    """Weights (L, ...) and drawn buffers of trainings, for example where they ended.
+    """Takes the given weights and buffers (L, ...) of trainings, for example those at their end.
 
-    Trainings whose loss is not finite there are left out; `None` if no training is left.
+    Trainings whose loss is not finite there are left out. Returns `None` if no training is left.
     """
     lanes, weights, buffers, template = _started(workload, trainings, state)
-    found = _subject(workload, where, lanes, template, weights, buffers)
+    subject = _subject(workload, where, lanes, template, weights, buffers)
     with torch.no_grad():
-        loss = over_lanes(template, workload.loss)(weights, buffers, found.batch)
-    kept = loss.isfinite().nonzero().flatten()
-    return found.select(kept) if kept.numel() else None
+        loss = over_lanes(template, workload.loss)(weights, buffers, subject.batch)
+    finite = loss.isfinite().nonzero().flatten()
+    return subject.select(finite) if finite.numel() else None
 
 
 def _started(
     workload: Workload[Any], trainings: Sequence[Training[Any]], start: State | None = None
 ) -> tuple[Lanes[Any], State, State, nn.Module]:
-    exact = [replace(each, parameters=replace(each.parameters, dtype="float64")) for each in trainings]
-    lanes = Lanes(exact, torch.device("cpu"))
+    in_float64 = [replace(training, parameters=replace(training.parameters, dtype="float64")) for training in trainings]
+    lanes = Lanes(in_float64, torch.device("cpu"))
     return lanes, *starting_state(workload, lanes, start)
 
 

@@ -1,7 +1,7 @@
-"""What a workload declares about its gradients: equations that hold exactly, at any weights and on any data.
+"""Identities: equations about a workload's gradients that hold exactly, at any weights and on any data.
 
 A `Workload` returns them from `identities`. `attnsweep check-gradients` verifies them, and the charges that gradient
-flow conserves follow from the same declarations. Needs torch alone; derivations: docs/gradients.md.
+flow conserves follow from them. Needs torch alone. docs/gradients.md has the derivations.
 """
 
 from attnsweep.workloads.identities.attention_rows import AttentionRows

@@ -1,4 +1,4 @@
-"""The attention weights of each query sum to 1, and are 0 where the mask hides a key.
+"""The identity that attention weights of a query sum to 1, and are 0 for keys that a causal mask hides.
 
 Axes of a weight: any leading ones, Q query, K key.
 """
@@ -13,9 +13,10 @@ from attnsweep.workloads.identities.identity import Computed, Error, Identity, P
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionRows(Identity):
-    """The rows of a softmax.
+    """Attention weights of a query sum to 1, and with a causal mask those of later keys are 0.
 
     Attributes:
+        name: The attention layer, for messages.
         weights: Computes the attention weights (..., Q, K) of a module on a batch.
         is_causal: Whether query i may see keys 0 to i only.
     """
@@ -26,10 +27,10 @@ class AttentionRows(Identity):
 
     def errors(self, at: Point) -> list[Error]:
         weights = self._weights(at)
-        found = [Error(f"{self.name}: sum", largest(weights.sum(-1) - 1.0))]
+        errors = [Error(f"{self.name}: sum", largest(weights.sum(-1) - 1.0))]
         if self.is_causal:
-            found.append(Error(f"{self.name}: later keys", largest(weights.triu(1))))
-        return found
+            errors.append(Error(f"{self.name}: later keys", largest(weights.triu(1))))
+        return errors
 
     def reason(self, at: Point) -> str:
         weights = self._weights(at)

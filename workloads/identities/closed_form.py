@@ -1,4 +1,4 @@
-"""Gradients written by hand, to compare with those of autograd."""
+"""The identity that autograd's gradients equal gradients in closed form."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,11 +11,12 @@ from attnsweep.workloads.identities.identity import Error, Identity, Point, larg
 
 @dataclass(frozen=True, kw_only=True)
 class ClosedForm(Identity):
-    """The gradients of some parameters, or of all, by a formula.
+    """The gradients of some or all parameters equal a formula.
 
     Attributes:
-        source: Paper and equations.
-        gradients: Computes them, by parameter name, of a module on a batch.
+        name: The formula, for messages.
+        source: The paper and equations of the formula.
+        gradients: Computes the gradients of a module on a batch, by parameter name.
     """
 
     name: str
@@ -24,8 +25,10 @@ class ClosedForm(Identity):
 
     def errors(self, at: Point) -> list[Error]:
         with torch.no_grad():
-            ours = self.gradients(at.module, at.batch)
-        return [Error(name, largest(ours[name] - at.gradients[name]) / at.scale) for name in ours]
+            formula_gradients = self.gradients(at.module, at.batch)
+        return [
+            Error(name, largest(formula_gradients[name] - at.gradients[name]) / at.scale) for name in formula_gradients
+        ]
 
     def reason(self, at: Point) -> str:
         del at

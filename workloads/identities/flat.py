@@ -1,7 +1,7 @@
-"""Directions in which the loss is exactly constant, whatever the weights: a sum of gradients that is 0.
+"""Flat directions: the loss is exactly constant along them at all weights, so that a sum of gradients is 0.
 
-The same sum of the weights is conserved by gradient descent, step by step, and by no rule that divides gradients by
-their own size, such as Adam. Source: Boue 2025, equation 32b (key bias); derivations: docs/gradients.md.
+Steps of gradient descent conserve the same sum of the weights; steps that divide gradients by their own size, such as
+those of Adam, do not. Source: Boue 2025, equation 32b (key bias). docs/gradients.md has the derivations.
 """
 
 from abc import abstractmethod
@@ -17,18 +17,18 @@ from attnsweep.workloads.identities.parts import Part, parameters_of, stacked
 
 @dataclass(frozen=True, kw_only=True)
 class Flat(Conserved):
-    """A linear function of the parameters whose value on the gradient is 0."""
+    """A linear function of the parameters that is 0 on gradients, and that gradient descent conserves on weights."""
 
     name: str
 
     @abstractmethod
     def sums(self, state: Mapping[str, Tensor]) -> Tensor:
-        """(n,) sums: 0 of the gradients; of the weights, what gradient descent conserves."""
+        """Computes the linear function, (n,), of weights or gradients."""
 
     @property
     @abstractmethod
     def parameters(self) -> tuple[str, ...]:
-        """The parameters that it is about."""
+        """The names of the parameters that the function reads."""
 
     @property
     def quantity(self) -> str:
@@ -46,11 +46,12 @@ class Flat(Conserved):
 
 @dataclass(frozen=True, kw_only=True)
 class NoGradient(Flat):
-    """The loss does not depend on a part.
+    """The loss does not depend on a part, so its gradient is 0.
 
     Attributes:
-        part: For example a parameter that this variant does not use.
-        because: Why not, in a few words.
+        name: The part, for messages.
+        part: The part, for example a parameter that this variant does not use.
+        because: The reason, in a few words.
     """
 
     part: Part
@@ -74,11 +75,12 @@ class NoGradient(Flat):
 
 @dataclass(frozen=True, kw_only=True)
 class KeyBias(Flat):
-    """The bias of keys: it adds the same number to all logits of a query, which a softmax over keys ignores.
+    """The gradient of a key bias is 0: it adds the same number to all logits of a query, which softmax ignores.
 
     Attributes:
+        name: The attention layer, for messages.
         key: The key bias.
-        query: The query bias, if there is one: it helps to say what is wrong.
+        query: The query bias, if there is one: it helps to name the cause of a failure.
     """
 
     key: Part
@@ -108,17 +110,17 @@ class KeyBias(Flat):
 
 
 _NOTHING = 1e-12
-"""A gradient below this share of the whole counts as none."""
+"""A gradient below this share of the whole gradient counts as 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowSums(Flat):
-    """A constant added to a row changes nothing, because what follows removes the mean: the rows of the gradient sum
-    to 0.
+    """The rows of a gradient sum to 0, because a constant added to a row of the parameter changes nothing.
 
     Attributes:
-        part: A matrix, or a vector as its only row. Write `Part(...).T` where it is the columns.
-        because: What removes a constant: `norm` (a layer norm, from features) or `softmax` (from logits).
+        name: The parameter, for messages.
+        part: The matrix, or a vector, which counts as one row. Write `Part(...).T` if the columns sum to 0.
+        because: The operation that removes the constant: `norm` (a layer norm) or `softmax` (of logits).
     """
 
     part: Part
@@ -135,16 +137,18 @@ class RowSums(Flat):
         del at
         rows = f"the rows of {self.name}'s gradient do not sum to 0"
         if self.because == "softmax":
-            return f"{rows}: the softmax runs over another axis, or is none"
+            return f"{rows}: the softmax runs over another axis, or there is no softmax"
         return f"{rows}: the norm does not remove the row mean, forward or backward, or something reads past the norm"
 
 
 @dataclass(frozen=True, kw_only=True)
 class EqualSums(Flat):
-    """A constant vector may move from the rows of one table to those of another, because both are added: the gradients'
-    sums over rows agree.
+    """The gradients of two tables whose rows are added have equal sums over rows.
+
+    Moving a constant vector from all rows of one table to all rows of the other does not change the loss.
 
     Attributes:
+        name: The two tables, for messages.
         left, right: Matrices of equal width, such as token and position embeddings.
     """
 

@@ -1,9 +1,9 @@
-"""Gauge groups: two matrices of which the loss sees only the product.
+"""Gauge groups: pairs of matrices on which the loss depends only through their product.
 
-The loss depends on left and right through left right^t alone, so left S and right S^-t are as good for every invertible
-S (r x r; r: their common columns). At any weights, left^t d(left) = (right^t d(right))^t. Hence under gradient flow the
-charge left^t left - right^t right is constant, and one step of gradient descent with learning rate eta moves it by
-exactly eta^2 (d(left)^t d(left) - d(right)^t d(right)). Source: docs/gradients.md.
+If the loss depends on left and right only through left right^t, then left S and right S^-t give the same loss for every
+invertible S (r x r; r: the number of their columns). So at any weights, left^t d(left) = (right^t d(right))^t. Hence
+the charge left^t left - right^t right is constant under gradient flow, and one step of gradient descent with learning
+rate eta changes it by exactly eta^2 (d(left)^t d(left) - d(right)^t d(right)). Source: docs/gradients.md.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,20 +23,21 @@ _REASONS: Mapping[Kind, str] = {
     "vo": "the output is not a function of the product of value and output weights: something acts between them",
     "neurons": "a neuron's output does not scale with its input: the activation is no ReLU, or a weight is transposed",
     "low_rank": "the layer is not a function of the product of the two low-rank factors, forward or backward",
-    "norm_gain": "what reads the norm does not read gain and bias through these weights alone",
-    "scale": "the loss does not see the product of these parameters alone",
+    "norm_gain": "the loss depends on the norm's gain and bias in another way than through these weights",
+    "scale": "the loss does not depend on the product of these parameters alone",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group(Conserved):
-    """A gauge group. The functions of this module build the usual ones.
+    """A gauge group. The functions of this module make the usual ones.
 
     Attributes:
-        kind: What it is a group of. Charges are named after it.
-        left, right: The pieces of either side, one below the other; they have r columns in common. A bias row belongs
-            to its weight's side. With nothing on the right, the loss does not see the scale of `left`.
-        diagonal: Whether S must be a diagonal matrix of positive numbers, because a nonlinearity acts on each column.
+        name: The matrices, for messages.
+        kind: The kind of group, after which the charge is named.
+        left, right: The parts that make the matrices left and right, one below the other, all with r columns. A bias is
+            a row on the side of its weight. If `right` is empty, the loss does not depend on the scale of `left`.
+        diagonal: Whether S must be diagonal with positive entries, because a nonlinearity acts on every column.
     """
 
     name: str
@@ -56,10 +57,10 @@ class Group(Conserved):
         return self.charge(gradients)
 
     def charge(self, state: Mapping[str, Tensor]) -> Tensor:
-        """(r, r) left^t left - right^t right, or (r,) its diagonal; of one training.
+        """Computes left^t left - right^t right of one training, (r, r), or its diagonal (r,).
 
-        Of the weights, what gradient flow conserves; of the gradients, times eta^2, by how much one step of plain
-        gradient descent moves that.
+        On weights this is the charge that gradient flow conserves. On gradients, times eta^2, it is the change of the
+        charge in one step of plain gradient descent.
         """
         left, right = self._sides(state)
         return self._products(left, left) - self._products(right, right)
@@ -80,72 +81,73 @@ class Group(Conserved):
         return left, stacked(self.right, state) if self.right else left[:0]
 
     def _products(self, one: Tensor, other: Tensor) -> Tensor:
-        """one^t other, or its diagonal."""
         return (one * other).sum(0) if self.diagonal else one.mT @ other
 
 
 def queries_and_keys(name: str, query: Sequence[Part], key: Sequence[Part]) -> Group:
-    """One head's queries and keys.
+    """Makes the group of the query and key weights of one head: logits depend on their product only.
 
     Args:
-        name: Such as `block 0, head 1`.
-        query, key: Their weight (inputs, r) and, if any, bias (r,).
+        name: The head, such as `block 0, head 1`.
+        query, key: The weight (inputs, r) and, if there is one, the bias (r,).
     """
     return Group(name=f"queries and keys of {name}", kind="qk", left=query, right=key)
 
 
 def values_and_output(name: str, value: Sequence[Part], output: Part) -> Group:
-    """One head's values and its rows of the output projection.
+    """Makes the group of the value weights of one head and its rows of the output projection.
 
     Args:
-        name: Such as `block 0, head 1`.
-        value: Their weight (inputs, r) and, if any, bias (r,).
-        output: (r, outputs).
+        name: The head, such as `block 0, head 1`.
+        value: The values' weight (inputs, r) and, if there is one, their bias (r,).
+        output: The head's rows of the output projection, (r, outputs).
     """
     return Group(name=f"values and output of {name}", kind="vo", left=value, right=(output.T,))
 
 
 def relu_neurons(name: str, first: Sequence[Part], second: Part) -> Group:
-    """The neurons between two layers, if the activation is a ReLU. It does not hold for GELU.
+    """Makes the group of the ReLU neurons between two layers: scaling a neuron's input scales its output.
+
+    It does not hold for GELU.
 
     Args:
-        name: Such as `block 0`.
-        first: The first layer's weight (inputs, r) and, if any, bias (r,).
+        name: The two layers, such as `block 0`.
+        first: The first layer's weight (inputs, r) and, if there is one, its bias (r,).
         second: The second layer's weight (r, outputs).
     """
     return Group(name=f"neurons of {name}", kind="neurons", left=first, right=(second.T,), diagonal=True)
 
 
 def low_rank(name: str, down: Part, up: Part) -> Group:
-    """The factors of a low-rank update x down up.
+    """Makes the group of the two factors of a low-rank update x down up.
 
     Args:
-        name: Of the layer.
-        down: (inputs, r).
-        up: (r, outputs).
+        name: The layer.
+        down: The first factor (inputs, r).
+        up: The second factor (r, outputs).
     """
     return Group(name=f"low-rank factors of {name}", kind="low_rank", left=(down,), right=(up.T,))
 
 
 def norm_gain(name: str, gain_and_bias: Sequence[Part], readers: Sequence[Part]) -> Group:
-    """A norm's gain and bias, feature by feature, and the weights that read them.
+    """Makes the group of a norm's gain and bias and the weights that read the norm, feature by feature.
 
     Args:
-        name: Of the norm.
-        gain_and_bias: (r,) each.
-        readers: All weights that read the norm, (r, outputs).
+        name: The norm.
+        gain_and_bias: Gain (r,) and bias (r,).
+        readers: All weights (r, outputs) that read the norm.
     """
     right = tuple(reader.T for reader in readers)
     return Group(name=f"gains of {name}", kind="norm_gain", left=gain_and_bias, right=right, diagonal=True)
 
 
 def rescaling(name: str, left: Sequence[Part], right: Sequence[Part] = ()) -> Group:
-    """All of `left` may be multiplied by a number if all of `right` are divided by it.
+    """Makes the group of a common scale: multiplying all of `left` and dividing all of `right` by a number is neutral.
 
     Args:
-        name: Of what they are parts of.
-        left: Of any shape.
-        right: Of any shape; none if the loss does not see the scale of `left` at all.
+        name: The layer that has these parts, for messages.
+        left: Parts of any shape.
+        right: Parts of any shape; empty if the loss does not depend on the scale of `left` at all.
     """
     columns = [tuple(part.column for part in parts) for parts in (left, right)]
     return Group(name=f"scale of {name}", kind="scale", left=columns[0], right=columns[1])

@@ -1,4 +1,4 @@
-"""What all identities have in common."""
+"""The base classes of identities, and the point at which one is verified."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One training at some weights, where an identity is verified.
+    """One training at given weights, where an identity is verified.
 
     Attributes:
         module: The plain module of one training, with these weights.
         batch: The data of the loss, without a lane axis; empty where the loss is exact.
         weights: The parameters, by name.
         gradients: The gradients of the loss, by the same names.
-        scale: The size of a gradient here: errors are relative to it.
+        scale: The size of the gradient, to which errors are relative.
     """
 
     module: nn.Module
@@ -28,10 +28,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """By how much an identity misses at a point.
+    """The error of an identity at a point.
 
     Attributes:
-        parameter: What it is about: a parameter's name, or several.
+        parameter: The name of the parameter, or of several.
         error: The largest relative error; NaN fails.
     """
 
@@ -40,44 +40,44 @@ class Error:
 
 
 class Identity(ABC):
-    """An equation that holds exactly, at any weights and on any data, if the module computes what it should.
+    """An equation about gradients that holds exactly, at any weights and on any data, if the module is correct.
 
     Attributes:
-        name: What it is about, such as `keys of block 0, head 1`.
+        name: The subject of the identity, such as `keys of block 0, head 1`.
     """
 
     name: str
 
     @abstractmethod
     def errors(self, at: Point) -> list[Error]:
-        """The errors at a point: one, or one per parameter."""
+        """Computes the errors at a point: one, or one per parameter."""
 
     @abstractmethod
     def reason(self, at: Point) -> str:
-        """What the failure at this point says about the module, in one line."""
+        """Explains in one line what a failure at this point says about the module."""
 
 
 class Conserved(Identity):
-    """An identity from which a conserved quantity follows: constant under gradient flow, whatever the data."""
+    """An identity from which it follows that gradient flow conserves a quantity, on any data."""
 
     @property
     @abstractmethod
     def quantity(self) -> str:
-        """What is conserved, such as `charge_qk`: it names the metrics in `curves`."""
+        """The name of the conserved quantity, such as `charge_qk`, after which the metrics in `curves` are named."""
 
     @abstractmethod
     def conserved(self, weights: Mapping[str, Tensor]) -> Tensor:
-        """The quantity, of one training; the engine vectorizes it over lanes (`torch.vmap`)."""
+        """Computes the quantity of one training. The engine vectorizes this method over lanes (`torch.vmap`)."""
 
     @abstractmethod
     def moved(self, gradients: Mapping[str, Tensor]) -> Tensor:
-        """By how much one step of plain gradient descent moves it, exactly, divided by the squared learning rate."""
+        """Computes the exact change of the quantity in a step of plain gradient descent, over the rate squared."""
 
 
 Computed = Callable[[nn.Module, dict[str, Tensor]], Tensor]
-"""A tensor computed from a module with its weights and a batch."""
+"""A function that computes a tensor from a module and a batch."""
 
 
 def largest(values: Tensor) -> float:
-    """The largest absolute value; 0 of nothing, NaN if any is NaN."""
+    """Returns the largest absolute value; 0 for an empty tensor, NaN if a value is NaN."""
     return values.detach().abs().max().item() if values.numel() else 0.0

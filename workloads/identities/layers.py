@@ -1,4 +1,4 @@
-"""What holds for layers of transformers, whoever holds their weights. Axes: D model, H head, C key, E value."""
+"""The identities of transformer layers. Axes: D channel of the model, H head, C channel of a key, E of a value."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,35 +15,35 @@ Layer = tuple[Part, Part]
 def attention_layer(
     name: str, n_heads: int, widths: tuple[int, int], *, query: Layer, key: Layer | None, value: Layer, out: Layer
 ) -> Iterator[Identity]:
-    """Attention with a softmax, its heads side by side.
+    """Yields the identities of softmax attention whose heads are concatenated.
 
     Args:
-        name: Such as `layer 0`.
+        name: The layer, such as `layer 0`.
         n_heads: H.
         widths: C and E.
-        query, key, value, out: The layers; `key` is `None` where the tokens are the keys.
+        query, key, value, out: The linear layers; `key` is `None` if the tokens themselves are the keys.
     """
     if key is not None:
         yield KeyBias(name=name, key=key[1], query=query[1])
     yield RedundantBias(name=f"the values' bias of {name}", bias=value[1], readers=(Reader(out[1], out[0]),))
     C, E = widths
     for head in range(n_heads):
-        asks, gives = slice(head * C, (head + 1) * C), slice(head * E, (head + 1) * E)
+        query_channels, value_channels = slice(head * C, (head + 1) * C), slice(head * E, (head + 1) * E)
         if key is not None:
-            yield queries_and_keys(f"{name}, head {head}", outputs(query, asks), outputs(key, asks))
-        yield values_and_output(f"{name}, head {head}", outputs(value, gives), out[0][gives])
+            yield queries_and_keys(f"{name}, head {head}", outputs(query, query_channels), outputs(key, query_channels))
+        yield values_and_output(f"{name}, head {head}", outputs(value, value_channels), out[0][value_channels])
 
 
 def norm_before(
     name: str, gain_and_bias: Layer, layers: Sequence[Layer], keys: Sequence[Part] = ()
 ) -> Iterator[Identity]:
-    """A norm that some layers read and nothing else.
+    """Yields the identities of a norm that is read by the given layers only.
 
     Args:
-        name: Of the norm.
-        gain_and_bias: Its parameters, (D,) each.
-        layers: What reads it.
-        keys: From `merged_keys`, if it is read as keys itself.
+        name: The norm.
+        gain_and_bias: The norm's parameters, gain (D,) and bias (D,).
+        layers: The linear layers that read the norm.
+        keys: The result of `merged_keys`, if the norm's output is also used as keys.
     """
     yield norm_gain(name, gain_and_bias, (*(weight for weight, _ in layers), *keys))
     readers = tuple(Reader(bias, weight) for weight, bias in layers)
@@ -51,13 +51,16 @@ def norm_before(
 
 
 def merged_keys(query: Layer, n_heads: int, d_model: int) -> list[Part]:
-    """What reads the tokens as keys, where a norm's output itself is the key: by channel of the key."""
+    """Returns the parts of the query layer that multiply the keys if a norm's output itself is the key.
+
+    Their rows are the channels of the key.
+    """
     heads = [slice(head * d_model, (head + 1) * d_model) for head in range(n_heads)]
     weight, bias = query
     return [part for head in heads for part in (weight[:, head].T, bias[head].column)]
 
 
-def outputs(layer: Layer, some: slice) -> Layer:
-    """Some outputs of a layer."""
+def outputs(layer: Layer, channels: slice) -> Layer:
+    """Selects some outputs of a layer: the columns of the weight, and the entries of the bias."""
     weight, bias = layer
-    return weight[:, some], bias[some]
+    return weight[:, channels], bias[channels]

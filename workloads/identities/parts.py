@@ -1,4 +1,4 @@
-"""Names a matrix inside a module's parameters, such as the keys of one head in a projection of all heads."""
+"""Parts of parameters, such as the keys of one head in a projection of all heads."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,24 +19,24 @@ _SHAPED: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A parameter, or a piece of it. It reads weights, gradients and momenta alike.
+    """A parameter, or a piece of it, such as `Part("attention.in_weight")[:, 8:16].T`.
 
-        Part("attention.in_weight")[:, 8:16].T
+    A part selects the same piece from weights, gradients or momenta.
 
     Attributes:
         parameter: The parameter's name in the module of one training.
-        steps: How the piece is cut out, step by step.
+        steps: The indices and reshapes that cut out the piece, in order.
     """
 
     parameter: str
     steps: tuple[Any, ...] = ()
 
     def __getitem__(self, index: Any) -> "Part":
-        """The piece at an index, as a tensor's."""
+        """Selects the piece at an index, like that of a tensor."""
         return replace(self, steps=(*self.steps, index))
 
     @property
-    def T(self) -> "Part":  # noqa: N802  # As a tensor's.
+    def T(self) -> "Part":  # noqa: N802  # Named like the attribute of tensors.
         """The transposed matrix."""
         return replace(self, steps=(*self.steps, _TRANSPOSE))
 
@@ -51,17 +51,17 @@ class Part:
         return replace(self, steps=(*self.steps, _ROW))
 
     def of(self, state: Mapping[str, Tensor]) -> Tensor:
-        """The piece of one training's weights, or of what is laid out like them.
+        """Selects the piece from the weights of one training, or from tensors of the same names and shapes.
 
         Raises:
-            SpecError: If there is no such parameter.
+            SpecError: If there is no parameter of this name.
         """
         if self.parameter not in state:
             raise SpecError(
                 "identities",
                 given=f'Part("{self.parameter}")',
                 expected=f"a parameter of the module: {', '.join(state)}",
-                fix=did_you_mean(self.parameter, state, otherwise="correct its name"),
+                fix=did_you_mean(self.parameter, state, otherwise="correct the parameter's name"),
             )
         value = state[self.parameter]
         for step in self.steps:
@@ -70,10 +70,10 @@ class Part:
 
 
 def stacked(parts: Sequence[Part], state: Mapping[str, Tensor]) -> Tensor:
-    """The pieces one below the other, (rows, columns); a vector is one row."""
+    """Stacks the pieces vertically, (rows, columns). A vector counts as one row."""
     return torch.cat([torch.atleast_2d(part.of(state)) for part in parts])
 
 
 def parameters_of(parts: Sequence[Part]) -> tuple[str, ...]:
-    """The names of the parameters that the pieces belong to, each once."""
+    """Returns the names of the parameters that the pieces belong to, without repetition."""
     return tuple(dict.fromkeys(part.parameter for part in parts))

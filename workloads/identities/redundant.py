@@ -1,8 +1,8 @@
-"""A bias that other biases could replace, so that its gradient follows from theirs.
+"""Redundant biases: a bias that other biases could replace, so that its gradient follows from theirs.
 
-A vector u added to the bias is undone by subtracting u w from the bias of each layer that reads it through a weight w.
-So the bias's gradient is the sum of w db over these layers. Source: docs/gradients.md; Boue 2025, section 3.1, calls
-the value bias useful, but it is of this kind.
+Adding a vector u to the bias is undone by subtracting u w from the bias of every layer that reads it through a weight
+w. So the gradient of the bias is the sum of w db over these layers. Source: docs/gradients.md. Boue 2025, section 3.1,
+calls the value bias useful, but it is redundant in this sense.
 """
 
 from collections.abc import Sequence
@@ -17,18 +17,18 @@ from attnsweep.workloads.identities.parts import Part, parameters_of
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A layer x w + b that reads a bias.
+    """A layer x w + b that reads a redundant bias.
 
     Attributes:
-        bias: Its own bias b.
-        weight: w, (inputs, outputs); `None` for the identity, such as a residual stream.
+        bias: The layer's own bias b.
+        weight: The layer's weight w, (inputs, outputs); `None` for the identity, such as a residual stream.
     """
 
     bias: Part
     weight: Part | None = None
 
     def undoes(self, at: Point) -> Tensor:
-        """w db, per input."""
+        """Computes this layer's term w db of the redundant bias's gradient, (inputs,)."""
         gradient = self.bias.of(at.gradients).flatten()
         return gradient if self.weight is None else self.weight.of(at.weights) @ gradient
 
@@ -38,9 +38,10 @@ class RedundantBias(Identity):
     """The gradient of `bias` is the sum of w db over the layers that read it.
 
     Attributes:
-        bias: For example the values' bias, read by the output projection because attention weights sum to 1; or a
-            norm's bias.
-        readers: All layers that read it.
+        name: The bias, for messages.
+        bias: The redundant bias: for example that of a norm, or that of the values, which the output projection reads
+            unchanged because attention weights sum to 1.
+        readers: All layers that read the bias.
     """
 
     name: str
@@ -48,15 +49,15 @@ class RedundantBias(Identity):
     readers: Sequence[Reader]
 
     def errors(self, at: Point) -> list[Error]:
-        follows = torch.stack([reader.undoes(at) for reader in self.readers]).sum(0)
+        implied = torch.stack([reader.undoes(at) for reader in self.readers]).sum(0)
         weights = [reader.weight.of(at.weights) for reader in self.readers if reader.weight is not None]
         size = 1.0 + sum(weight.norm().item() for weight in weights)
         names = ", ".join(parameters_of([self.bias, *(reader.bias for reader in self.readers)]))
-        return [Error(names, largest(self.bias.of(at.gradients).flatten() - follows) / (at.scale * size))]
+        return [Error(names, largest(self.bias.of(at.gradients).flatten() - implied) / (at.scale * size))]
 
     def reason(self, at: Point) -> str:
         del at
         return (
-            f"{self.name}: its gradient does not follow from the biases that read it: a transposed weight, "
-            "attention weights that do not sum to 1, or another layer that reads it"
+            f"{self.name}: its gradient does not follow from the biases of the layers that read it: a transposed "
+            "weight, attention weights that do not sum to 1, or another layer that reads it"
         )

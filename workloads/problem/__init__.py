@@ -1,1 +1,1 @@
-"""A training problem put together from functions: `attnsweep.problem`."""
+"""Builds a workload from functions: the implementation of `attnsweep.problem`."""

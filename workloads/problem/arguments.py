@@ -1,4 +1,4 @@
-"""The arguments of a user's functions as the parameters of a workload."""
+"""Turns the arguments of a user's functions into the declared parameters of a workload."""
 
 import dataclasses
 import inspect
@@ -12,16 +12,17 @@ from attnsweep.workloads.declaration import KINDS, parameter
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import TrainingParameters
 
-_OF_EVERY_TRAINING = TrainingParameters.declared()
+_COMMON = TrainingParameters.declared()
+"""The parameters that the trainings of all workloads have."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A user's function, called with those of some values that it names as arguments.
+    """A user's function that is called with a dictionary, of which it gets the values that its arguments name.
 
     Attributes:
         function: The function.
-        names: Its arguments.
+        names: The names of its arguments.
     """
 
     function: Callable[..., Any]
@@ -32,39 +33,42 @@ class Call:
 
 
 def read_call(role: str, function: object) -> Call:
-    """A function with its arguments.
+    """Checks a user's function and reads the names of its arguments.
 
     Args:
-        role: What it is for, in messages.
-        function: What the user gave.
+        role: The use of the function, for error messages.
+        function: The object that the user gave.
 
     Raises:
-        SpecError: If it is no function, or takes arguments that cannot be named.
+        SpecError: If it is not a function, or has positional-only arguments, `*args` or `**kwargs`.
     """
     if not callable(function):
-        raise SpecError(role, given=function, expected="a function", fix="give one, such as a `def` or a `lambda`")
+        raise SpecError(role, given=function, expected="a function", fix="pass one that is made by `def` or `lambda`")
     arguments = inspect.signature(function).parameters.values()
-    if other := [str(each) for each in arguments if each.kind not in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]:
-        raise SpecError(role, given=other[0], expected="arguments with names", fix="name each argument")
-    return Call(function, tuple(each.name for each in arguments))
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    if other := [str(argument) for argument in arguments if argument.kind not in named]:
+        raise SpecError(
+            role, given=other[0], expected="arguments that have names", fix="list all arguments of the function by name"
+        )
+    return Call(function, tuple(argument.name for argument in arguments))
 
 
 def parameters_class(
     name: str,
     calls: Mapping[str, Call],
-    given: Mapping[str, frozenset[str]],
+    supplied: Mapping[str, frozenset[str]],
     defaults: Mapping[str, object],
     always_static: Sequence[str] = (),
     more: Mapping[str, tuple[Any, Any]] = types.MappingProxyType({}),
 ) -> type[TrainingParameters]:
-    """The declaration of the parameters that functions name as arguments.
+    """Makes the parameter class of a workload from the arguments of its functions.
 
     Args:
-        name: Of the problem.
-        calls: The functions, by what they are for.
-        given: The arguments of each that are no parameters.
-        defaults: Other defaults of the parameters of every training.
-        always_static: Functions all of whose parameters are static.
+        name: The name of the problem.
+        calls: The functions, by role.
+        supplied: The arguments that the engine supplies to a function, by role. These are no parameters.
+        defaults: Other defaults of parameters that all workloads have.
+        always_static: The roles of functions whose parameters are all static.
         more: Further parameters: (type, field) by name.
 
     Raises:
@@ -75,7 +79,7 @@ def parameters_class(
     for role, call in calls.items():
         hints = typing.get_type_hints(call.function) if inspect.isroutine(call.function) else {}
         for argument in inspect.signature(call.function).parameters.values():
-            if argument.name in given[role] or argument.name in more or _is_of_every_training(role, argument.name):
+            if argument.name in supplied[role] or argument.name in more or _is_common(role, argument.name):
                 continue
             if argument.default is argument.empty:
                 without_default.append((argument.name, role))
@@ -87,52 +91,60 @@ def parameters_class(
                     f"{argument.name} of {role}",
                     given=declared[1].default,
                     expected=f"{known[1].default}, the default that another function gives it",
-                    fix="give it one default",
+                    fix=f"give {argument.name} the same default in all functions",
                 )
-    for each, role in without_default:
-        if each not in fields:
+    for argument_name, role in without_default:
+        if argument_name not in fields:
             raise SpecError(
-                f"{each} of {role}",
+                f"{argument_name} of {role}",
                 given="an argument without a default",
                 expected="a parameter with a default, such as n_layers: int = 2",
-                fix="give it a default here, or in another function that names it",
+                fix=f"give {argument_name} a default here, or in another function with this argument",
             )
-    for each, value in defaults.items():
-        fields[each] = _with_default(each, value)
+    for parameter_name, value in defaults.items():
+        fields[parameter_name] = _with_default(parameter_name, value)
     return dataclasses.make_dataclass(
         f"{name}_parameters",
-        [(each, kind, field) for each, (kind, field) in fields.items()],
+        [(field_name, kind, field) for field_name, (kind, field) in fields.items()],
         bases=(TrainingParameters,),
         frozen=True,
         kw_only=True,
     )
 
 
-def _is_of_every_training(role: str, name: str) -> bool:
-    """Whether an argument is a parameter that every training has; what is not static a module is not made of."""
-    if name not in _OF_EVERY_TRAINING:
+def _is_common(role: str, name: str) -> bool:
+    """Whether an argument is a parameter that all workloads have.
+
+    Raises:
+        SpecError: If it is an argument of the model and not static, since a module must not depend on it.
+    """
+    if name not in _COMMON:
         return False
-    if role == "model" and not _OF_EVERY_TRAINING[name].static:
+    if role == "model" and not _COMMON[name].static:
         raise SpecError(
-            f"{name} of model", given=name, expected="a parameter of the model's own", fix="give it another name"
+            f"{name} of model",
+            given=name,
+            expected="a parameter of your own, not one that every training has",
+            fix="rename the argument",
         )
     return True
 
 
 def _declared(role: str, argument: inspect.Parameter, hint: Any, *, is_static: bool) -> tuple[Any, Any]:
-    """The type and the field of one argument. Whole numbers, names and switches are static: they may change a shape."""
+    """Returns type and field of one argument. Whole numbers, names and switches are static: they may change a shape."""
     subject, field = f"{argument.name} of {role}", argument.default
-    choices = tuple(each for each in typing.get_args(hint) if isinstance(each, str))
+    choices = tuple(choice for choice in typing.get_args(hint) if isinstance(choice, str))
     if not isinstance(field, dataclasses.Field):
         field = parameter(field, f"argument of {role}", choices=choices or None)
     declared = dict(field.metadata["parameter"])
-    kinds = {str} if choices else {each for each in _members(hint, declared["default"]) if each is not types.NoneType}
+    members = _members(hint, declared["default"])
+    kinds = {str} if choices else {member for member in members if member is not types.NoneType}
     if len(kinds) != 1 or not kinds <= {*KINDS}:
         raise SpecError(
             subject,
             given=str(argument),
             expected=f"one of the types {', '.join(kind.__name__ for kind in KINDS)}, or one of them and None",
-            fix="annotate it, such as width: int = 16",
+            fix="annotate the argument, such as width: int = 16",
         )
     (kind,) = kinds
     declared["static"] = declared["static"] or is_static or kind is not float
@@ -148,17 +160,17 @@ def _members(hint: Any, default: object) -> tuple[type, ...]:
 
 
 def _with_default(name: str, value: object) -> tuple[Any, Any]:
-    """A parameter of every training with another default, which is part of each training's identity."""
-    known = _OF_EVERY_TRAINING.get(name)
+    """Replaces the default of a parameter that all workloads have. It then always counts in a training's identity."""
+    known = _COMMON.get(name)
     if known is None:
         raise SpecError(
             "defaults",
             given=name,
-            expected=f"parameters that every training has: {', '.join(_OF_EVERY_TRAINING)}",
-            fix="write the default of a parameter of your own where the function declares it",
+            expected=f"parameters that every training has: {', '.join(_COMMON)}",
+            fix="write the default of a parameter of your own in the function that has it as an argument",
         )
     kind: Any = known.kind | None if known.optional else known.kind
-    declared = {each.name: getattr(known, each.name) for each in dataclasses.fields(known)}
+    declared = {field.name: getattr(known, field.name) for field in dataclasses.fields(known)}
     declared |= {"default": known.accept(value), "since": None}
     metadata = {key: declared[key] for key in declared if key not in ("name", "kind", "optional")}
     return kind, dataclasses.field(default=declared["default"], metadata={"parameter": metadata})

@@ -1,4 +1,4 @@
-"""`attnsweep.problem`: from a model, data, a loss and conditions to the class of a workload."""
+"""The function `attnsweep.problem`, which makes a workload class from a model, data, a loss and conditions."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -18,8 +18,8 @@ from attnsweep.workloads.problem.losses import read_loss
 from attnsweep.workloads.problem.problem import Problem
 from attnsweep.workloads.vocabulary import Outcome
 
-_DRAWN = frozenset({"draw", "step"})
-_SEEN = frozenset({"module", "inputs", "target", "output", "weights"})
+_FOR_DATA = frozenset({"draw", "step"})
+_FOR_LOSSES = frozenset({"module", "inputs", "target", "output", "weights"})
 _DEFAULTS: Mapping[str, object] = MappingProxyType({"init_sigma": None, "dtype": "float32"})
 
 
@@ -41,54 +41,57 @@ def problem(
     probe_every: int | None = None,
     summary: str = "",
 ) -> type[Problem]:
-    """A workload put together from functions of ONE training.
+    """Makes a workload class from functions that are written for ONE training.
 
-    Their arguments are the parameters that a sweep may vary, with their defaults: `n_layers: int = 2`, or with a
-    meaning and bounds `width: float = attnsweep.parameter(1.0, "its meaning", low=0)`. Whole numbers, names and
-    switches are static: trainings that differ in them are trained in programs of their own. An argument of the same
-    name is the same parameter in all functions. Those of every training, such as `n_steps`, need no default.
+    The arguments of these functions are the parameters that a sweep may vary, with their defaults: `n_layers: int = 2`,
+    or with a meaning and bounds `width: float = attnsweep.parameter(1.0, "its meaning", low=0)`. Whole numbers, names
+    and switches are static: trainings that differ in them never share a program. An argument of the same name is the
+    same parameter in all functions. Parameters that all workloads have, such as `n_steps`, need no default.
 
     Args:
-        name: Of the workload.
-        model: From parameters to any module. By default it starts as it initializes itself.
-        data: From `draw` (a `Draw`), if it wants `step`, and parameters, to the data of one step: (inputs, target), the
-            examples along the first axis. Several inputs are a tuple. Without `draw` it returns a table: each training
-            is trained on a share `train_fraction` of its rows, drawn from its seed, and judged by the others.
+        name: The name of the workload.
+        model: A function of parameters that returns any module. By default the module's own initialization is used.
+        data: A function of `draw` (a `Draw`), optionally `step`, and parameters, that returns the data of one step:
+            (inputs, target), with the examples along the first axis. Several inputs are a tuple. A function without
+            `draw` returns a table: a training is trained on a share `train_fraction` of the rows, drawn from its seed,
+            and judged by the other rows.
         loss: `cross_entropy` (classes along the output's last axis, mean over targets that are not -100), `mse`, or a
             function of `output`, `target`, `inputs`, `module` and parameters.
         solved: The held-out loss below which a training is solved, or a condition such as `accuracy >= 0.99`; by
-            default none is.
-        metrics: Further scalars measured at each probe: functions of the same arguments as the loss's.
-        levels: Further losses to compare with, functions of the same arguments; a training that stands at one is
-            `marginal`.
-        heads: Scores of attention heads by role: functions of `weights` (layer, example, head, query, key) and of what
-            a loss may name, to (layer, head). The role of a head is that of its highest score, if that is at least
-            0.5.
-        weights: From what a loss may name to these weights; by default `module.attention(inputs)`, or where the module
-            has no such method, the softmaxes of its forward pass (`attention_weights`).
-        outcomes: Outcomes of its own, each with `when` it holds. They are tried in their order, after `solved`.
-        events: What may happen to a training, and when it holds.
-        defaults: Other defaults of the parameters of every training.
-        eval_batch_size: What `data` gets as `batch_size`, if it names that, for the data of the probes.
-        probe_every: Steps between two probes; by default they are rare late in a training.
+            default no training counts as solved.
+        metrics: Further scalars to measure at probes, by name: functions of the arguments that a loss may have.
+        levels: Further losses to compare with, by name: functions of the arguments that a loss may have. A training
+            that stays at one of them is `marginal`.
+        heads: Scores of attention heads, by role: functions of `weights` (layer, example, head, query, key) and of the
+            arguments that a loss may have, that return (layer, head). The role of a head is that of its highest score,
+            if that is at least 0.5.
+        weights: A function of the arguments that a loss may have, that returns the attention weights for `heads`; by
+            default `module.attention(inputs)`, or if the module has no such method, the softmaxes of its forward pass
+            (`attention_weights`).
+        outcomes: The workload's own outcomes, with their conditions `when`. The first one that holds is given, unless
+            the training is solved.
+        events: Conditions by name; the ledger records the first step at which one held.
+        defaults: Other defaults of parameters that all workloads have.
+        eval_batch_size: The value of the argument `batch_size` of `data`, if it has one, for the data of probes.
+        probe_every: The number of steps between two probes; by default probes become rarer during a training.
         summary: One line for `attnsweep workloads`.
 
     Raises:
-        SpecError: If something is missing or cannot be.
+        SpecError: If a function, an argument or a condition is missing or not valid.
     """
     named = {"model": read_call("model", model), "data": read_call("data", data)}
     chosen, own_metrics, own_levels = read_loss(loss), _calls("metric", metrics), _calls("level", levels)
     calls = named | ({"loss": chosen.call} if chosen.call else {})
-    calls |= {f"metric {each}": call for each, call in own_metrics.items()}
-    calls |= {f"level {each}": call for each, call in own_levels.items()}
-    roles, watched = _calls("head", heads), read_call("weights", weights or _weights)
-    calls |= {f"head {each}": call for each, call in roles.items()} | {"weights": watched}
-    given = dict.fromkeys(calls, _SEEN) | {"model": frozenset(), "data": _DRAWN}
+    calls |= {f"metric {metric}": call for metric, call in own_metrics.items()}
+    calls |= {f"level {level}": call for level, call in own_levels.items()}
+    roles, weights_call = _calls("head", heads), read_call("weights", weights or _weights)
+    calls |= {f"head {role}": call for role, call in roles.items()} | {"weights": weights_call}
+    supplied = dict.fromkeys(calls, _FOR_LOSSES) | {"model": frozenset(), "data": _FOR_DATA}
     has_table = "draw" not in named["data"].names
     declared = parameters_class(
         name,
         calls,
-        given,
+        supplied,
         {**_DEFAULTS, **defaults},
         always_static=("data",) if has_table else (),
         more=_OF_TABLES if has_table else MappingProxyType({}),
@@ -108,7 +111,7 @@ def problem(
         "metrics": own_metrics,
         "own_levels": own_levels,
         "heads": roles,
-        "weights_of_heads": watched,
+        "weights_of_heads": weights_call,
         "head_score_names": tuple(roles),
         "solved_below": float(solved) if isinstance(solved, int | float) else None,
         "table_of_verdicts": VerdictTable((_diverged(has_table), *_rules(solved, outcomes, level_names))),
@@ -142,7 +145,8 @@ def _calls(role: str, functions: Mapping[str, object]) -> dict[str, Call]:
 
 
 def _diverged(has_table: bool) -> Rule:
-    """Of a table, the loss on the rows trained on diverges: that on the others rises while a training memorizes."""
+    """Makes the rule of `diverged`. With a table it reads the loss on the training rows, not the held-out loss, which
+    also rises while a training memorizes."""
     if not has_table:
         return Rule.diverged()
     return Rule(
@@ -167,14 +171,14 @@ def _rules(solved: object, outcomes: Mapping[str, Outcome], levels: tuple[str, .
 
 
 def _checked(when: object, subject: str) -> When:
-    """A condition on parameters and evidence, as it was given.
+    """Returns a condition after checking it.
 
     Args:
-        when: What the user gave.
-        subject: What it is the condition of, in messages.
+        when: The condition that the user gave.
+        subject: The outcome or event whose condition it is, for error messages.
 
     Raises:
-        SpecError: If it is neither a text nor a function.
+        SpecError: If it is neither a valid text nor a function.
     """
     if isinstance(when, str):
         terms_of(when)
@@ -184,7 +188,7 @@ def _checked(when: object, subject: str) -> When:
             f"the condition of {subject}",
             given=when,
             expected="a text such as `accuracy >= 0.99`, or a function of parameters and evidence",
-            fix='write when="accuracy >= 0.99"' if subject.startswith("the outcome") else "give one",
+            fix=f'write {"when=" if subject.startswith("the outcome") else ""}"accuracy >= 0.99"',
         )
     condition: Condition = when
     return condition

@@ -1,4 +1,4 @@
-"""Random numbers for the data of ONE training, as a function of its seed, the step, and what they are for."""
+"""Random numbers for the data of ONE training, as a function of its seed, the step and their use."""
 
 from typing import Self
 
@@ -9,13 +9,15 @@ from attnsweep.workloads.engine.streams import Streams
 
 
 class Draw:
-    """The random numbers of one training at one step. Two calls draw different numbers, in the order of the calls.
+    """Draws the random numbers of one training at one step. Successive calls draw different numbers.
+
+    The n-th call draws the same numbers whenever seed, use and step are the same.
 
     Args:
         seed: () int64, the key of the numbers.
-        use: What the numbers are for: `train`, `eval` or `fixed`.
+        use: The use of the numbers: `train`, `eval` or `fixed`.
         step: The optimizer step.
-        own_seed: () int64, the training's seed, the key of `fixed`; default `seed`.
+        own_seed: () int64, the training's own seed, which is the key of `fixed`; default `seed`.
     """
 
     def __init__(self, seed: Tensor, use: str, step: int, own_seed: Tensor | None = None) -> None:
@@ -25,23 +27,23 @@ class Draw:
 
     @property
     def fixed(self) -> Self:
-        """Numbers that are the same at all steps and for training and evaluation: of the training's own task."""
+        """A `Draw` whose numbers are the same at all steps, in training and evaluation: for the training's own task."""
         return type(self)(self._own_seed, "fixed", 0)
 
     def uniform(self, *shape: int) -> Tensor:
-        """float64 values in [0, 1), of this shape."""
+        """Draws float64 values in [0, 1) of the given shape."""
         return self._streams.uniform(self._name(), shape, self._step)[0]
 
     def normal(self, *shape: int) -> Tensor:
-        """float64 standard normal values, of this shape."""
+        """Draws float64 standard normal values of the given shape."""
         return self._streams.normal(self._name(), shape, self._step)[0]
 
     def integers(self, n_values: int, *shape: int) -> Tensor:
-        """int64 values, uniform over 0 to n_values - 1, of this shape."""
+        """Draws int64 values, uniform over 0 to n_values - 1, of the given shape."""
         return self._streams.integers(self._name(), shape, n_values, self._step)[0]
 
     def permutation(self, n: int, *shape: int) -> Tensor:
-        """int64 permutations of 0 to n - 1, independent of each other, (*shape, n)."""
+        """Draws independent permutations of 0 to n - 1, int64, (*shape, n)."""
         return torch.argsort(self.uniform(*shape, n), dim=-1)
 
     def _name(self) -> str:

@@ -1,4 +1,4 @@
-"""The losses that a problem may name, with the metrics and reference levels that belong to them; and one's own."""
+"""The losses that `attnsweep.problem` knows by name, with their metrics and reference levels, and users' own losses."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ from attnsweep.workloads.errors import SpecError, did_you_mean
 from attnsweep.workloads.problem.arguments import Call, read_call
 
 Values: TypeAlias = Mapping[str, Any]
-"""What a loss may be computed from: `module`, `inputs`, `target`, `output` and parameters."""
+"""The values from which a loss may be computed: `module`, `inputs`, `target`, `output` and parameters."""
 _IGNORED = -100
-"""Targets that count in no cross-entropy, as in `torch.nn.functional.cross_entropy`."""
+"""Targets with this value are ignored by cross-entropy and accuracy: the `ignore_index` of PyTorch's cross-entropy."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss of one training.
+    """A loss of one training, with its metrics and reference levels.
 
     Attributes:
-        of: The loss, a scalar.
-        metrics: Scalars to measure beside it, by name.
-        levels: The loss of predictors that do not look at the inputs, but for the output 0, by name.
-        level_names: Their names.
-        call: The user's function, for a loss of one's own.
+        of: Computes the loss, a scalar.
+        metrics: Computes further scalars to measure, by name.
+        levels: Computes the losses of predictors that ignore the inputs, by name; the output 0 is not among them.
+        level_names: The names of these levels.
+        call: The user's function if the loss is not one of `LOSSES`.
     """
 
     of: Callable[[Values], Tensor]
@@ -38,42 +38,45 @@ class Loss:
 
     @property
     def needs_output(self) -> bool:
-        """Whether it is computed from the module's output."""
         return self.call is None or "output" in self.call.names
 
 
 def output_of(returned: Any) -> Tensor:
-    """The tensor that a module's forward pass is for: what it returns, its `logits`, or the first of several."""
+    """Extracts the output tensor from the result of a forward pass: the tensor, its `logits`, or the first of several.
+
+    Raises:
+        SpecError: If there is no such tensor.
+    """
     output = getattr(returned, "logits", returned)
     output = output[0] if isinstance(output, tuple | list) else output
     if not isinstance(output, Tensor):
         raise SpecError(
             "the model's output",
             given=type(returned).__name__,
-            expected="a tensor, a tuple whose first item is one, or an object with `logits`",
+            expected="a tensor, a tuple whose first item is a tensor, or an object with `logits`",
             fix="return the logits, or the predictions, from `forward`",
         )
     return output
 
 
 def read_loss(loss: object) -> Loss:
-    """The loss of this name, or a function of `output`, `target`, `inputs`, `module` and parameters.
+    """Returns the loss of a name among `LOSSES`, or wraps a user's function.
 
     Raises:
-        SpecError: For an unknown name, or what is neither a name nor a function.
+        SpecError: If it is an unknown name, or neither a name nor a function.
     """
     if isinstance(loss, str):
         if loss not in LOSSES:
             known = " or ".join(map(repr, LOSSES))
-            fix = did_you_mean(loss, LOSSES, otherwise="give a function of output and target")
-            raise SpecError("loss", given=loss, expected=f"{known}, or a function", fix=fix)
+            fix = did_you_mean(loss, LOSSES, otherwise="pass a function of output and target")
+            raise SpecError("loss", given=loss, expected=f"{known}, or a function that computes a loss", fix=fix)
         return LOSSES[loss]
     call = read_call("loss", loss)
     return Loss(of=call, metrics=lambda _: {}, levels=lambda _: {}, call=call)
 
 
 def _cross_entropy(values: Values) -> Tensor:
-    """The mean over all targets, in nats; classes are the output's last axis."""
+    """Computes the mean cross-entropy over all targets, in nats. Classes are the output's last axis."""
     output, target = values["output"], values["target"]
     return functional.cross_entropy(output.flatten(0, -2), target.flatten(), ignore_index=_IGNORED)
 
@@ -86,17 +89,17 @@ def _accuracy(values: Values) -> dict[str, Tensor]:
 
 
 def _unigram(values: Values) -> dict[str, Tensor]:
-    """The entropy of the targets' frequencies: the loss of the best constant predictor."""
+    """Computes the entropy of the targets' frequencies: the loss of the best constant predictor."""
     output, target = values["output"], values["target"]
     classes = torch.arange(output.shape[-1], device=target.device)
-    # Class by class, because `bincount` has no rule for `vmap`.
+    # Classes are counted by comparison, because `vmap` does not support `bincount`.
     count = (target.flatten().unsqueeze(-1) == classes).sum(0).to(output.dtype)
     return {"unigram": -torch.special.xlogy(count / count.sum(), count / count.sum()).sum()}
 
 
 def _squared_error(values: Values) -> Tensor:
-    off: Tensor = values["output"] - values["target"]
-    return off.square().mean()
+    error: Tensor = values["output"] - values["target"]
+    return error.square().mean()
 
 
 def _mean(values: Values) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""A training problem put together from functions. It is a `Workload`: derive from it what functions cannot say."""
+"""The base class of workloads made by `attnsweep.problem`. Subclass it for what functions cannot express."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -22,11 +22,11 @@ from attnsweep.workloads.problem.tables import TABLE, Data, checked, columns_in,
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 _PARAMETER = "parameter/"
-"""The prefix, in a batch, of a parameter that may differ between lanes."""
+"""The prefix, in a batch, of the names of parameters that may differ between lanes."""
 
 
 class Problem(Workload[Any]):
-    """A workload put together from functions: see `problem`."""
+    """A workload made from functions by `attnsweep.problem`, which sets the class attributes."""
 
     model: ClassVar[Call]
     data: ClassVar[Call]
@@ -41,21 +41,26 @@ class Problem(Workload[Any]):
     probe_every: ClassVar[int | None]
 
     def build(self, parameters: Any) -> nn.Module:
-        """The user's module, which keeps its parameters; with a table of data, the order of its rows is a buffer."""
+        """Builds the user's module, stores the parameters in it, and registers the columns of a table as buffers."""
         values = parameters.values()
         module = self.model(values)
         if not isinstance(module, nn.Module):
-            raise SpecError("model", given=type(module).__name__, expected="a torch.nn.Module", fix="return the module")
+            raise SpecError(
+                "model",
+                given=type(module).__name__,
+                expected="a torch.nn.Module",
+                fix="let the function return a module",
+            )
         module.of_problem = parameters
         if self._has_table:
             inputs, target = self._table(values)
             for place, column in enumerate((*inputs, target)):
-                # A copy: the table is made once, and a module's buffers may be written to.
+                # Columns are copied, because all modules get the same cached table and may write to their buffers.
                 module.register_buffer(f"{TABLE}{place}", column.clone())
         return module
 
     def initial(self, module: nn.Module, lanes: Lanes[Any]) -> State:
-        """Parameters as the module draws them, or by `init_sigma`; a table in the order of each training's split."""
+        """Draws the initial parameters, and for a table the order of its rows: the training rows come first."""
         state = super().initial(module, lanes)
         if self._has_table:
             columns = columns_in(module)
@@ -64,7 +69,7 @@ class Problem(Workload[Any]):
         return state
 
     def batch(self, lanes: Lanes[Any], step: int) -> Batch:
-        """The data of a step: drawn, or the places of a table's rows among those trained on."""
+        """Draws the data of a step, or the indices of a table's rows among the training rows."""
         batch = self._lane_parameters(lanes)
         if not self._has_table:
             return batch | self._drawn(lanes, "train", step)
@@ -75,39 +80,34 @@ class Problem(Workload[Any]):
         return batch | {"row": lanes.streams.integers("problem/batch", (values["batch_size"],), n_rows, step)}
 
     def eval_batch(self, lanes: Lanes[Any]) -> Batch:
-        """The data of the probes, where they are drawn."""
         return self._lane_parameters(lanes) | ({} if self._has_table else self._drawn(lanes, "eval", 0))
 
     def probe_steps(self, parameters: Any) -> tuple[int, ...]:
-        """Every so many steps, or as in every workload."""
         if self.probe_every is None:
             return probe_steps(parameters.n_steps)
         return (*range(0, parameters.n_steps, self.probe_every), parameters.n_steps)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """The loss on the data of a step."""
         return self.training_loss.of(self._values(module, batch, self._trained_on(module, batch)))
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """The held-out data, and the module's output on them."""
         inputs, target = self._held_out(module, batch)
         return {**_named(inputs), "target": target, "output": output_of(module(*inputs))}
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """The loss on held-out data."""
         return self.training_loss.of(self._answered(module, batch))
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """The metrics of the loss and the user's own on held-out data; those of the loss on rows trained on, too."""
+        """Computes the metrics on held-out data, and with a table those of the loss on training rows too (`train_`)."""
         held_out = self._answered(module, batch)
-        measured = self.training_loss.metrics(held_out)
-        if self._has_table and measured:
-            known = self._values(module, batch, rows_in(module, "trained on"))
-            measured |= {f"train_{name}": value for name, value in self.training_loss.metrics(known).items()}
-        return measured | {name: call(held_out) for name, call in self.metrics.items()}
+        metrics = self.training_loss.metrics(held_out)
+        if self._has_table and metrics:
+            trained_on = self._values(module, batch, rows_in(module, "trained on"))
+            metrics |= {f"train_{name}": value for name, value in self.training_loss.metrics(trained_on).items()}
+        return metrics | {name: call(held_out) for name, call in self.metrics.items()}
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """The loss of predictors that know little, on the held-out data."""
+        """Computes the losses of simple predictors, such as the output 0, on the held-out data."""
         held_out = self._answered(module, batch | self.answers(module, batch))
         blind = held_out | {"output": torch.zeros_like(held_out["output"])}
         zero = self.training_loss.of(blind)
@@ -116,32 +116,31 @@ class Problem(Workload[Any]):
         return levels | {"solved": torch.full_like(zero, torch.nan if self.solved_below is None else self.solved_below)}
 
     def verdicts(self, parameters: Any) -> VerdictTable:
-        """The table by which trainings are judged."""
         del parameters
         return self.table_of_verdicts
 
     def score_heads(self, lanes: Lanes[Any], state: State) -> HeadScores | None:
-        """The user's scores of attention heads; the role of a head is that of its highest one, if it is high."""
+        """Computes the user's scores of attention heads. A head has the role of its highest score if >= 0.5."""
         if not self.heads:
             return None
         template = self.build(lanes.shared).to(lanes.device, lanes.dtype)
         batch = self.eval_batch(lanes)
 
         def scored(module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-            data = self._held_out(module, batch)
-            seen = self._known(module, batch) | {"inputs": _as_given(data[0]), "target": data[1]}
-            seen["weights"] = self.weights_of_heads(seen)
-            return {role: call(seen) for role, call in self.heads.items()}
+            inputs, target = self._held_out(module, batch)
+            values = self._known(module, batch) | {"inputs": _as_given(inputs), "target": target}
+            values["weights"] = self.weights_of_heads(values)
+            return {role: call(values) for role, call in self.heads.items()}
 
         with torch.no_grad():
-            found = over_lanes(template, scored)(*parted(template, state), batch)
-        scores = {role: score_LNH.double().cpu().numpy() for role, score_LNH in found.items()}
+            score_by_role = over_lanes(template, scored)(*parted(template, state), batch)
+        scores = {role: score_LNH.double().cpu().numpy() for role, score_LNH in score_by_role.items()}
         for role, score_LNH in scores.items():
             if score_LNH.ndim != 3 or score_LNH.shape != next(iter(scores.values())).shape:
                 raise SpecError(
                     f"heads, {role}",
                     given=f"a score of shape {score_LNH.shape[1:]}",
-                    expected="one number for each (layer, head), of the same shape in all scores",
+                    expected="one number per (layer, head), and the same shape for all scores",
                     fix="take means over examples and queries: weights are (layer, example, head, query, key)",
                 )
         highest = np.maximum.reduce([*scores.values()])
@@ -161,40 +160,41 @@ class Problem(Workload[Any]):
         inputs, target = rows_in(module, "trained on")
         if "row" not in batch:
             return inputs, target
-        return tuple(each[batch["row"]] for each in inputs), target[batch["row"]]
+        return tuple(column[batch["row"]] for column in inputs), target[batch["row"]]
 
     def _held_out(self, module: nn.Module, batch: Batch) -> Data:
         return rows_in(module, "held out") if self._has_table else (_inputs_in(batch), batch["target"])
 
     def _values(self, module: nn.Module, batch: Batch, data: Data) -> dict[str, Any]:
-        """What functions of the user's may name, on some data."""
+        """Returns the values that the user's functions may have as arguments, by name, on the given data."""
         inputs, target = data
         values = self._known(module, batch) | {"inputs": _as_given(inputs), "target": target}
         return values | ({"output": output_of(module(*inputs))} if self.training_loss.needs_output else {})
 
     def _answered(self, module: nn.Module, batch: Batch) -> dict[str, Any]:
-        """The same on the held-out data, whose outputs the batch has."""
-        seen = {"inputs": _as_given(_inputs_in(batch)), "target": batch["target"], "output": batch["output"]}
-        return self._known(module, batch) | seen
+        """Like `_values`, on the held-out data, whose outputs are in the batch already."""
+        data = {"inputs": _as_given(_inputs_in(batch)), "target": batch["target"], "output": batch["output"]}
+        return self._known(module, batch) | data
 
     def _known(self, module: nn.Module, batch: Batch) -> dict[str, Any]:
-        of_lane = {name.removeprefix(_PARAMETER): each for name, each in batch.items() if name.startswith(_PARAMETER)}
-        return {**_static(module.of_problem), **of_lane, "module": module}
+        lane_values = {
+            name.removeprefix(_PARAMETER): value for name, value in batch.items() if name.startswith(_PARAMETER)
+        }
+        return {**_static(module.of_problem), **lane_values, "module": module}
 
     def _drawn(self, lanes: Lanes[Any], use: str, step: int) -> Batch:
-        """Inputs and target of a step, (L, ...) by name."""
         values = _static(lanes.shared)
         if use == "eval" and "batch_size" in self.data.names:
             values["batch_size"] = self.eval_batch_size
 
-        def of_one_training(seed: Tensor, own_seed: Tensor, own: dict[str, Tensor]) -> Batch:
+        def data_of_one_training(seed: Tensor, own_seed: Tensor, differing: dict[str, Tensor]) -> Batch:
             draw = Draw(seed, use, step, own_seed)
-            inputs, target = checked(self.data({**values, **own, "draw": draw, "step": step}))
+            inputs, target = checked(self.data({**values, **differing, "draw": draw, "step": step}))
             return {**_named(inputs), "target": target}
 
         streams = lanes.streams
         seeds = streams.seeds_at(f"problem/{use}", step), streams.seeds
-        batch: Batch = vmap(of_one_training)(*seeds, _differing(lanes, (self.data,)))
+        batch: Batch = vmap(data_of_one_training)(*seeds, _differing(lanes, (self.data,)))
         return {name: _in_type(value, lanes.dtype) for name, value in batch.items()}
 
     def _lane_parameters(self, lanes: Lanes[Any]) -> Batch:
@@ -204,19 +204,19 @@ class Problem(Workload[Any]):
 
 
 def _static(parameters: Any) -> dict[str, Any]:
-    """The values that all trainings of a program share, by name."""
-    return {name: getattr(parameters, name) for name, each in parameters.declared().items() if each.static}
+    """Returns the values of the static parameters by name: those that all trainings of a program share."""
+    return {name: getattr(parameters, name) for name, declared in parameters.declared().items() if declared.static}
 
 
 def _differing(lanes: Lanes[Any], calls: Any) -> dict[str, Tensor]:
-    """(L,) by name: the parameters that these functions name and that may differ between trainings of a program."""
+    """Returns the values (L,) by name of the functions' parameters that may differ between trainings of a program."""
     declared = lanes.shared.declared()
     names = {name for call in calls for name in call.names if name in declared and not declared[name].static}
     return {name: lanes.tensor(name) for name in sorted(names)}
 
 
 def _named(inputs: tuple[Tensor, ...]) -> Batch:
-    return {f"inputs/{place}": each for place, each in enumerate(inputs)}
+    return {f"inputs/{place}": value for place, value in enumerate(inputs)}
 
 
 def _inputs_in(batch: Batch) -> tuple[Tensor, ...]:
@@ -224,7 +224,7 @@ def _inputs_in(batch: Batch) -> tuple[Tensor, ...]:
 
 
 def _as_given(inputs: tuple[Tensor, ...]) -> Any:
-    """A single input as a tensor, several as a tuple: as the function of data returned them."""
+    """Converts the inputs to the form that the function of data returned: one tensor, or a tuple of several."""
     return inputs[0] if len(inputs) == 1 else inputs
 
 

@@ -1,7 +1,7 @@
-"""How often cross-attention finds the source word that the next target word translates, by the grammar's alignment.
+"""Alignment scores: how often cross-attention finds the source word that the next target word translates.
 
-Alignment is a score without a role: roles are positional, syntactic and rare-token. Axes: ... heads; B sentence, Q
-query, K key.
+The grammar knows the alignment. No role is given by this score: roles are positional, syntactic and rare-token. Axes:
+... any number of axes of heads; B sentence, Q query, K key.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,11 @@ ALIGNMENT_SCORES = ("alignment", "alignment_baseline")
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The alignment of B sentences.
+    """The alignment of B sentences with their translations.
 
     Attributes:
-        place_BQ: The source position of the word that each query is about to write; -1 if that word translates none.
+        place_BQ: The position of the source word that the next target word of each query translates; -1 if there is
+            none.
         offset: The best fixed difference between source position and query position, fitted on training sentences.
     """
 
@@ -31,7 +32,13 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True)
 class AlignmentCounts:
-    """Counts over the queries whose next word translates a counting key: hits (...), hits by the fixed offset, all."""
+    """Counts over the queries whose next word translates a key that counts.
+
+    Attributes:
+        hits: (...) the number of queries whose strongest key is the translated word.
+        by_offset: The number of queries at whose position plus the fixed offset the translated word is.
+        n_queries: The number of these queries.
+    """
 
     hits: NDArray[np.float64]
     by_offset: int
@@ -39,7 +46,7 @@ class AlignmentCounts:
 
 
 def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment) -> AlignmentCounts:
-    """Counts of heads on one batch, from their strongest keys (..., B, Q)."""
+    """Counts how often heads find the aligned word on one batch, given their strongest keys (..., B, Q)."""
     place_BQ = alignment.place_BQ
     counts_BQ = sentences.queries & (place_BQ >= 0)
     counts_BQ = counts_BQ & sentences.keys.gather(1, place_BQ.clamp(min=0))
@@ -50,10 +57,11 @@ def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment)
 
 
 def alignment_scores(counts: Sequence[AlignmentCounts]) -> dict[str, NDArray[np.float64]]:
-    """`alignment`: the share of queries whose strongest key is the aligned one; `_baseline`: by the fixed offset."""
-    n_queries = sum(each.n_queries for each in counts)
-    hits = np.sum([each.hits for each in counts], axis=0)
+    """Returns the share of queries whose strongest key is the aligned word, `alignment`, and the share that the fixed
+    offset finds, `alignment_baseline`, over all batches."""
+    n_queries = sum(batch.n_queries for batch in counts)
+    hits = np.sum([batch.hits for batch in counts], axis=0)
     return {
         "alignment": hits / n_queries,
-        "alignment_baseline": np.full_like(hits, sum(each.by_offset for each in counts) / n_queries),
+        "alignment_baseline": np.full_like(hits, sum(batch.by_offset for batch in counts) / n_queries),
     }

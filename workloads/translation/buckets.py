@@ -1,7 +1,7 @@
 """Buckets of sentences of similar length, so that little is computed on padding. Axes: N sentence pair.
 
-The bucket of a step depends on the corpus and the step alone, never on a training. At a step, all lanes of all packs
-therefore see tensors of the same shape, which are rounded the same.
+The bucket of a step depends on the corpus and the step alone, never on a training. So at a step all lanes of all packs
+have tensors of the same shape, with the same rounding.
 """
 
 import functools
@@ -16,16 +16,17 @@ from attnsweep.workloads.translation.corpus import Corpus
 
 _MOST_BUCKETS = 8
 _LEAST_BATCHES = 4
-"""The least number of batches per bucket, if the corpus is large enough. A bucket's incomplete batch is left over."""
+"""The smallest number of batches per bucket, if the corpus is large enough. Each pass leaves out a bucket's pairs
+beyond its last full batch, so buckets must not be too small."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bucket:
-    """Some pairs of sentences.
+    """Sentence pairs of similar length.
 
     Attributes:
-        pairs: (n,) their indices in the corpus.
-        n_source, n_target: Tokens of the longest sentence.
+        pairs: (n,) the indices of the pairs in the corpus.
+        n_source, n_target: The number of tokens of the longest source and target sentence.
     """
 
     pairs: NDArray[np.int64]
@@ -34,7 +35,7 @@ class Bucket:
 
 
 def by_length(corpus: Corpus, pairs: NDArray[np.int64], n_buckets: int) -> list[Bucket]:
-    """The pairs, sorted by length and cut into buckets of equal size (the last may be smaller)."""
+    """Sorts pairs by length and cuts them into buckets of equal size; the last bucket may be smaller."""
     lengths = corpus.target.lengths[pairs], corpus.source.lengths[pairs]
     ordered = pairs[np.lexsort((pairs, *lengths))]
     size = -(-len(pairs) // n_buckets)
@@ -46,12 +47,12 @@ def _bucket(corpus: Corpus, pairs: NDArray[np.int64]) -> Bucket:
 
 
 class Passes:
-    """Which sentences each step of a training reads: pass after pass over all buckets.
+    """The bucket from which each step of a training takes its batch. Steps pass over all buckets again and again.
 
     Args:
         corpus: All pairs.
         train: The indices of the training pairs.
-        batch_size: Pairs per step. A bucket's leftover pairs, less than a batch, wait for another pass.
+        batch_size: Pairs per step. A pass leaves out the pairs of a bucket that do not fill a batch.
         seed: The seed of the order of buckets.
     """
 
@@ -64,22 +65,21 @@ class Passes:
 
     @property
     def steps(self) -> int:
-        """The number of steps of a pass."""
         return int(self._n_batches.sum())
 
     def bucket_at(self, step: int) -> tuple[int, int]:
-        """The bucket of a step, and the number of earlier steps of this pass in that bucket."""
+        """Returns the bucket of a step, and the number of earlier steps of the same pass that used this bucket."""
         sequence, place = _sequence(self, step // self.steps), step % self.steps
         bucket = int(sequence[place])
         return bucket, int((sequence[:place] == bucket).sum())
 
     def sequence(self, turn: int) -> NDArray[np.int64]:
-        """(steps,) the buckets of a pass, in this pass's random order."""
+        """Returns the bucket of each step of pass number `turn`, (steps,), in the random order of this pass."""
         drawn = self._order.uniform("translation/buckets", (self.steps,), turn)[0].numpy()
         return np.repeat(np.arange(len(self.buckets)), self._n_batches)[np.argsort(drawn, kind="stable")]
 
 
 @functools.lru_cache(maxsize=4)
 def _sequence(passes: Passes, turn: int) -> NDArray[np.int64]:
-    """Kept for the steps of a pass: drawing it takes 150 operations."""
+    """Caches `Passes.sequence` for the steps of a pass, because drawing it takes 150 operations."""
     return passes.sequence(turn)

@@ -1,4 +1,4 @@
-"""The data of a pack: batches of sentence pairs for training, and held-out pairs for evaluation.
+"""Makes the batches of a pack of translators: sentence pairs for training, and held-out pairs for evaluation.
 
 Axes: L lane, B sentence, S source token, T target token, N pair of the corpus.
 """
@@ -21,58 +21,62 @@ from attnsweep.workloads.translation.parameters import TranslationParameters
 TranslationLanes = Lanes[TranslationParameters]
 
 _STEPS_AT_ONCE = 64
-"""With dropout one, since its masks are much larger than the words."""
+"""The number of steps whose batches are made together. With dropout it is 1, because masks are much larger than
+words."""
 _EVAL_BUCKETS = 4
 
 
 def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
-    """The pairs of the first of these steps, one batch per step, with the masks of dropout; every lane has its own
-    order."""
+    """Returns the batches of the first of these steps, up to 64, with dropout masks; each lane has its own order."""
     shared = lanes.shared
     studied = studied_corpus(shared)
     passes = _passes(studied, shared.batch_size, shared.corpus_seed)
     turn = steps[0] // passes.steps
     at_once = 1 if shared.dropout else _STEPS_AT_ONCE
-    here = range(steps[0], min(steps[0] + at_once, steps[-1] + 1, (turn + 1) * passes.steps))
+    batch_steps = range(steps[0], min(steps[0] + at_once, steps[-1] + 1, (turn + 1) * passes.steps))
     drawn_LN = lanes.streams.uniform("batch", (len(studied.train),), turn, used_from=turn * passes.steps)
     order = _orders(_pairs(passes, lanes.device), drawn_LN)
-    found = []
-    for step in here:
+    batches = []
+    for step in batch_steps:
         bucket, used = passes.bucket_at(step)
         first = used * shared.batch_size
         pairs_LB = order[bucket][:, first : first + shared.batch_size]
         words = pairs_of(studied, pairs_LB, passes.buckets[bucket])
-        found.append(words | masks(lanes, step, words))
-    return found
+        batches.append(words | masks(lanes, step, words))
+    return batches
 
 
 def evaluation_batch(lanes: TranslationLanes) -> Batch:
-    """Held-out pairs in buckets by length, under the names `<bucket>/<name>`.
+    """Returns held-out pairs in buckets by length: tensors under the names `<bucket>/<name>`.
 
-    Besides the words: `is_judged` (B,), whether `eval_loss` counts the pair; `is_short` (B,); and the -log p of each
-    target token under the reference laws, `unigram_nats` and `bigram_nats` (B, T). A grammar's corpus also has
-    `grammar_nats` (B, T) and, per sentence, `sentence_nats` (B,).
+    Besides the words, each bucket has `is_judged` (B,), whether `eval_loss` counts the pair; `is_short` (B,); and -log
+    p of each target token under the unigram and the bigram distribution, `unigram_nats` and `bigram_nats` (B, T). With
+    the grammar it also has -log p of each token given the source, `grammar_nats` (B, T), and of each target sentence
+    without the source, `sentence_nats` (B,).
     """
     shared = lanes.shared
     studied = studied_corpus(shared)
     n_lanes = len(lanes.trainings)
-    found: Batch = {}
+    batch: Batch = {}
     pairs = studied.held_out(VALID, shared.eval_sentences)
     for index, bucket in enumerate(by_length(studied.corpus, pairs, _EVAL_BUCKETS)):
-        known = _known(studied, bucket, judges_all=shared.train_on == "all")
-        facts = {
+        arrays = _reference_arrays(studied, bucket, judges_all=shared.train_on == "all")
+        tensors = {
             name: torch.as_tensor(value, device=lanes.device, dtype=None if value.dtype == bool else lanes.dtype)
-            for name, value in known.items()
+            for name, value in arrays.items()
         }
         words = pairs_of(studied, torch.as_tensor(bucket.pairs, device=lanes.device).unsqueeze(0), bucket)
-        found |= {f"{index}/{name}": value.expand(n_lanes, *value.shape[1:]) for name, value in words.items()}
-        found |= {f"{index}/{name}": value.expand(n_lanes, *value.shape) for name, value in facts.items()}
-    return found
+        batch |= {f"{index}/{name}": value.expand(n_lanes, *value.shape[1:]) for name, value in words.items()}
+        batch |= {f"{index}/{name}": value.expand(n_lanes, *value.shape) for name, value in tensors.items()}
+    return batch
 
 
 def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket) -> Batch:
-    """`source` (L, B, S); `read` (L, B, T), the words that the decoder reads, SOS first; `target` (L, B, T), the words
-    that it should write; and the rarities of `source` and `read`. All on the device of `pairs_LB`."""
+    """Returns the words of pairs of one bucket, on the device of `pairs_LB`.
+
+    They are `source` (L, B, S); `read` (L, B, T), the words that the decoder reads, starting with SOS; `target`
+    (L, B, T), the words that it should write; and the frequency ranks of `source` and `read`.
+    """
     tables = _tables(studied, pairs_LB.device)
     source_LBS = tables["source"][pairs_LB, : bucket.n_source]
     read_LBT = tables["read"][pairs_LB, : bucket.n_target]
@@ -86,13 +90,13 @@ def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket) -> Batch:
 
 
 def parts_of(batch: Batch) -> list[Batch]:
-    """The tensors of each bucket of an evaluation batch, by name."""
-    found: dict[str, Batch] = {}
+    """Splits an evaluation batch into the batches of its buckets; ignores tensors of other names."""
+    buckets: dict[str, Batch] = {}
     for key, value in batch.items():
         bucket, _, name = key.partition("/")
         if name:
-            found.setdefault(bucket, {})[name] = value
-    return list(found.values())
+            buckets.setdefault(bucket, {})[name] = value
+    return list(buckets.values())
 
 
 @functools.lru_cache(maxsize=4)
@@ -102,13 +106,11 @@ def _passes(studied: StudiedCorpus, batch_size: int, seed: int) -> Passes:
 
 @functools.lru_cache(maxsize=4)
 def _pairs(passes: Passes, device: torch.device) -> list[Tensor]:
-    """The pairs of each bucket, (n,)."""
     return [torch.as_tensor(bucket.pairs, device=device) for bucket in passes.buckets]
 
 
 @functools.lru_cache(maxsize=4)
 def _tables(studied: StudiedCorpus, device: torch.device) -> dict[str, Tensor]:
-    """All pairs as tensors, in int32: enough for embeddings, at half the memory traffic of int64."""
     corpus = studied.corpus
     arrays = {
         "source": corpus.source.tokens,
@@ -121,15 +123,15 @@ def _tables(studied: StudiedCorpus, device: torch.device) -> dict[str, Tensor]:
 
 
 def _orders(pairs: list[Tensor], drawn_LN: Tensor) -> list[Tensor]:
-    """For each bucket (L, n): its pairs in each lane's order of this pass."""
-    drawn = torch.split(drawn_LN, [len(of_bucket) for of_bucket in pairs], dim=1)
-    return [of_bucket[drawn_Ln.argsort(dim=1, stable=True)] for of_bucket, drawn_Ln in zip(pairs, drawn, strict=True)]
+    """Returns the pairs of each bucket in each lane's order of the current pass, (L, n)."""
+    drawn = torch.split(drawn_LN, [len(pairs_n) for pairs_n in pairs], dim=1)
+    return [pairs_n[drawn_Ln.argsort(dim=1, stable=True)] for pairs_n, drawn_Ln in zip(pairs, drawn, strict=True)]
 
 
-def _known(studied: StudiedCorpus, bucket: Bucket, *, judges_all: bool) -> dict[str, NDArray[np.generic]]:
+def _reference_arrays(studied: StudiedCorpus, bucket: Bucket, *, judges_all: bool) -> dict[str, NDArray[np.generic]]:
     target_BT = studied.corpus.target.tokens[bucket.pairs, : bucket.n_target]
     is_short_B = studied.is_short[bucket.pairs]
-    known: dict[str, NDArray[np.generic]] = {
+    arrays: dict[str, NDArray[np.generic]] = {
         "is_short": is_short_B,
         "is_judged": is_short_B | judges_all,
         "unigram_nats": studied.laws.unigram_nats(target_BT),
@@ -137,6 +139,6 @@ def _known(studied: StudiedCorpus, bucket: Bucket, *, judges_all: bool) -> dict[
     }
     gold = studied.corpus.gold
     if gold is not None:
-        known["grammar_nats"] = gold.token_nats[bucket.pairs, : bucket.n_target]
-        known["sentence_nats"] = gold.target_nats[bucket.pairs]
-    return known
+        arrays["grammar_nats"] = gold.token_nats[bucket.pairs, : bucket.n_target]
+        arrays["sentence_nats"] = gold.target_nats[bucket.pairs]
+    return arrays

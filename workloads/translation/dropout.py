@@ -1,4 +1,4 @@
-"""Dropout: masks drawn from a training's own streams, so that they depend on its seed and the step alone.
+"""Dropout masks, drawn from a training's own streams, so that they depend on its seed and the step alone.
 
 Axes: L lane, B sentence, T token of the source or of the target, D model, R = B T rows.
 
@@ -22,14 +22,16 @@ SITES = {
     "cross": "read",
     "decoder_ffn": "read",
 }
-"""What is masked, and the words of the batch whose rows it has."""
+"""The places where dropout is applied, and for each the words of the batch that have a row there."""
 
 _VALUES = 2**16
-"""Values of a draw: the share is rounded to a multiple of 1 / 65,536."""
+"""The number of values of a random integer: the dropout share is rounded to a multiple of 1 / 65,536."""
 
 
 def masks(lanes: Lanes[TranslationParameters], step: int, words: Batch) -> Batch:
-    """For each site `keep_<site>` (L, B, T, D): 0, or the factor that keeps the mean; nothing without dropout.
+    """Draws the mask of each site, `keep_<site>` (L, B, T, D): 0, or the factor that keeps the mean unchanged.
+
+    Without dropout there are no masks.
 
     Args:
         lanes: The L trainings.
@@ -39,19 +41,19 @@ def masks(lanes: Lanes[TranslationParameters], step: int, words: Batch) -> Batch
     dropped = round(lanes.shared.dropout * _VALUES)
     if not dropped:
         return {}
-    found: Batch = {}
-    for site, of in SITES.items():
-        shape = (*words[of].shape[1:], lanes.shared.d_model)
+    drawn: Batch = {}
+    for site, word_name in SITES.items():
+        shape = (*words[word_name].shape[1:], lanes.shared.d_model)
         is_kept = lanes.streams.integers(f"dropout/{site}", shape, _VALUES, step) >= dropped
-        found[f"keep_{site}"] = is_kept.to(lanes.dtype) * (_VALUES / (_VALUES - dropped))
-    return found
+        drawn[f"keep_{site}"] = is_kept.to(lanes.dtype) * (_VALUES / (_VALUES - dropped))
+    return drawn
 
 
 def masks_of(batch: Batch) -> Mapping[str, Tensor]:
-    """The masks in a batch of one training, (B, T, D) by site; none in evaluation batches."""
+    """Returns the masks in a batch of one training, (B, T, D) by site; evaluation batches have none."""
     return {site: batch[f"keep_{site}"] for site in SITES if f"keep_{site}" in batch}
 
 
 def masked(x_RD: Tensor, masks_BTD: Mapping[str, Tensor], site: str) -> Tensor:
-    """The rows at a site, masked if there is a mask."""
+    """Multiplies the rows (R, D) at a site by the mask of the site, if there is one."""
     return x_RD * masks_BTD[site].reshape(x_RD.shape) if site in masks_BTD else x_RD

@@ -1,4 +1,4 @@
-"""Scores and roles of the attention heads of translators, on held-out sentences. Formulas and sources: docs/roles.md.
+"""Scores and labels the attention heads of translators on held-out sentences. Formulas and sources: docs/roles.md.
 
 Axes: L lane, H head, B sentence, Q query, K key.
 """
@@ -30,35 +30,36 @@ from attnsweep.workloads.translation.translator import LAYERS
 SCORE_NAMES = (*score_names(RELATIONS), *STRUCTURE_SCORES, *ALIGNMENT_SCORES)
 
 _LANES_AT_ONCE, _ON_A_CPU = 256, 16
-"""Lanes scored at once, which bounds the memory of attention weights. A GPU takes as long for 16 as for 256."""
-_EVERY_OF_STRUCTURE = 4
+"""The number of lanes scored together, on a GPU and on a CPU, which bounds the memory of attention weights. A GPU takes
+as long for 16 lanes as for 256."""
+_STRUCTURE_STRIDE = 4
 """Distances to structures use every fourth sentence of each length in each bucket. They are means with far less spread
 than shares of hits, and on all sentences they would cost as much as all role scores together."""
 
 
 def score_heads(template: TranslationModel, lanes: TranslationLanes, state: State) -> HeadScores:
-    """Scores (L, 3, n_heads) and roles of the layers encoder self, decoder self and cross.
+    """Scores and labels the heads of L trainings, (L, 3, n_heads), in the layers encoder self, decoder self and cross.
 
     Args:
         template: A model of the pack's shape.
         lanes: The L trainings.
         state: Their parameters and buffers, (L, ...) by name.
     """
-    every = torch.arange(len(lanes.trainings))
-    at_once = torch.split(every, _ON_A_CPU if lanes.device.type == "cpu" else _LANES_AT_ONCE)
-    parts = [_scores(template, lanes, state, some.to(lanes.device)) for some in at_once]
+    all_lanes = torch.arange(len(lanes.trainings))
+    at_once = torch.split(all_lanes, _ON_A_CPU if lanes.device.type == "cpu" else _LANES_AT_ONCE)
+    parts = [_scores(template, lanes, state, chosen.to(lanes.device)) for chosen in at_once]
     scores = {name: np.concatenate([part[name] for part in parts]) for name in SCORE_NAMES}
     return HeadScores(scores=scores, role=label_roles(scores))
 
 
 def _scores(
-    template: TranslationModel, lanes: TranslationLanes, state: State, some: Tensor
+    template: TranslationModel, lanes: TranslationLanes, state: State, chosen: Tensor
 ) -> dict[str, NDArray[np.float64]]:
-    parameters, buffers = parted(template, selected(state, some))
+    parameters, buffers = parted(template, selected(state, chosen))
     attend = over_lanes(template, lambda module, batch: cast(TranslationModel, module).attention(batch))
     measures = [_Measures(layer, template.translator.shape.longest) for layer in LAYERS]
     for part in looked_at(lanes.shared, lanes.device):
-        batch: Batch = {name: value.expand(len(some), *value.shape) for name, value in part.batch.items()}
+        batch: Batch = {name: value.expand(len(chosen), *value.shape) for name, value in part.batch.items()}
         with torch.no_grad():
             attention = attend(parameters, buffers, batch)
         for layer, measure in zip(LAYERS, measures, strict=True):
@@ -68,7 +69,7 @@ def _scores(
 
 
 class _Measures:
-    """The counts and distances of the heads (L, H) of one layer, accumulated bucket by bucket."""
+    """Accumulates the counts and distances of the heads (L, H) of one layer, bucket by bucket."""
 
     def __init__(self, layer: str, longest: int) -> None:
         self._layer = layer
@@ -86,9 +87,9 @@ class _Measures:
             self._alignments.append(count_aligned(looks.strongest, sentences, part.alignment))
 
     def scores(self) -> dict[str, NDArray[np.float64]]:
-        """(L, H) by name; NaN for scores that this layer does not have."""
-        found = role_scores(reduce(add, self._roles))
-        scores = dict.fromkeys(SCORE_NAMES, np.full_like(found["positional_share"], np.nan)) | found
+        """Returns the scores of the heads, (L, H) by name; NaN for scores that the layer does not have."""
+        roles = role_scores(reduce(add, self._roles))
+        scores = dict.fromkeys(SCORE_NAMES, np.full_like(roles["positional_share"], np.nan)) | roles
         if self._layer != "cross":
             scores |= {name: value.double().cpu().numpy() for name, value in self._structure.scores().items()}
         if self._alignments:
@@ -97,5 +98,5 @@ class _Measures:
 
     def _add_structure(self, attention_LHBQK: Tensor, n_tokens_B: Tensor) -> None:
         for n in sorted(set(n_tokens_B.tolist())):
-            of_length = (n_tokens_B == n).nonzero()[::_EVERY_OF_STRUCTURE, 0]
-            self._structure.add(attention_LHBQK[:, :, of_length, :n, :n])
+            sentences_of_length = (n_tokens_B == n).nonzero()[::_STRUCTURE_STRIDE, 0]
+            self._structure.add(attention_LHBQK[:, :, sentences_of_length, :n, :n])

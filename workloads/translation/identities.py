@@ -1,7 +1,7 @@
-"""What the gradients of a translator satisfy exactly.
+"""Exact identities of the gradients of a translator.
 
-Its norms stand before each sublayer and at the ends, so all that is added to a residual stream loses its mean before it
-is read. Axes: see `translator`.
+LayerNorms come before each sublayer and at the ends of encoder and decoder, so they remove the mean of all that is
+added to a residual stream before it is read. Axes: see `translator`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,19 +19,23 @@ from attnsweep.workloads.translation.translator import LAYERS
 
 _FEED_FORWARD = ("encoder_ffn", "decoder_ffn")
 _KEYS_OF = {"encoder_self": "encoder_self", "decoder_self": "decoder_self", "encoder_end": "cross"}
-"""The layer whose keys are made of a norm's output."""
+"""The attention layer whose keys are computed from the output of each norm, by the name of the norm."""
 
 
 def identities_of(parameters: TranslationParameters) -> tuple[Identity, ...]:
-    """All that hold for a training with these parameters."""
-    return (*_of_streams(parameters), *_of_attention(parameters), *_of_feed_forward(), *_of_norms(parameters))
+    return (
+        *_stream_identities(parameters),
+        *_attention_identities(parameters),
+        *_feed_forward_identities(),
+        *_norm_identities(parameters),
+    )
 
 
-def _of_streams(parameters: TranslationParameters) -> Iterator[Identity]:
+def _stream_identities(parameters: TranslationParameters) -> Iterator[Identity]:
     for name in ("word_weight_DV", "word_bias_V"):
         yield RowSums(name=name, part=_part(name), because="softmax")
     if parameters.dropout:
-        return  # What is masked has no mean that a norm would remove.
+        return  # A dropout mask comes between the layer and the norm, so the norm does not remove the layer's mean.
     for name in ("source_embedding_VD", "target_embedding_VD"):
         yield RowSums(name=name, part=_part(name))
     for layer in LAYERS:
@@ -42,7 +46,7 @@ def _of_streams(parameters: TranslationParameters) -> Iterator[Identity]:
             yield RowSums(name=f"{name} of {layer}", part=_part(f"{layer}.{name}"))
 
 
-def _of_attention(parameters: TranslationParameters) -> Iterator[Identity]:
+def _attention_identities(parameters: TranslationParameters) -> Iterator[Identity]:
     E = parameters.d_model // parameters.n_heads
     C = parameters.qk_rank or E
     made_keys = parameters.n_heads * C if parameters.qk == "factored" else 0
@@ -60,12 +64,12 @@ def _of_attention(parameters: TranslationParameters) -> Iterator[Identity]:
         )
 
 
-def _of_feed_forward() -> Iterator[Identity]:
+def _feed_forward_identities() -> Iterator[Identity]:
     for layer in _FEED_FORWARD:
         yield relu_neurons(layer, _first(layer), _part(f"{layer}.second_weight_WD"))
 
 
-def _of_norms(parameters: TranslationParameters) -> Iterator[Identity]:
+def _norm_identities(parameters: TranslationParameters) -> Iterator[Identity]:
     for norm, layers in _readers().items():
         is_key = parameters.qk == "merged" and norm in _KEYS_OF
         keys = merged_keys(_queries(_KEYS_OF[norm]), parameters.n_heads, parameters.d_model) if is_key else []
@@ -74,7 +78,7 @@ def _of_norms(parameters: TranslationParameters) -> Iterator[Identity]:
 
 
 def _readers() -> Mapping[str, Sequence[Layer]]:
-    """The layers that read each norm."""
+    """Returns the layers that read the output of each norm, by the name of the norm."""
     return {
         **{layer: (_queries(layer), _keys_and_values(layer)) for layer in ("encoder_self", "decoder_self")},
         "cross": (_queries("cross"),),
@@ -101,5 +105,4 @@ def _part(name: str) -> Part:
 
 
 def _weights(layer: str, module: nn.Module, batch: Batch) -> Tensor:
-    """(B, H, Q, K)."""
     return cast(TranslationModel, module).attention(batch)[layer]

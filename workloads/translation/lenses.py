@@ -1,4 +1,4 @@
-"""What can be seen of a translator: its heads on a test sentence, its words by the previous word.
+"""Lenses of a translator: attention maps on a test sentence, and gradients in words, grouped by the previous word.
 
 Axes: T token.
 """
@@ -20,7 +20,8 @@ from attnsweep.workloads.translation.translator import LAYERS
 
 
 def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps:
-    """On the test sentences of its corpus; the decoder reads the correct words."""
+    """Returns the attention maps on a test sentence, by default one of median length; the decoder reads the
+    reference."""
     del workload
     studied = studied_corpus(lanes.shared)
     corpus = studied.corpus
@@ -33,12 +34,14 @@ def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence
     batch = {name: value[0] for name, value in words.items()}
     attention = cast(TranslationModel, model).attention(batch)
     source, read = _words(corpus.source, batch["source"][0]), _words(corpus.target, batch["read"][0])
-    asking = {"encoder_self": (source, source), "decoder_self": (read, read), "cross": (read, source)}
+    queries_and_keys = {"encoder_self": (source, source), "decoder_self": (read, read), "cross": (read, source)}
     return SentenceMaps(
         number=number,
         n_sentences=len(pairs),
         text=f"{_text(corpus.source, batch['source'][0])} → {_text(corpus.target, batch['target'][0])}",
-        layers=tuple(LayerMaps.of(index, *asking[name], attention[name][0]) for index, name in enumerate(LAYERS)),
+        layers=tuple(
+            LayerMaps.of(index, *queries_and_keys[name], attention[name][0]) for index, name in enumerate(LAYERS)
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""The held-out sentences that heads are scored on, in buckets by length, with the annotations that scores need.
+"""The held-out sentences on which heads are scored, in buckets by length, with the annotations that scores need.
 
 Axes: B sentence, S source token, T target token.
 """
@@ -23,19 +23,19 @@ from attnsweep.workloads.translation.parameters import TranslationParameters
 _BUCKETS = 8
 FREQUENT_COVERAGE = 0.75
 """A word is rare unless it is among the most frequent words that make up this share of the training text. Voita et al.
-2019 take the 500 most frequent words, which cover about as much of English text; the share scales to small
-vocabularies. Ours."""
+2019 use the 500 most frequent words, which cover about this share of English text. Our choice of a share, unlike a
+fixed number of words, also fits small vocabularies."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LookedAt:
-    """One bucket of sentences.
+    """One bucket of the sentences on which heads are scored.
 
     Attributes:
         batch: The tensors that a model reads, (B, ...).
         sentences: The sentences as role scores need them, by layer.
-        n_tokens: By self-attention layer, (B,) the number of tokens, the side of its square matrices.
-        alignment: The gold alignment; `None` for real text.
+        n_tokens: (B,) the number of tokens of each sentence, by self-attention layer: attention matrices are cut to it.
+        alignment: The grammar's alignment; `None` for real text.
     """
 
     batch: Batch
@@ -45,7 +45,7 @@ class LookedAt:
 
 
 def looked_at(parameters: TranslationParameters, device: torch.device) -> tuple[LookedAt, ...]:
-    """The sentences of a training's corpus; cached per process."""
+    """Returns the sentences of a training's corpus on which heads are scored, in buckets; cached per process."""
     return _looked_at(studied_corpus(parameters), parameters.head_sentences, device)
 
 
@@ -54,11 +54,11 @@ def _looked_at(studied: StudiedCorpus, n_sentences: int, device: torch.device) -
     gold = studied.corpus.gold
     fits = None if gold is None else _Fits(studied.corpus, gold)
     pairs = studied.held_out(VALID, n_sentences)
-    return tuple(_of_bucket(studied, bucket, fits, device) for bucket in by_length(studied.corpus, pairs, _BUCKETS))
+    return tuple(_annotated(studied, bucket, fits, device) for bucket in by_length(studied.corpus, pairs, _BUCKETS))
 
 
 class _Fits:
-    """The baselines of syntactic scores and of alignment, fitted on training sentences."""
+    """The fixed offsets that are the baselines of syntactic scores and of alignment, fitted on training sentences."""
 
     def __init__(self, corpus: Corpus, gold: Gold) -> None:
         self.gold = gold
@@ -72,7 +72,7 @@ class _Fits:
         self.alignment_offset = int(values[counts.argmax()])
 
 
-def _of_bucket(studied: StudiedCorpus, bucket: Bucket, fits: _Fits | None, device: torch.device) -> LookedAt:
+def _annotated(studied: StudiedCorpus, bucket: Bucket, fits: _Fits | None, device: torch.device) -> LookedAt:
     words = pairs_of(studied, torch.as_tensor(bucket.pairs, device=device).unsqueeze(0), bucket)
     batch = {name: value[0] for name, value in words.items()}
     source, read = batch["source"], batch["read"]
@@ -120,7 +120,7 @@ def _of_bucket(studied: StudiedCorpus, bucket: Bucket, fits: _Fits | None, devic
 
 
 def _n_frequent(tokens: NDArray[np.int64]) -> int:
-    """The number of most frequent words that make up `FREQUENT_COVERAGE` of a text; words are numbered by frequency."""
+    """Returns how many of the most frequent words together make up the share `FREQUENT_COVERAGE` of a text."""
     words = tokens[tokens > UNK]
     seen = np.sort(np.bincount(words))[::-1]
     return int(np.searchsorted(np.cumsum(seen), FREQUENT_COVERAGE * words.size)) + 1
@@ -129,7 +129,7 @@ def _n_frequent(tokens: NDArray[np.int64]) -> int:
 def _arcs(
     gold: Gold, arcs_A4: NDArray[np.int64], pairs: NDArray[np.int64], shift: int, device: torch.device | None = None
 ) -> Arcs:
-    """The arcs of the given pairs, which are renumbered from 0; `shift` is added to all positions."""
+    """Selects the arcs of some pairs, and numbers the pairs from 0; adds `shift` to all positions."""
     place = np.full(len(gold.alignment), -1)
     place[pairs] = np.arange(len(pairs))
     chosen = arcs_A4[place[arcs_A4[:, 0]] >= 0]

@@ -1,4 +1,4 @@
-"""The corpus of a training, cached per process, with the statistics of its training part.
+"""Finds the corpus of a training, cached per process, and computes the statistics of its training part.
 
 Axes: N sentence pair, V word.
 """
@@ -17,20 +17,20 @@ from attnsweep.workloads.translation.parameters import TranslationParameters
 from attnsweep.workloads.translation.prepared import read_corpus
 
 _HELD_OUT_LEAST = 500
-"""Sentences of the grammar in each held-out part, unless the parameters need more."""
+"""The number of sentences that the grammar generates for each held-out part, unless the parameters need more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StudiedCorpus:
-    """A corpus, and the statistics of the pairs that a training is trained on.
+    """A corpus, and the statistics of the pairs on which a training is trained.
 
     Attributes:
         corpus: All pairs.
-        train: Indices of the pairs trained on.
-        is_short: (N,) whether the source is no longer than the median of the training part.
-        source_rarity, target_rarity: (V,) frequency ranks in the training part, 0 the most frequent; -1 for PAD, SOS
-            and EOS; unknown words are the rarest.
-        laws: The reference laws of the target text trained on.
+        train: The indices of the pairs on which a training is trained.
+        is_short: (N,) whether each source is no longer than the median of the training part.
+        source_rarity, target_rarity: (V,) the frequency ranks of words in the training part, 0 the most frequent; -1
+            for PAD, SOS and EOS; unknown words are the rarest.
+        laws: The unigram and bigram distributions of the target text on which a training is trained.
     """
 
     corpus: Corpus
@@ -41,16 +41,16 @@ class StudiedCorpus:
     laws: CountedLaws
 
     def held_out(self, part: int, most: int) -> NDArray[np.int64]:
-        """The indices of the first `most` pairs of a part, or of all if it has fewer."""
+        """Returns the indices of the first `most` pairs of a part, or of all its pairs if it has fewer."""
         return np.flatnonzero(self.corpus.part == part)[:most]
 
 
 def studied_corpus(parameters: TranslationParameters) -> StudiedCorpus:
-    """The corpus of a training; all trainings of a process with the same corpus share one object."""
+    """Returns the corpus of a training. All trainings of a process with the same corpus share one object."""
     assert parameters.n_sentences is not None
     if not parameters.is_of_grammar:
         return _studied(read_corpus(parameters.corpus), parameters.n_sentences, parameters.train_on)
-    corpus = _of_grammar(
+    corpus = _cached_grammar_corpus(
         parameters.lexicon,
         parameters.n_sentences,
         max(_HELD_OUT_LEAST, parameters.eval_sentences, parameters.head_sentences),
@@ -60,7 +60,7 @@ def studied_corpus(parameters: TranslationParameters) -> StudiedCorpus:
     return _studied(corpus, parameters.n_sentences, parameters.train_on)
 
 
-_of_grammar = functools.lru_cache(maxsize=4)(grammar_corpus)
+_cached_grammar_corpus = functools.lru_cache(maxsize=4)(grammar_corpus)
 
 
 @functools.lru_cache(maxsize=4)

@@ -1,6 +1,6 @@
-"""The loss of a translator per word, and the losses of reference laws that do not see the source.
+"""The loss of a translator per word, and the losses of reference predictors that do not see the source.
 
-Axes: N, B sentence, T target token, V word.
+Axes: N sentence of a corpus, B sentence of a batch, T target token, V word.
 """
 
 import numpy as np
@@ -15,28 +15,28 @@ from attnsweep.workloads.translation.corpus import PAD, SOS, Side
 
 
 def smoothed_loss(logit_BTV: Tensor, target_BT: Tensor, label_smoothing: Tensor) -> Tensor:
-    """() cross-entropy in nats per token, against a target of 1 - e for the word plus e spread over all V words.
+    """Returns the cross-entropy with label smoothing e, a scalar in nats per token.
 
-    The definition is that of `torch.nn.CrossEntropyLoss`; padding does not count. Source: Szegedy et al. 2016, section
-    7.
+    The target is 1 - e at the word plus e spread evenly over all V words, as in `torch.nn.CrossEntropyLoss`. Padding
+    does not count. Source: Szegedy et al. 2016, section 7.
     """
     log_p_BTV = log_softmax(logit_BTV, dim=-1)
-    of_word_BT = log_p_BTV.gather(-1, target_BT.unsqueeze(-1)).squeeze(-1)
-    nats_BT = -(1.0 - label_smoothing) * of_word_BT - label_smoothing * log_p_BTV.mean(-1)
+    word_log_p_BT = log_p_BTV.gather(-1, target_BT.unsqueeze(-1)).squeeze(-1)
+    nats_BT = -(1.0 - label_smoothing) * word_log_p_BT - label_smoothing * log_p_BTV.mean(-1)
     return _mean(nats_BT, target_BT != PAD)
 
 
 def word_nats(logit_BTV: Tensor, target_BT: Tensor) -> Tensor:
-    """(B, T) -log p of each word, in nats, without smoothing; 0 at padding."""
+    """Returns -log p of each word, (B, T), in nats, without smoothing; 0 at padding."""
     nats_BT = -log_softmax(logit_BTV, dim=-1).gather(-1, target_BT.unsqueeze(-1)).squeeze(-1)
     return nats_BT * (target_BT != PAD)
 
 
 def mean_over(parts: list[Batch], value: str, among: str | None = None) -> Tensor:
-    """The mean of a value over target tokens of all buckets.
+    """Returns the mean of a value over the target tokens of all buckets.
 
     Args:
-        parts: Buckets, each with `value`, (B, T), 0 at padding, and `target`.
+        parts: Buckets, each with `target` and the value, both (B, T); the value is 0 at padding.
         value: The name of the value.
         among: The name of a (B,) bool that selects sentences; if it selects none, the mean is NaN.
     """
@@ -51,7 +51,7 @@ def mean_over(parts: list[Batch], value: str, among: str | None = None) -> Tenso
 
 
 def smoothed_nats(nats: Tensor, label_smoothing: Tensor, n_words: int) -> Tensor:
-    """-log((1 - e) p + e / V) instead of -log p: the best prediction of a law under label smoothing."""
+    """Turns -log p into -log((1 - e) p + e / V): the loss of a predictor that mixes its p with label smoothing e."""
     return -((1.0 - label_smoothing) * torch.exp(-nats) + label_smoothing / n_words).log()
 
 
@@ -60,12 +60,13 @@ def _mean(value_BT: Tensor, counts_BT: Tensor) -> Tensor:
 
 
 def counted_laws(side: Side, sentences: NDArray[np.int64]) -> CountedLaws:
-    """The unigram and bigram law of a language, counted on some of its sentences, (n,) their numbers."""
+    """Counts the unigram and bigram distributions of one side of a corpus on the sentences of the given indices,
+    (n,)."""
     tokens = side.tokens[sentences]
     is_token = np.arange(tokens.shape[1]) < side.lengths[sentences, None]
     return CountedLaws(preceding(tokens)[is_token], tokens[is_token], len(side.words))
 
 
 def preceding(tokens_NT: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(N, T) the token before each token, which is what the decoder reads."""
+    """Returns the token before each token, (N, T), starting with SOS: what the decoder reads."""
     return np.concatenate([np.full((len(tokens_NT), 1), SOS), tokens_NT[:, :-1]], axis=1)

@@ -1,4 +1,4 @@
-"""The parameters of the training of a translator."""
+"""The parameters of a translator's training, and which of them go together."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -34,11 +34,11 @@ class TranslationParameters(TrainingParameters):
     """
 
     init_sigma: float | None = parameter(
-        None, "standard deviation of the Gaussian initialization; null = Xavier's uniform, as the thesis", low=0.0
+        None, "standard deviation of the Gaussian initialization; null = Xavier's uniform, as in the thesis", low=0.0
     )
     optimizer: str = optimizer_parameter("adam")
     learning_rate: float = parameter(3e-3, "step size of the optimizer", above=0.0)
-    n_steps: int = parameter(0, "optimizer steps; 0 = as many as n_epochs are", low=0, high=_LARGEST, static=True)
+    n_steps: int = parameter(0, "optimizer steps; 0 = n_epochs epochs", low=0, high=_LARGEST, static=True)
     dtype: str = parameter(
         "float32", "floating-point type of the training", choices=("float32", "float64"), static=True
     )
@@ -47,10 +47,10 @@ class TranslationParameters(TrainingParameters):
     )
 
     corpus: str = parameter(GRAMMAR, "`grammar`, or a file that attnsweep prepare-corpus wrote", static=True)
-    corpus_digest: str | None = parameter(None, "content of the corpus file; follows from it", static=True)
+    corpus_digest: str | None = parameter(None, "hash of the corpus, filled in from its file", static=True)
     corpus_seed: int = parameter(0, "seed of the grammar's sentences", low=0, high=2**62, static=True)
     n_sentences: int | None = parameter(
-        None, "training pairs; null = 5000 of the grammar, all of a file", low=1, high=10_000_000, static=True
+        None, "training pairs; null = 5000 from the grammar, or all of a file", low=1, high=10_000_000, static=True
     )
     n_nouns: int = parameter(_SIZES.n_nouns, "nouns of the grammar", low=1, high=100_000, static=True)
     n_transitive_verbs: int = parameter(
@@ -64,17 +64,17 @@ class TranslationParameters(TrainingParameters):
 
     train_on: str = parameter(
         "all",
-        "of the training pairs all, or the short ones: source no longer than the median",
+        "train on all training pairs, or on the short ones, whose source is no longer than the median",
         choices=("all", "short"),
         static=True,
     )
     n_epochs: int = parameter(
-        2, "n_steps is n_epochs n_sentences / batch_size where it is 0", low=1, high=1_000_000, static=True
+        2, "epochs, if n_steps is 0: passes over n_sentences pairs", low=1, high=1_000_000, static=True
     )
     batch_size: int = parameter(16, "sentences per step", low=1, high=100_000, static=True)
     label_smoothing: float = parameter(0.1, "share of the target spread over all words", low=0.0, high=0.99)
     n_probes: int = parameter(
-        5, "looks at a training: at steps 0, ..., n_steps / 4, n_steps / 2, n_steps", low=2, high=32, static=True
+        5, "probes of a training: at steps 0, ..., n_steps / 4, n_steps / 2, n_steps", low=2, high=32, static=True
     )
     probe_every: int | None = parameter(
         None,
@@ -84,11 +84,13 @@ class TranslationParameters(TrainingParameters):
         static=True,
         since="0.2",
     )
-    eval_sentences: int = parameter(
-        64, "held-out sentences that losses are taken on", low=2, high=1_000_000, static=True
-    )
+    eval_sentences: int = parameter(64, "held-out sentences for eval_loss", low=2, high=1_000_000, static=True)
     head_sentences: int = parameter(
-        500, "held-out sentences that heads are scored on; 0 = heads are not scored", low=0, high=1_000_000, static=True
+        500,
+        "held-out sentences on which heads are scored; 0 = heads are not scored",
+        low=0,
+        high=1_000_000,
+        static=True,
     )
     test_sentences: int = parameter(
         100, "held-out sentences translated at the end; 0 = none, no BLEU", low=0, high=1_000_000, static=True
@@ -98,14 +100,14 @@ class TranslationParameters(TrainingParameters):
     d_model: int = parameter(64, "width of the model", low=2, high=10_000, static=True)
     qk: str = parameter(
         "factored",
-        "queries' and keys' matrices apart, or their product as one parameter",
+        "train the matrices of queries and keys (factored), or their product as one parameter (merged)",
         choices=QK_FORMS,
         static=True,
         since="0.2",
     )
     qk_rank: int | None = parameter(
         None,
-        "width of a head's queries and keys, where factored; null = d_model / n_heads",
+        "factored: width of a head's queries and keys; null = d_model / n_heads",
         low=1,
         high=10_000,
         static=True,
@@ -114,7 +116,7 @@ class TranslationParameters(TrainingParameters):
     d_ffn: int = parameter(256, "width of the feed-forward parts", low=1, high=100_000, static=True)
     dropout: float = parameter(
         0.0,
-        "share of the entries set to 0 in training, of embeddings with positions and of each sublayer's output",
+        "share of entries set to 0 in training steps, in the embeddings and in each sublayer's output",
         low=0.0,
         high=0.9,
         static=True,
@@ -129,18 +131,18 @@ class TranslationParameters(TrainingParameters):
     )
     attention_scale: str = parameter(
         "inv_sqrt_d",
-        "multiplies the logits; d = width of a head's queries (merged: d_model / n_heads), n = keys that a query sees",
+        "factor of the logits; d = width of a head's queries (merged: d_model / n_heads), n = keys that a query sees",
         choices=ATTENTION_SCALES,
     )
     window: int | None = parameter(
         None, "half-width of the band that self-attention may see, tokens; null = all", low=0, high=1_000_000
     )
     num_pos: int = parameter(
-        0, "columns that every query may see beside the band; without a band all are seen", low=0, high=1_000_000
+        0, "columns that all queries may see besides the band; without a window all are seen", low=0, high=1_000_000
     )
     global_columns: str = parameter(
         "rarest",
-        "which columns num_pos are: the first tokens, or the rarest (in the decoder: so far)",
+        "the num_pos columns are the first tokens, or the rarest ones (in the decoder: the rarest so far)",
         choices=GLOBAL_COLUMNS,
     )
 
@@ -148,17 +150,16 @@ class TranslationParameters(TrainingParameters):
 
     @property
     def is_of_grammar(self) -> bool:
-        """Whether the corpus is made by the grammar."""
+        """Whether the corpus is generated by the grammar, not read from a file."""
         return self.corpus == GRAMMAR
 
     @property
     def lexicon(self) -> LexiconSizes:
-        """The sizes of the grammar's lexicon."""
         return LexiconSizes(**{field.name: getattr(self, field.name) for field in fields(LexiconSizes)})
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
-        """The absolute path of the corpus file, and the digest of its content."""
+        """Returns the absolute path of the corpus file and the digest of its content; nothing for the grammar."""
         corpus = values.get("corpus", GRAMMAR)
         if not isinstance(corpus, str) or corpus == GRAMMAR:
             return {}
@@ -173,7 +174,7 @@ class TranslationParameters(TrainingParameters):
                 "batch_size",
                 given=self.batch_size,
                 expected=f"at most n_sentences={n_sentences}",
-                fix="lower it, or give more sentences",
+                fix="lower batch_size, or raise n_sentences",
             )
         if self.n_steps == 0:
             object.__setattr__(self, "n_steps", self.n_epochs * (n_sentences // self.batch_size))
@@ -181,7 +182,7 @@ class TranslationParameters(TrainingParameters):
         self._check_epsilon()
 
     def _follow_corpus(self) -> None:
-        """Fills in the parameters that follow from the corpus, so that the stored values are those trained with."""
+        """Fills in the parameters that follow from the corpus, so that the stored values are those used in training."""
         if self.is_of_grammar:
             object.__setattr__(self, "n_sentences", self.n_sentences or _SENTENCES_OF_GRAMMAR)
             return
@@ -190,7 +191,10 @@ class TranslationParameters(TrainingParameters):
         most = int((read_corpus(self.corpus).part == TRAIN).sum())
         if (self.n_sentences or 0) > most:
             raise SpecError(
-                "n_sentences", given=self.n_sentences, expected=f"at most {most} ({self.corpus})", fix="lower it"
+                "n_sentences",
+                given=self.n_sentences,
+                expected=f"at most {most} ({self.corpus})",
+                fix="lower n_sentences",
             )
         object.__setattr__(self, "n_sentences", self.n_sentences or most)
 
@@ -199,6 +203,6 @@ class TranslationParameters(TrainingParameters):
             raise SpecError(
                 "layer_norm_eps",
                 given=self.layer_norm_eps,
-                expected="> 0 outside the root: constant vectors have no deviation",
-                fix="raise it, or choose layer_norm_convention=inside_root",
+                expected="> 0 with layer_norm_convention=outside_root, because the deviation of a constant vector is 0",
+                fix="raise layer_norm_eps, or set layer_norm_convention=inside_root",
             )

@@ -1,4 +1,4 @@
-"""The file of a prepared corpus: its columns `source` and `target` hold words, without EOS and PAD."""
+"""Reads the file of a prepared corpus, whose columns `source` and `target` have words, without EOS and PAD."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ PART_NAMES = ("train", "valid", "test")
 
 
 def make_side(words: tuple[str, ...], sentences: pa.ListArray) -> Side:
-    """One language of a corpus from (N,) lists of word numbers: EOS appended, padded to the longest."""
+    """Makes one language of a corpus from lists of word numbers, (N,): appends EOS, and pads to the longest."""
     lengths = sentences.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
     tokens = np.full((len(lengths), int(lengths.max(initial=0)) + 1), PAD, dtype=np.int64)
     tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = sentences.flatten().to_numpy()
@@ -23,7 +23,6 @@ def make_side(words: tuple[str, ...], sentences: pa.ListArray) -> Side:
 
 
 def make_corpus(source: Side, target: Side, part: NDArray[np.int64]) -> Corpus:
-    """A corpus of real text."""
     digest = corpus_digest(source, target, part, None)
     return Corpus(source=source, target=target, part=part, gold=None, digest=digest)
 
@@ -46,5 +45,5 @@ CORPUS_FILE = Format(
 
 
 def read_corpus(path: str | Path) -> Corpus:
-    """Reads a prepared corpus: see `Format.read`."""
+    """Reads a file that `attnsweep prepare-corpus` wrote; raises the same errors as `Format.read`."""
     return CORPUS_FILE.read(path)

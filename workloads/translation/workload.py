@@ -1,4 +1,4 @@
-"""Translators that learn from pairs of sentences, and what their heads come to do. Axes: L lane, B sentence."""
+"""The workload of translators that learn from sentence pairs. Axes: L lane, B sentence."""
 
 import math
 from typing import ClassVar, cast
@@ -26,11 +26,15 @@ from attnsweep.workloads.translation.translator import LAYERS
 from attnsweep.workloads.translation.writing import write
 
 SOLVED_SHARE = 0.05
-"""A training is solved if its loss exceeds the achievable one, that of the law given the source, by less than this
-share of the gap up to the law of the target alone. Ours."""
+"""A training is solved if its loss is above the achievable loss by less than this share of the information in the
+source.
+
+The achievable loss is that of the grammar's distribution of the target given the source. The information in the source
+is the difference to the loss of the distribution of the target alone. The share is our choice.
+"""
 IGNORES_SOURCE = 0.01
-"""The output counts as independent of the source if another sentence's source costs less than this, in nats per token.
-Ours."""
+"""The output counts as independent of the source if replacing the source by another sentence's changes the loss by less
+than this, in nats per token. The value is our choice."""
 
 
 def _ignores_source(_: object, evidence: Evidence) -> NDArray[np.bool_]:
@@ -38,7 +42,7 @@ def _ignores_source(_: object, evidence: Evidence) -> NDArray[np.bool_]:
 
 
 def _no_better_than(level: str) -> Condition:
-    """Ignores the source, and predicts words no better than a law without it."""
+    """Returns the condition that a training ignores the source, and predicts no better than the level's predictor."""
 
     def holds(_: object, evidence: Evidence) -> NDArray[np.bool_]:
         least = (1.0 - outcomes.AT_LEVEL) * evidence.levels[level][:, None]
@@ -87,7 +91,7 @@ VERDICTS = VerdictTable(
 
 
 class Translation(Workload[TranslationParameters]):
-    """One-block encoder-decoders that learn to translate our grammar, or a parallel text of the user's."""
+    """The workload of one-block encoder-decoders that learn to translate our grammar, or a user's parallel text."""
 
     name = "translation"
     parameters = TranslationParameters
@@ -121,26 +125,27 @@ class Translation(Workload[TranslationParameters]):
         return evaluation_batch(lanes)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Cross-entropy with label smoothing, in nats per token."""
+        """Returns the cross-entropy with label smoothing, in nats per token."""
         model = cast(TranslationModel, module)
         return smoothed_loss(model(batch), batch["target"], model.label_smoothing)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Per bucket the logits `<bucket>/logit` (B, T, V), and the losses of words `<bucket>/nats` (B, T)."""
-        found: Batch = {}
+        """Returns the logits `<bucket>/logit` (B, T, V) and the losses of words `<bucket>/nats` (B, T) of each
+        bucket."""
+        answers: Batch = {}
         for index, part in enumerate(parts_of(batch)):
             logit = module(part)
-            found |= {f"{index}/logit": logit, f"{index}/nats": word_nats(logit, part["target"])}
-        return found
+            answers |= {f"{index}/logit": logit, f"{index}/nats": word_nats(logit, part["target"])}
+        return answers
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Cross-entropy in nats per token, without smoothing, on held-out sentences of the trained lengths."""
+        """Returns the cross-entropy in nats per token, without smoothing, on held-out sentences of trained lengths."""
         del module
         return mean_over(parts_of(batch), "nats", "is_judged")
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy and accuracy of words, each on all, the short and the long held-out sentences; and
-        `source_gain`, the nats per token that another sentence's source costs."""
+        """Returns the cross-entropy of words on the short and the long held-out sentences, their accuracy on these and
+        on all, and `source_gain`, by how much another sentence's source raises the loss, in nats per token."""
         parts = []
         for part in parts_of(batch):
             elsewhere = part | {name: part[name].roll(1, 0) for name in ("source", "source_rarity")}
@@ -160,9 +165,12 @@ class Translation(Workload[TranslationParameters]):
         return measured
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Losses on the held-out sentences of the uniform, unigram and bigram law, smoothed like the labels. A grammar
-        adds its own law of the target, without the source (not smoothed) and given the source. For real text no level
-        defines `solved`."""
+        """Returns the losses of reference predictors on the held-out sentences, and the threshold `solved`.
+
+        `uniform`, `unigram` and `bigram` are smoothed like the labels. With the grammar there are also the losses of
+        its own distribution of the target given the source, `grammar`, and without the source, `language_model` (not
+        smoothed). For real text `solved` is NaN.
+        """
         model = cast(TranslationModel, module)
         smoothing, n_words = model.label_smoothing, model.translator.shape.n_target_words
         parts = parts_of(batch)
@@ -170,18 +178,18 @@ class Translation(Workload[TranslationParameters]):
             for part in parts:
                 if f"{name}_nats" in part:
                     part[name] = smoothed_nats(part[f"{name}_nats"], smoothing, n_words) * (part["target"] != PAD)
-        found = {name: mean_over(parts, name, "is_judged") for name in ("unigram", "bigram")}
-        found["uniform"] = torch.full_like(found["unigram"], math.log(n_words))
-        found["solved"] = torch.full_like(found["unigram"], torch.nan)
+        levels = {name: mean_over(parts, name, "is_judged") for name in ("unigram", "bigram")}
+        levels["uniform"] = torch.full_like(levels["unigram"], math.log(n_words))
+        levels["solved"] = torch.full_like(levels["unigram"], torch.nan)
         if "grammar" in parts[0]:
             for part in parts:
                 per_token = part["sentence_nats"] / (part["target"] != PAD).sum(1)
                 part["sentence"] = per_token.unsqueeze(1) * (part["target"] != PAD)
-            found["grammar"] = mean_over(parts, "grammar", "is_judged")
-            found["language_model"] = mean_over(parts, "sentence", "is_judged")
-            told_by_source = found["language_model"] - found["grammar"]
-            found["solved"] = found["grammar"] + SOLVED_SHARE * told_by_source
-        return found
+            levels["grammar"] = mean_over(parts, "grammar", "is_judged")
+            levels["language_model"] = mean_over(parts, "sentence", "is_judged")
+            source_nats = levels["language_model"] - levels["grammar"]
+            levels["solved"] = levels["grammar"] + SOLVED_SHARE * source_nats
+        return levels
 
     def verdicts(self, parameters: TranslationParameters) -> VerdictTable:
         del parameters

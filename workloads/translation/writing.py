@@ -1,4 +1,4 @@
-"""Greedy translations of test sentences by ended trainings, with the references.
+"""Translates the test sentences greedily with ended trainings.
 
 Axes: L lane, B sentence, T target token, V word.
 """
@@ -22,14 +22,14 @@ from attnsweep.workloads.translation.model import TranslationModel
 def greedy_words(
     template: nn.Module, parameters: State, buffers: State, sources: Batch, rarity_V: Tensor, n_words: int
 ) -> Tensor:
-    """(L, B, T) int64: each training's words for each source; PAD from its EOS on.
+    """Translates each source with each training, word by word: (L, B, T) int64, PAD in place of EOS and after it.
 
     Args:
         template: The module of ONE training, which maps a batch to logits (B, T, V).
-        parameters, buffers: Those of the trainings, (L, ...) by name.
+        parameters, buffers: The parameters and buffers of the trainings, (L, ...) by name.
         sources: `source` and `source_rarity`, (L, B, S).
         rarity_V: The frequency ranks of the target's words.
-        n_words: The most words per sentence; longer translations are cut.
+        n_words: The largest number of words per sentence; longer translations are cut.
     """
     last_logit = over_lanes(template, lambda module, batch: module(batch)[:, -1])
     source_LBS = sources["source"]
@@ -48,19 +48,19 @@ _LANES_AT_ONCE = 16
 
 
 def write(template: TranslationModel, lanes: TranslationLanes, state: State) -> list[tuple[Written, ...]]:
-    """Greedy translations of each training: of all test sentences, and of the short and the long ones.
+    """Translates the test sentences with each training; returns the sets of all, short and long ones, with references.
 
     Args:
         template: A model of the pack's shape.
         lanes: The L trainings.
         state: Their parameters and buffers, (L, ...) by name.
     """
-    every = torch.arange(len(lanes.trainings))
-    found: list[tuple[Written, ...]] = []
-    for some in torch.split(every, _LANES_AT_ONCE):
-        chosen = some.to(lanes.device)
-        found += _write(template, lanes.select(chosen), selected(state, chosen))
-    return found
+    all_lanes = torch.arange(len(lanes.trainings))
+    written: list[tuple[Written, ...]] = []
+    for few in torch.split(all_lanes, _LANES_AT_ONCE):
+        chosen = few.to(lanes.device)
+        written += _write(template, lanes.select(chosen), selected(state, chosen))
+    return written
 
 
 def _write(template: TranslationModel, lanes: TranslationLanes, state: State) -> list[tuple[Written, ...]]:
@@ -69,11 +69,11 @@ def _write(template: TranslationModel, lanes: TranslationLanes, state: State) ->
     pairs = studied.held_out(TEST, lanes.shared.test_sentences)
     if not pairs.size:
         return [()] * len(lanes.trainings)
-    # One bucket suffices: all translations are written to one length, whatever the length of their sources.
+    # One bucket is enough, because all translations are padded to one length, whatever the length of the sources.
     bucket = by_length(studied.corpus, pairs, 1)[0]
     numbers = torch.as_tensor(bucket.pairs).expand(len(lanes.trainings), -1)
-    known = pairs_of(studied, numbers.to(lanes.device), bucket)
-    sources: Batch = {name: known[name] for name in ("source", "source_rarity")}
+    words = pairs_of(studied, numbers.to(lanes.device), bucket)
+    sources: Batch = {name: words[name] for name in ("source", "source_rarity")}
     words_LBT = greedy_words(
         template,
         *parted(template, state),
@@ -84,17 +84,17 @@ def _write(template: TranslationModel, lanes: TranslationLanes, state: State) ->
     references = _texts(target, target.tokens[bucket.pairs])
     is_short = studied.is_short[bucket.pairs]
     sets = {"all": np.ones_like(is_short), "short": is_short, "long": ~is_short}
-    found = []
+    written = []
     for words_BT in words_LBT.cpu().numpy():
         hypotheses = _texts(target, words_BT)
-        found.append(
+        written.append(
             tuple(
                 Written(name, _chosen(hypotheses, chosen), _chosen(references, chosen))
                 for name, chosen in sets.items()
                 if chosen.any()
             )
         )
-    return found
+    return written
 
 
 def _chosen(texts: list[str], chosen: NDArray[np.bool_]) -> tuple[str, ...]:

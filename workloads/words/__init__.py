@@ -1,1 +1,4 @@
-"""Gradients of a training as sums of readable words, one for each way in which a weight enters (docs/why.md)."""
+"""Writes the gradients of a training as sums of readable words, one per place where the loss reads a weight.
+
+See docs/why.md.
+"""

@@ -1,4 +1,4 @@
-"""The attention of a training where it stands: weights averaged over its batch. Axes: Q query, T key, H map."""
+"""Attention weights of a training, averaged over its batch. Axes: Q query, T key, H head."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,14 +10,15 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionMap:
-    """The weights of one head.
+    """The attention weights of one head.
 
     Attributes:
-        name: Such as `attention 1, head 2`.
-        weights_QT: Averaged over the batch.
-        evenness: The mean entropy of a query's weights over the largest that it could have: 1 is uniform. `None` where
-            weights come from no softmax.
-        entering: By part, the sizes of the gradients by its logits, pull and brake; of all heads of the layer together.
+        name: The head's name, such as `attention 1, head 2`.
+        weights_QT: The weights, averaged over the batch.
+        evenness: The mean entropy of a query's weights divided by the largest possible entropy: 1 is uniform. `None` if
+            the weights do not come from a softmax.
+        entering: The size of the gradient with respect to the logits, pull plus brake, by part of the target; for all
+            heads of the layer together.
     """
 
     name: str
@@ -29,33 +30,33 @@ class AttentionMap:
 def attention_maps(
     weights: Sequence[Tensor], axes: Sequence[Any], entering: Mapping[tuple[int, str], float]
 ) -> list[AttentionMap]:
-    """The maps of all attention of a program.
+    """Makes the maps of all heads of all attention softmaxes of a program.
 
     Args:
-        weights: The results of each softmax, of any shape.
-        axes: The axis of each over which they sum to 1: the keys'. Of the others the last are the queries, the first is
-            the batch, and those between are heads.
-        entering: Sizes of the gradients by logits, by softmax and part.
+        weights: The results of the softmaxes, of any shape.
+        axes: The axes over which the softmaxes normalize: the keys. Of the other axes the last one is the queries, the
+            first one the batch, and those between are heads.
+        entering: The sizes of the gradients with respect to logits, by number of the softmax and part of the target.
     """
-    found = []
+    maps = []
     for at, (value, axis) in enumerate(zip(weights, axes, strict=True)):
         moved = value.detach().movedim(axis, -1)
         if moved.dim() < 2:
             continue
         by_head = moved.reshape(1, *moved.shape) if moved.dim() == 2 else moved
         heads = by_head.mean(0).reshape(-1, *by_head.shape[-2:])
-        even = evenness(by_head).reshape(by_head.shape[0], heads.shape[0], -1).mean((0, 2))
+        evenness_H = evenness(by_head).reshape(by_head.shape[0], heads.shape[0], -1).mean((0, 2))
         parts = {part: size for (number, part), size in entering.items() if number == at}
         for head, weights_QT in enumerate(heads):
             name = f"attention {at + 1}" + (f", head {head + 1}" if heads.shape[0] > 1 else "")
-            found.append(
-                AttentionMap(name=name, weights_QT=weights_QT, evenness=float(even[head]), entering=parts),
+            maps.append(
+                AttentionMap(name=name, weights_QT=weights_QT, evenness=float(evenness_H[head]), entering=parts),
             )
-    return found
+    return maps
 
 
 def evenness(weights: Tensor) -> Tensor:
-    """(..., Q) the entropy of each query's weights, over the logarithm of the number of keys that it sees."""
+    """Computes for every query (..., Q) the entropy of its weights divided by the logarithm of its number of keys."""
     entropy = -torch.xlogy(weights, weights).sum(-1)
     n_seen = (weights > 0).sum(-1).clamp(min=1)
     return torch.where(n_seen > 1, entropy / n_seen.clamp(min=2).log(), torch.ones_like(entropy)).clamp(max=1.0)

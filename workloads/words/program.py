@@ -1,4 +1,4 @@
-"""The program of a loss: its basic operations, where each weight is read, and the output that the rest of it judges."""
+"""Traces a loss as a program of basic operations, and finds where weights are read and which output the loss judges."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,25 +24,25 @@ VIEWS = frozenset(
         *(aten.select.int, aten.slice.Tensor, aten.clone.default, aten.view_as.default, aten.lift_fresh_copy.default),
     }
 )
-"""Operations that show the numbers of one tensor in another order, or some of them."""
+"""Operations whose result consists of numbers of one input, all or some of them, in another arrangement."""
 _UP_TO_OUTPUT = VIEWS | {aten.sum.dim_IntList}
 SOFTMAXES = (aten._softmax.default, aten._log_softmax.default)
 
 
 class NotTracedError(Exception):
-    """The loss is no program of basic operations that can be followed; says why."""
+    """Raised if a loss cannot be traced as a program of basic operations. The message says why."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A loss as a graph in which each weight is read through a node of its own at each place.
+    """A loss as a graph with a separate node for every place where a weight is read.
 
     Attributes:
-        graph: Its inputs are the weights, buffers and tensors of the batch, in this order.
-        names: The name of each input, by its node.
-        values: The values of the inputs, in their order.
-        weights: The nodes of the weights.
-        places: For each place where a weight is read, the node that stands for it there.
+        graph: The graph. Its inputs are the weights, the buffers and the tensors of the batch, in this order.
+        names: The names of the inputs, by node.
+        values: The values of the inputs, in the order of the graph.
+        weights: The input nodes of the weights, by name.
+        places: The places where weights are read: (name of the weight, node that passes the weight on to one reader).
     """
 
     graph: fx.GraphModule
@@ -53,54 +53,54 @@ class Program:
 
     @property
     def loss(self) -> fx.Node:
-        """The node of the loss."""
         (output,) = self.graph.graph.output_node().all_input_nodes
         return output
 
     def dependent(self, values: Mapping[fx.Node, Any]) -> set[fx.Node]:
-        """The nodes through which a gradient flows to a weight, given the values of all."""
-        found = set(self.weights.values())
+        """Returns the nodes through which a gradient flows to a weight, given the values of all nodes."""
+        dependent = set(self.weights.values())
         for node in self.graph.graph.nodes:
             is_constant = isinstance(value := values.get(node), Tensor) and not value.requires_grad
-            if not is_constant and any(each in found for each in node.all_input_nodes):
-                found.add(node)
-        return found
+            if not is_constant and any(source in dependent for source in node.all_input_nodes):
+                dependent.add(node)
+        return dependent
 
     def run(self, inputs: Sequence[Tensor]) -> dict[fx.Node, Any]:
-        """The values of all nodes."""
+        """Runs the program and returns the values of all nodes."""
         return _Recorder(self.graph).record(inputs)
 
     def after(self, output: fx.Node, value: Tensor, known: Mapping[fx.Node, Any], term: fx.Node) -> Tensor:
-        """A term of the loss if the output had another value."""
+        """Computes the value that a term of the loss would have if `output` had another value.
+
+        `known` has the values of all nodes in the original run.
+        """
         values: dict[fx.Node, Any] = {output: value}
         downstream = {output}
         for node in self.graph.graph.nodes:
-            if node is output or not any(each in downstream for each in node.all_input_nodes):
+            if node is output or not any(source in downstream for source in node.all_input_nodes):
                 continue
             downstream.add(node)
             if node.op == "call_function":
 
-                def now(each: fx.Node) -> Any:
-                    return values.get(each, known.get(each))
+                def now(source: fx.Node) -> Any:
+                    return values.get(source, known.get(source))
 
                 args, kwargs = fx.map_arg((node.args, node.kwargs), now)
                 values[node] = node.target(*args, **kwargs)
             if node is term:
                 break
-        found: Tensor = values[term]
-        return found
+        result: Tensor = values[term]
+        return result
 
 
 class _Recorder(fx.Interpreter):
-    """Runs a graph and keeps every value."""
-
     def record(self, inputs: Sequence[Tensor]) -> dict[fx.Node, Any]:
-        self.kept: dict[fx.Node, Any] = {}
+        self.recorded: dict[fx.Node, Any] = {}
         self.run(*inputs)
-        return self.kept
+        return self.recorded
 
     def run_node(self, n: fx.Node) -> Any:
-        value = self.kept[n] = super().run_node(n)
+        value = self.recorded[n] = super().run_node(n)
         return value
 
 
@@ -108,48 +108,49 @@ def program_of(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], ba
     """Traces the loss of one training.
 
     Args:
-        module: With the weights and buffers of the training.
-        loss: The loss that it minimizes.
-        batch: Its data.
+        module: The module with the weights and buffers of the training.
+        loss: The loss, a function of module and batch.
+        batch: The data.
 
     Raises:
-        NotTracedError: If it cannot be traced.
+        NotTracedError: If the loss cannot be traced.
     """
     weights = {name: value.detach() for name, value in module.named_parameters()}
     buffers = {name: value.detach() for name, value in module.named_buffers()}
     groups = (weights, buffers, batch)
     try:
-        # The attention that PyTorch fuses is one operation.
+        # The MATH backend computes attention by basic operations. PyTorch's fused attention is a single operation.
         with sdpa_kernel(SDPBackend.MATH), OneHotByComparison():
             graph = make_fx(functionalize(one_lane(module, loss), remove="mutations"))(*groups)
     except Exception as error:
-        raise NotTracedError(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from error
+        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        raise NotTracedError(reason) from error
     graph.graph.eliminate_dead_code()
     inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
     names = [name for group in groups for name in group]
     if len(names) != len(inputs):
-        raise NotTracedError("its inputs are not the weights, buffers and data alone")
-    of_weights = dict(zip(weights, inputs, strict=False))
-    places = [(name, place) for name, node in of_weights.items() for place in _places(graph.graph, node)]
+        raise NotTracedError("the graph has other inputs than the weights, buffers and data")
+    weight_nodes = dict(zip(weights, inputs, strict=False))
+    places = [(name, place) for name, node in weight_nodes.items() for place in _places(graph.graph, node)]
     graph.graph.lint()
     return Program(
         graph=graph,
         names=dict(zip(inputs, names, strict=True)),
         values=[value for group in groups for value in group.values()],
-        weights=of_weights,
+        weights=weight_nodes,
         places=places,
     )
 
 
 def terms_of(program: Program, values: Mapping[fx.Node, Any]) -> list[fx.Node]:
-    """The nodes whose sum is the loss, as the program adds them up; constants are left out."""
+    """Splits the loss into the terms that the program adds up. Terms that depend on no weight are left out."""
     dependent = program.dependent(values)
 
     def split(node: fx.Node) -> Iterator[fx.Node]:
         if node.target == aten.add.Tensor and "alpha" not in node.kwargs and len(node.all_input_nodes) == 2:
-            for each in node.all_input_nodes:
-                if each in dependent:
-                    yield from split(each)
+            for source in node.all_input_nodes:
+                if source in dependent:
+                    yield from split(source)
         else:
             yield node
 
@@ -157,17 +158,21 @@ def terms_of(program: Program, values: Mapping[fx.Node, Any]) -> list[fx.Node]:
 
 
 def output_of(program: Program, values: Mapping[fx.Node, Any], term: fx.Node) -> fx.Node | None:
-    """The output that a term of the loss judges: the last tensor that the weights enter, if the term depends on them
-    through it alone; `None` if there is none.
+    """Finds the output that a term of the loss judges; `None` if there is none.
+
+    The output is the last tensor that weights enter, provided that the term depends on weights through it alone.
 
     Args:
         program: The loss.
-        values: Those of its nodes.
-        term: From `terms_of`.
+        values: The values of the program's nodes.
+        term: One of `terms_of`.
     """
-    mine = ancestors(term) & program.dependent(values)
-    order: list[fx.Node] = [node for node in program.graph.graph.nodes if node in mine]
-    last = max((order.index(reader) for _, place in program.places if (reader := reader_of(place)) in mine), default=0)
+    dependent_ancestors = ancestors(term) & program.dependent(values)
+    order: list[fx.Node] = [node for node in program.graph.graph.nodes if node in dependent_ancestors]
+    last = max(
+        (order.index(reader) for _, place in program.places if (reader := reader_of(place)) in dependent_ancestors),
+        default=0,
+    )
     for node in order[last:]:
         if node is term or not isinstance(values[node], Tensor) or values[node].dim() == 0:
             return None
@@ -177,7 +182,7 @@ def output_of(program: Program, values: Mapping[fx.Node, Any], term: fx.Node) ->
 
 
 def _to_the_end(node: fx.Node, values: Mapping[fx.Node, Any], term: fx.Node) -> fx.Node:
-    """The last of the tensors that show a tensor's numbers, or sums of them, one after the other."""
+    """Follows a chain of views and sums, with one reader each, from a tensor to its end."""
     while len(node.users) == 1:
         (after,) = node.users
         if after.target not in _UP_TO_OUTPUT or after is term or values[after].dim() == 0:
@@ -187,34 +192,34 @@ def _to_the_end(node: fx.Node, values: Mapping[fx.Node, Any], term: fx.Node) -> 
 
 
 def _passes_all(order: Sequence[fx.Node], program: Program, node: fx.Node, term: fx.Node) -> bool:
-    """Whether every path from a weight to the term passes through a node."""
+    """Whether every path from a weight to the term passes through `node`."""
     reached = {place for _, place in program.places}
-    for each in order:
-        if each is not node and any(before in reached for before in each.all_input_nodes):
-            reached.add(each)
+    for other in order:
+        if other is not node and any(source in reached for source in other.all_input_nodes):
+            reached.add(other)
     return term not in reached
 
 
 def ancestors(node: fx.Node) -> set[fx.Node]:
-    """The node and all that its value depends on."""
-    found, queue = {node}, [node]
+    """Returns the node and all nodes that its value depends on."""
+    ancestors, queue = {node}, [node]
     while queue:
-        for each in queue.pop().all_input_nodes:
-            if each not in found:
-                found.add(each)
-                queue.append(each)
-    return found
+        for source in queue.pop().all_input_nodes:
+            if source not in ancestors:
+                ancestors.add(source)
+                queue.append(source)
+    return ancestors
 
 
 def reader_of(node: fx.Node) -> fx.Node:
-    """What reads a weight at one place, behind all views of it; each view has one reader."""
+    """Returns the operation that reads a weight at one place, behind all views of the weight."""
     while node.target in VIEWS and node.users:
         node = next(iter(node.users))
     return node
 
 
 def _places(graph: fx.Graph, weight: fx.Node) -> list[fx.Node]:
-    """Puts a node of its own between a weight and each of its readers; a view is copied for each reader."""
+    """Inserts a node between a weight and every one of its readers, and returns these nodes. Views are copied."""
     _copy_views(graph, weight)
     places = []
     for user in list(weight.users):
@@ -226,7 +231,7 @@ def _places(graph: fx.Graph, weight: fx.Node) -> list[fx.Node]:
 
 
 def _copy_views(graph: fx.Graph, node: fx.Node) -> None:
-    """Copies views until each has one reader."""
+    """Copies the views of a node so that every view has one reader."""
     for user in list(node.users):
         if user.target not in VIEWS:
             continue

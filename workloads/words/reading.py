@@ -1,6 +1,7 @@
-"""The words of a program's weights as text: what multiplies the cotangent where a weight is read.
+"""Writes the words of a program's weights as text: the factors that multiply the cotangent where a weight is read.
 
-A product that is read once is written out; what is read several times gets a letter, and its gradient is G(letter).
+A product that is read once is written out. A tensor that is read several times gets a letter, and its gradient is
+written G(letter).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,7 +12,7 @@ from torch import fx
 from attnsweep.workloads.words.program import VIEWS, Program, ancestors, aten
 
 _LONGEST = 34
-"""Characters of what is written out; longer texts get a letter."""
+"""The most characters of a text that is written out; a letter replaces longer texts."""
 _LETTERS: Mapping[Any, str] = {
     aten._softmax.default: "R",
     aten.relu.default: "M",
@@ -35,11 +36,11 @@ _TURNED = (aten.t.default, aten.transpose.int, aten.permute.default)
 
 
 class Reading:
-    """The texts of one program.
+    """Writes the words of one program, and collects the letters that they use.
 
     Args:
         program: The loss.
-        values: Those of its nodes.
+        values: The values of the program's nodes.
         outputs: The nodes at which cotangents begin.
     """
 
@@ -47,25 +48,24 @@ class Reading:
         self._program = program
         self._outputs = outputs
         self._dependent = program.dependent(values)
-        self._of_place = {place: name for name, place in program.places}
+        self._name_at = {place: name for name, place in program.places}
         self._letters: dict[fx.Node, str] = {}
         self._defined: dict[str, str] = {}
         self._counts: dict[str, int] = {}
 
     def is_read(self, place: fx.Node) -> bool:
-        """Whether a gradient flows to a place: some operations read the shape of a weight alone."""
+        """Whether a gradient flows to a place. It does not if an operation reads only the shape of the weight."""
         return any(user in self._dependent for user in place.users)
 
     def word(self, place: fx.Node) -> str:
-        """The word of the weight that is read at a place, with `C` where cotangents begin."""
+        """Writes the word of the weight that is read at a place. `C` is the cotangent at the output."""
         return self._cotangent(place, depth=0)
 
     def definitions(self) -> Sequence[str]:
-        """What the letters stand for, in the order in which they came up."""
+        """Returns the definitions of the letters used so far, such as `R1 = a(x)`, in the order of their first use."""
         return [f"{letter} = {text}" for letter, text in self._defined.items()]
 
     def _cotangent(self, node: fx.Node, depth: int) -> str:
-        """The gradient of the loss by a node."""
         if node in self._outputs:
             return "C"
         readers = [user for user in node.users if user in self._dependent]
@@ -79,7 +79,7 @@ class Reading:
         return text
 
     def _back(self, user: fx.Node, node: fx.Node, above: str) -> str:
-        """The gradient by an argument of an operation, given that by its result."""
+        """Writes the gradient with respect to the argument `node` of `user`, given that of its result, `above`."""
         if user.target in _TURNED and _turns(user):
             return _transposed(above)
         if user.target in VIEWS or user.target.__name__ == "getitem":  # type: ignore[union-attr]
@@ -121,10 +121,9 @@ class Reading:
         return f"({text})" if " + " in text or " * " in text else text
 
     def _text(self, node: Any) -> str:
-        """A value, written out or by its letter."""
         if not isinstance(node, fx.Node):
             return f"{node:.3g}" if isinstance(node, float) else str(node)
-        if (name := self._of_place.get(node)) is not None:
+        if (name := self._name_at.get(node)) is not None:
             return name.removesuffix(".weight")
         if (name := self._program.names.get(node)) is not None:
             return name.removesuffix(".weight")
@@ -138,13 +137,13 @@ class Reading:
 
     def _written(self, node: fx.Node) -> str:
         if node not in self._dependent:
-            names = sorted({self._program.names[each] for each in _inputs(node) if each in self._program.names})
+            names = sorted({self._program.names[source] for source in _inputs(node) if source in self._program.names})
             return f"[{', '.join(names)}]" if names else "1"
         return self._named(node)
 
     def _named(self, node: fx.Node) -> str:
-        """The letter of a value, defined when it is first met."""
-        if node in self._of_place or node in self._program.names:
+        """Returns the letter of a value, and defines it at its first use."""
+        if node in self._name_at or node in self._program.names:
             return self._text(node)
         if node.target in VIEWS or _name(node) == "getitem":
             return self._named(node.all_input_nodes[0])
@@ -156,28 +155,28 @@ class Reading:
         return self._letters[node]
 
     def _formula(self, node: fx.Node) -> str:
-        of = [self._text(each) for each in node.args if isinstance(each, fx.Node | float)]
+        arguments = [self._text(argument) for argument in node.args if isinstance(argument, fx.Node | float)]
         if node.target in _PRODUCTS:
-            return " ".join(f"({each})" if " + " in each else each for each in of)
+            return " ".join(f"({argument})" if " + " in argument else argument for argument in arguments)
         if node.target in (aten.addmm.default, aten.baddbmm.default):
-            return f"{of[1]} {of[2]} + 1 {of[0]}"
+            return f"{arguments[1]} {arguments[2]} + 1 {arguments[0]}"
         if node.target in _SUMS:
-            return (" - " if node.target == aten.sub.Tensor else " + ").join(of)
+            return (" - " if node.target == aten.sub.Tensor else " + ").join(arguments)
         if node.target == aten.mul.Tensor:
-            return " * ".join(of)
+            return " * ".join(arguments)
         if node.target == aten.addcmul.default:
-            return f"{of[0]} + {of[1]} * {of[2]}"
+            return f"{arguments[0]} + {arguments[1]} * {arguments[2]}"
         name = _FUNCTIONS.get(node.target, _name(node))
-        return f"{name}({', '.join(of)})"
+        return f"{name}({', '.join(arguments)})"
 
 
 def _name(node: fx.Node) -> str:
-    of: Callable[..., Any] | str = node.target
-    return of if isinstance(of, str) else of.__name__.partition(".")[0]
+    target: Callable[..., Any] | str = node.target
+    return target if isinstance(target, str) else target.__name__.partition(".")[0]
 
 
 def _turns(node: fx.Node) -> bool:
-    """Whether it exchanges the last two axes."""
+    """Whether an operation transposes the last two axes."""
     if node.target == aten.t.default:
         return True
     if node.target == aten.transpose.int:
@@ -187,15 +186,15 @@ def _turns(node: fx.Node) -> bool:
 
 
 def _transposed(text: str) -> str:
-    """A product is turned factor by factor: (A B)' = B' A'."""
+    """Writes the transpose of a text. That of a product is written factor by factor: (A B)' = B' A'."""
     if text.startswith("-"):
         return f"-{_transposed(text[1:])}"
     factors = _factors(text)
     if len(factors) == 1 and text.startswith("(") and text.endswith(")'"):
         return text[1:-2]
-    if any(each in "+-*" for each in factors):
+    if any(factor in "+-*" for factor in factors):
         return f"({text})'"
-    return " ".join(_turned_factor(each) for each in reversed(factors))
+    return " ".join(_turned_factor(factor) for factor in reversed(factors))
 
 
 def _turned_factor(text: str) -> str:
@@ -203,15 +202,15 @@ def _turned_factor(text: str) -> str:
 
 
 def _factors(text: str) -> list[str]:
-    """What stands between spaces outside brackets."""
-    found, depth = [""], 0
+    """Splits a text at the spaces that are outside of brackets."""
+    factors, depth = [""], 0
     for character in text:
         depth += (character in "([") - (character in ")]")
         if character == " " and not depth:
-            found.append("")
+            factors.append("")
         else:
-            found[-1] += character
-    return found
+            factors[-1] += character
+    return factors
 
 
 def _factor(text: str) -> str:
@@ -219,4 +218,4 @@ def _factor(text: str) -> str:
 
 
 def _inputs(node: fx.Node) -> set[fx.Node]:
-    return {each for each in ancestors(node) if each.op == "placeholder"}
+    return {source for source in ancestors(node) if source.op == "placeholder"}

@@ -1,1 +1,1 @@
-"""Is the stuck rate of one sweep different from another's?"""
+"""The comparison of two sweeps: differences in their rates, with intervals and tests."""

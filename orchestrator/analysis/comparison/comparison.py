@@ -25,7 +25,7 @@ class GroupDifference(Record):
 
     Attributes:
         label: The label of the bin or cell.
-        n: Pairs in it; without pairs, trainings of both sweeps.
+        n: The number of pairs in it; without pairs, of trainings of both sweeps.
         rate: The difference.
     """
 
@@ -38,22 +38,22 @@ class GroupDifference(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SweepComparison(DrawnAnswer, Record):
-    """Sweep B against sweep A.
+    """The differences in rates between sweep A and sweep B, with intervals.
 
     Attributes:
         a, b: The sweeps.
-        n_pairs: Pairs of trainings with equal configuration and seed that both did not fail.
-        n_configurations: Distinct configurations of the pairs.
+        n_pairs: The number of pairs of trainings with equal configuration and seed, neither of which failed.
+        n_configurations: The number of distinct configurations of the pairs.
         paired: Whether only the pairs are compared.
         changed: Parameters with one value throughout A and another throughout B; pairs are equal in all others.
-        ending: What is compared: the stuck trainings, or those of one outcome.
-        rate: The difference in their rate.
+        ending: Which rate is compared: that of stuck trainings, or that of one outcome.
+        rate: The difference in this rate.
         stuck: The difference in the stuck rate.
         outcomes: The difference in the rate of each outcome that occurs, the most frequent in A first.
         by: The parameter whose bins are the groups, or two with a comma between them; empty if none was asked for.
         groups: The difference in the rate in each group.
-        by_test: The test whether the change, as a factor of the odds, differs between the groups; `None` without them.
-        machines: What trained A and B, in words, where they are not all of one type; else empty.
+        by_test: The test whether the change, as a factor of the odds, differs between groups; `None` without groups.
+        machines: The types of machine that trained A and B, in words; empty if there is one type only.
     """
 
     a: str
@@ -89,14 +89,14 @@ class SweepComparison(DrawnAnswer, Record):
         return self.by or None
 
     def sentence(self) -> str:
-        """`stuck rate changed by +0.12 [0.08, 0.16]`, and whether the interval excludes 0."""
+        """Says by how much the rate changed: `stuck rate changed by +0.12 [0.08, 0.16]`, and if the change is shown."""
         if self.rate.value is None:
             return f"{self.ending.share_label}: nothing to compare, every training failed in one of the sweeps"
         shown = "" if self.rate.is_shown else ": no difference is shown"
         return f"{self.ending.share_label} changed by {difference_label(self.rate)}{shown}"
 
     def how(self) -> str:
-        """How the trainings were compared: in pairs or not, and how many."""
+        """Says how the trainings were compared: in pairs or not, and how many."""
         if self.paired:
             return (
                 f"{self.n_pairs} pairs of trainings with equal parameters and seed, of {self.n_configurations} trials"
@@ -104,24 +104,26 @@ class SweepComparison(DrawnAnswer, Record):
         return f"not paired: {self.n_pairs} trainings have a counterpart with equal parameters and seed"
 
     def to_arrow(self) -> pa.Table:
-        """One row for the stuck rate, each outcome, the detail if one was named, and each group: both rates, difference
-        and interval."""
+        """Returns one row for the stuck rate, for every outcome, for the detail if one was named, and for every group.
+
+        The columns are both rates, their difference and its interval.
+        """
         rows: list[tuple[str, str, RateDifference]] = [("stuck rate", "", self.stuck)]
-        rows += [("outcome", outcome, each) for outcome, each in self.outcomes.items()]
+        rows += [("outcome", outcome, difference) for outcome, difference in self.outcomes.items()]
         if self.ending.detail is not None:
             rows.append((self.ending.share_label, "", self.rate))
-        rows += [(f"{self.ending.share_label} by {self.by}", each.label, each.rate) for each in self.groups]
+        rows += [(f"{self.ending.share_label} by {self.by}", group.label, group.rate) for group in self.groups]
         columns = {"what": str, "label": str} | dict.fromkeys(("a", "b", "difference", "low", "high", "p"), float)
         return table(
             columns,
             (
-                (what, label, each.before.share, each.after.share, each.value, each.low, each.high, each.p)
-                for what, label, each in rows
+                (what, label, diff.before.share, diff.after.share, diff.value, diff.low, diff.high, diff.p)
+                for what, label, diff in rows
             ),
         )
 
     def plot(self) -> "Figure":
-        """The differences in the stuck rate, in each outcome and in each group, with 95% intervals."""
+        """Draws the differences in the stuck rate, in each outcome and in each group, with 95% intervals."""
         from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_figure
         from attnsweep.orchestrator.analysis.figures.style import (
             BLUE,
@@ -133,18 +135,18 @@ class SweepComparison(DrawnAnswer, Record):
         )
 
         rows = [("stuck rate", self.stuck)]
-        rows += [(figure_text(outcome.replace("_", " ")), each) for outcome, each in self.outcomes.items()]
+        rows += [(figure_text(outcome.replace("_", " ")), difference) for outcome, difference in self.outcomes.items()]
         name = figure_text(self.ending.share_label)
         if self.ending.detail is not None:
             rows.append((name, self.rate))
-        rows += [(f"{name}, {by_label(self.by)} {figure_text(each.label, 40)}", each.rate) for each in self.groups]
+        rows += [(f"{name}, {by_label(self.by)} {figure_text(group.label, 40)}", group.rate) for group in self.groups]
         with house_style():
             figure, panel = new_figure(1.5 * WIDTH, 1.2 + 0.3 * len(rows), grid="x")
             panel.axvline(0, color=GREY, linewidth=0.8)
-            for row, (_, each) in enumerate(rows):
-                if each.interval is not None:
-                    colour, marker = (VERMILION, "s") if each.is_shown else (BLUE, "o")
-                    draw_interval(panel, row, each.interval, "x", fmt=marker, color=colour)
+            for row, (_, diff) in enumerate(rows):
+                if diff.interval is not None:
+                    colour, marker = (VERMILION, "s") if diff.is_shown else (BLUE, "o")
+                    draw_interval(panel, row, diff.interval, "x", fmt=marker, color=colour)
             panel.set_yticks(range(len(rows)), [label for label, _ in rows])
             panel.invert_yaxis()
             panel.set_xlabel("change of the share, B less A (95% interval)")
@@ -153,5 +155,5 @@ class SweepComparison(DrawnAnswer, Record):
 
 
 def change_label(changed: Mapping[str, tuple[Scalar, Scalar]]) -> str:
-    """The changed parameters in words: `layer_norm_eps 1e-05 -> 0.001`."""
+    """Formats the changed parameters: `layer_norm_eps 1e-05 -> 0.001`."""
     return ", ".join(f"{name} {value_label(old)} -> {value_label(new)}" for name, (old, new) in changed.items())

@@ -5,16 +5,17 @@ outcome only in B, minus the share that have it only in A. Pairs of one configur
 bootstrap resamples configurations. Its percentiles are expanded for the number G of configurations: to the level of t
 with G - 1 degrees of freedom, times sqrt(G / (G - 1)). If few pairs change, the bootstrap interval is too narrow: with
 no change in 20 configurations it would be [0, 0]. So if fewer than 10 configurations have a pair that changed, each end
-is the wider of two: that of the bootstrap, and that of the square-and-add interval of the two kinds of change, each by
-`pooling`. In simulation (8 to 100 configurations x 4 to 8, changes dependent within a configuration) the interval
-covers the truth in 94 to 99% of cases; the tests repeat the simulation.
+of the interval is the more distant of two: the bootstrap's, and that of the square-and-add interval of the two kinds of
+change (the rate of pairs with the outcome only in B, and only in A, each with its interval by `pooling`). In simulation
+(8 to 100 configurations with 4 to 8 pairs, changes dependent within a configuration) the interval covers the truth in
+94 to 99% of cases; the tests repeat the simulation.
 
-*Without pairs*, the interval is Newcombe's: square-and-add of the intervals of the two rates by `pooling`, by trial.
+*Without pairs*, the interval is Newcombe's: square-and-add of the intervals of the two rates, each pooled over trials.
 
 If one of the sweeps has `Sequential` replicates, each trial (or configuration) counts once.
 
-Source: Newcombe 1998, Statistics in Medicine 17 (square-and-add; also of correlated rates); Zou & Donner 2008 (why it
-works); Hesterberg 2015, The American Statistician 69 (expanded percentiles); McNemar 1947.
+Source: Newcombe 1998, Statistics in Medicine 17 (square-and-add; also of correlated rates); Zou & Donner 2008 (why
+square-and-add works); Hesterberg 2015, The American Statistician 69 (expanded percentiles); McNemar 1947.
 """
 
 import math
@@ -36,7 +37,7 @@ _AT_ONCE = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class RateDifference(Record):
-    """A rate in B minus that in A.
+    """The rate in B minus the rate in A.
 
     Attributes:
         before, after: The rates in A and in B; with pairs, over the same pairs.
@@ -56,7 +57,7 @@ class RateDifference(Record):
 
     @property
     def interval(self) -> tuple[float, float, float] | None:
-        """The difference and its bounds; `None` if nothing was counted."""
+        """The difference, then the bounds of its interval; `None` if nothing was counted."""
         if self.value is None or self.low is None or self.high is None:
             return None
         return self.value, self.low, self.high
@@ -72,11 +73,11 @@ class RateDifference(Record):
 
 
 def difference_label(difference: RateDifference) -> str:
-    """`+0.12 [0.08, 0.16]`, or `-` if nothing was counted."""
+    """Formats a difference with its interval: `+0.12 [0.08, 0.16]`, or `-` if nothing was counted."""
     if difference.interval is None:
         return "-"
     # Adding 0.0 removes the sign of -0.0.
-    value, low, high = (round(each, 2) + 0.0 for each in difference.interval)
+    value, low, high = (round(number, 2) + 0.0 for number in difference.interval)
     return f"{value:+.2f} [{low:.2f}, {high:.2f}]"
 
 
@@ -87,13 +88,13 @@ def paired_differences(
     weight: NDArray[np.float64],
     pool: Pooling,
 ) -> tuple[RateDifference, ...]:
-    """The differences of several rates over the same pairs, with one bootstrap for all; deterministic.
+    """Computes the differences of several rates over the same pairs, with one bootstrap for all; deterministic.
 
     Args:
         before, after: (K, P) whether the pair counts for the rate, in A and in B.
-        cluster: (P,) the pair's configuration, numbered from 0 without gaps.
+        cluster: (P,) the number of the pair's configuration, from 0 without gaps.
         weight: (P,) the weight of each pair.
-        pool: How to combine configurations, by the same weights: from `pooling`.
+        pool: Combines configurations, with the same weights: from `pooling`.
     """
     if not len(cluster):
         nothing = RateDifference(pool([]), pool([]), None, None, None)
@@ -102,7 +103,7 @@ def paired_differences(
     weight_G = _by_cluster(weight[None], cluster)[0]
     up_KG, down_KG = _by_cluster(ups * weight, cluster), _by_cluster(downs * weight, cluster)
     resampled_KB = _resampled(up_KG - down_KG, weight_G)
-    found = []
+    differences = []
     for kind in range(len(before)):
         rates = [_rate(pool, n_G, has[kind], cluster) for has in (before, after, ups, downs)]
         up, down = up_KG[kind], down_KG[kind]
@@ -113,12 +114,12 @@ def paired_differences(
             few = np.count_nonzero(up + down) < _ENOUGH_CHANGED
             low, high = (min(low, ends[0]), max(high, ends[1])) if few else (ends[0], ends[1])
         p = mcnemar(int(ups[kind].sum()), int(downs[kind].sum()))
-        found.append(RateDifference(rates[0], rates[1], value, low, high, p))
-    return tuple(found)
+        differences.append(RateDifference(rates[0], rates[1], value, low, high, p))
+    return tuple(differences)
 
 
 def unpaired_difference(before: Counts, after: Counts, pool: Pooling) -> RateDifference:
-    """The difference between two rates over unpaired trainings, each given as `(n, k)` by trial."""
+    """Computes the difference between two rates over unpaired trainings; each rate is given as `(n, k)` by trial."""
     rate_a, rate_b = pool(before), pool(after)
     if rate_a.share is None or rate_b.share is None:
         return RateDifference(rate_a, rate_b, None, None, None)
@@ -127,14 +128,14 @@ def unpaired_difference(before: Counts, after: Counts, pool: Pooling) -> RateDif
 
 
 def mcnemar(n_up: int, n_down: int) -> float:
-    """The exact two-sided p-value: the chance of a split at least as uneven if both directions were equally likely."""
+    """McNemar's exact p-value: the chance of a split at least this uneven if both directions are equally likely."""
     from scipy import stats
 
     return float(stats.binomtest(n_up, n_up + n_down).pvalue) if n_up + n_down else 1.0
 
 
 def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float, float]:
-    """The interval of `plus - minus` from the intervals of both."""
+    """Returns the interval of the difference `plus - minus` from the intervals of the two rates."""
     assert plus.interval is not None
     assert minus.interval is not None
     (p, p_low, p_high), (m, m_low, m_high) = plus.interval, minus.interval
@@ -144,14 +145,14 @@ def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float,
 
 
 def _correlation(up: NDArray[np.float64], down: NDArray[np.float64], n: NDArray[np.float64]) -> float:
-    """The correlation of the two kinds of change over clusters, at most 0: a positive one would narrow the interval."""
+    """Correlation of the two kinds of change over clusters, at most 0: a positive one would narrow the interval."""
     off_up, off_down = up - up.sum() / n.sum() * n, down - down.sum() / n.sum() * n
     scale = math.sqrt(float(np.square(off_up).sum() * np.square(off_down).sum()))
     return float(np.clip((off_up * off_down).sum() / scale, -1.0, 0.0)) if scale > 0 else 0.0
 
 
 def _by_cluster(values_KP: NDArray[np.float64], cluster: NDArray[np.int64]) -> NDArray[np.float64]:
-    return np.stack([np.bincount(cluster, each) for each in values_KP])
+    return np.stack([np.bincount(cluster, values_P) for values_P in values_KP])
 
 
 def _rate(pool: Pooling, n_G: NDArray[np.int64], has: NDArray[np.bool_], cluster: NDArray[np.int64]) -> Rate:
@@ -160,7 +161,7 @@ def _rate(pool: Pooling, n_G: NDArray[np.int64], has: NDArray[np.bool_], cluster
 
 
 def _resampled(change_KG: NDArray[np.float64], n_G: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """(K, resamples) differences over clusters drawn with replacement; `None` for a single cluster."""
+    """Computes the differences over clusters drawn with replacement, (K, resamples); `None` for a single cluster."""
     n_clusters = len(n_G)
     if n_clusters == 1:
         return None

@@ -33,31 +33,29 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
 _ENOUGH_PAIRS = 0.5
-"""Pairs are compared if they are at least this share of the smaller sweep. Fewer would leave out most trainings."""
+"""The sweeps are compared on pairs if at least this share of the smaller sweep is paired."""
 
 Configuration: TypeAlias = tuple[Scalar, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Ends:
-    """How trainings ended: (R,) columns."""
+    """How trainings ended, as columns of shape (R,). `ended` is true where the outcome is the one compared."""
 
     trial: NDArray[np.int64]
     outcome: NDArray[np.object_]
     stuck: NDArray[np.bool_]
     ended: NDArray[np.bool_]
-    """Whether with the ending that is compared."""
 
     def at(self, rows: NDArray[Any]) -> "_Ends":
-        """Those of some rows, given by their numbers or by a mask."""
         return _Ends(self.trial[rows], self.outcome[rows], self.stuck[rows], self.ended[rows])
 
     def inside(self, trials: Collection[int]) -> NDArray[np.bool_]:
-        """(R,) whether the training is of one of these trials."""
+        """Marks the trainings of the given trials, (R,)."""
         return np.isin(self.trial, list(trials))
 
     def counts(self, has: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """(T, 2) for each trial its trainings, and those of them that `has` (R,) is true for."""
+        """Counts the trainings of each trial, and those of them for which `has` (R,) is true; returns (T, 2)."""
         place = np.unique(self.trial, return_inverse=True)[1]
         return np.stack([np.bincount(place), np.bincount(place, has).astype(np.int64)], axis=1)
 
@@ -77,7 +75,7 @@ class _Compared:
 
     Attributes:
         specs: The specs of the sweeps.
-        a, b: How they ended. Pairs have the same row in both, and the trial of A.
+        a, b: How the trainings of A and of B ended. A pair has the same row in both, and there the trial number of A.
         configuration: (R,) the number of each pair's configuration; `None` without pairs.
     """
 
@@ -87,31 +85,33 @@ class _Compared:
     configuration: NDArray[np.int64] | None
 
     def differences(self, has: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]]) -> tuple[RateDifference, ...]:
-        """The difference in each of several rates, given by the trainings of A and of B that have the property."""
+        """Computes the difference in each of several rates, given by masks of the trainings of A and of B."""
         pool = pooling(*self.specs)
         if self.configuration is None:
             return tuple(unpaired_difference(self.a.counts(in_a), self.b.counts(in_b), pool) for in_a, in_b in has)
         cluster = np.unique(self.configuration, return_inverse=True)[1]
         weight = weights_of_trainings(cluster, once_per_trial=trials_count_once(*self.specs))
-        before, after = (np.array(each, dtype=np.bool_) for each in zip(*has, strict=True))
+        before, after = (np.array(masks, dtype=np.bool_) for masks in zip(*has, strict=True))
         return paired_differences(before, after, cluster, weight, pool)
 
     def difference_in(self, group: Group) -> GroupDifference:
-        """The difference in the trainings of some trials."""
+        """Computes the difference among the trainings of a group's trials."""
         in_a, in_b = self.a.inside(group.trials), self.b.inside(group.trials)
         configuration = None if self.configuration is None else self.configuration[in_a]
         inside = replace(self, a=self.a.at(in_a), b=self.b.at(in_b), configuration=configuration)
-        (found,) = inside.differences([(inside.a.ended, inside.b.ended)])
+        (difference,) = inside.differences([(inside.a.ended, inside.b.ended)])
         n = len(inside.a.trial) + (len(inside.b.trial) if configuration is None else 0)
-        return GroupDifference(group.label, n, found)
+        return GroupDifference(group.label, n, difference)
 
     def change_by(self, groups: Sequence[Group]) -> InteractionTest:
-        """Whether the change from A to B interacts with the group, by configuration or, without pairs, by trial."""
+        """Tests whether the change from A to B differs between groups, by configuration or, without pairs, by trial."""
         place = {trial: at for at, group in enumerate(groups) for trial in group.trials}
         rows = []
         for sweep, ends in enumerate((self.a, self.b)):
             clusters = ends.trial if self.configuration is None else self.configuration
-            rows += [(sweep, place[trial], each) for trial, each in zip(ends.trial.tolist(), clusters, strict=True)]
+            rows += [
+                (sweep, place[trial], cluster) for trial, cluster in zip(ends.trial.tolist(), clusters, strict=True)
+            ]
         if not rows:
             return InteractionTest(0.0, 0, None, "nothing to compare")
         cells, cell = np.unique(np.array(rows), axis=0, return_inverse=True)
@@ -131,22 +131,22 @@ def compare_sweeps(
     detail: str | None = None,
 ) -> SweepComparison:
     """Compares two opened sweeps: see `attnsweep.orchestrator.analysis.compare`."""
-    workloads = [each.directories[0].spec.workload for each in (a, b)]
+    workloads = [data.directories[0].spec.workload for data in (a, b)]
     if workloads[0] != workloads[1]:
         raise UserError(
             "B",
             given=f"a sweep of {workloads[1]}",
-            expected=f"one of {workloads[0]}, as A is",
+            expected=f"a sweep of {workloads[0]}, like A",
             fix="compare sweeps of one workload",
         )
     ending = _ending(a, b, outcome, detail)
     before = _read(a, ending)
-    # One set of bins holds the trials of both.
+    # The bins hold the trials of both sweeps, so those of B get numbers that A does not use.
     after = _read(b, ending, first_trial=int(before.ends.trial.max(initial=0)) + 1)
     changed = _changed(before, after)
     rows_a, rows_b, configuration = _pairs(before, after, changed)
     paired = len(rows_a) > 0 and len(rows_a) >= _ENOUGH_PAIRS * min(len(before.seed), len(after.seed))
-    specs = [each.spec for sweep in (a, b) for each in sweep.directories]
+    specs = [sweep.spec for data in (a, b) for sweep in data.directories]
     compared = _Compared(specs, before.ends, after.ends, None)
     if paired:
         ends = before.ends.at(rows_a)
@@ -163,8 +163,8 @@ def compare_sweeps(
     crossing = _crossing(names_of(by, "--by"), specs, before, after, changed)
     groups = crossing.groups() if crossing.names else []
     return SweepComparison(
-        a=", ".join(each.sweep for each in a.directories),
-        b=", ".join(each.sweep for each in b.directories),
+        a=", ".join(sweep.sweep for sweep in a.directories),
+        b=", ".join(sweep.sweep for sweep in b.directories),
         n_pairs=len(rows_a),
         n_configurations=len(np.unique(configuration)),
         paired=paired,
@@ -174,26 +174,26 @@ def compare_sweeps(
         stuck=stuck,
         outcomes=dict(zip(outcomes, others, strict=True)),
         by=crossing.by,
-        groups=tuple(each for each in map(compared.difference_in, groups) if each.n),
+        groups=tuple(difference for difference in map(compared.difference_in, groups) if difference.n),
         by_test=compared.change_by(groups) if crossing.names else None,
         machines=_machines(a, b),
     )
 
 
 def _machines(a: SweepData, b: SweepData) -> tuple[str, ...]:
-    """What trained A and B, where not all of it is of one type."""
-    found: list[dict[str | None, int]] = []
+    """Returns the types of machine that trained A and B, in words; empty if there is one type only."""
+    n_by_environment: list[dict[str | None, int]] = []
     for data in (a, b):
         with data.reading() as connection:
-            found.append(environments_in(connection))
+            n_by_environment.append(environments_in(connection))
     directories = (*a.directories, *b.directories)
-    if not are_several([name for each in found for name in each], directories):
+    if not are_several([name for counts in n_by_environment for name in counts], directories):
         return ()
-    return tuple(types_in_words(each, directories) for each in found)
+    return tuple(types_in_words(counts, directories) for counts in n_by_environment)
 
 
 def _ending(a: SweepData, b: SweepData, outcome: str, detail: str | None) -> Ending:
-    """What the rate is of. A detail may occur in one of the sweeps only."""
+    """Reads the ending whose rate is compared. A detail may occur in only one of the sweeps."""
     with a.reading() as connection, suppress(UserError):
         return read_ending(connection, outcome, detail)
     with b.reading() as connection:
@@ -219,7 +219,7 @@ def _read(data: SweepData, ending: Ending, first_trial: int = 0) -> _Trainings:
 
 
 def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, Scalar]]:
-    """Parameters with one value throughout A and another throughout B: the treatment, which pairing ignores."""
+    """Finds the parameters with one value throughout A and another throughout B, which pairing ignores."""
     changed: dict[str, tuple[Scalar, Scalar]] = {}
     for name in before.parameters.keys() & after.parameters.keys():
         old, new = list(dict.fromkeys(before.parameters[name])), list(dict.fromkeys(after.parameters[name]))
@@ -231,19 +231,19 @@ def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, S
 def _pairs(
     before: _Trainings, after: _Trainings, changed: Mapping[str, object]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """(P,) the rows of A and of B that are pairs, and the number of each pair's configuration."""
+    """Returns the rows of A and of B that are pairs, and the number of each pair's configuration, each (P,)."""
     shared = [name for name in before.parameters if name in after.parameters and name not in changed]
     # A parameter with one value in all trainings does not distinguish any.
     names = [name for name in shared if len({*before.parameters[name], *after.parameters[name]}) > 1]
     waiting: dict[tuple[Configuration, int], list[int]] = defaultdict(list)
     for row, key in enumerate(_keys(after, names)):
         waiting[key].append(row)
-    found = []
+    pairs = []
     numbers: dict[Configuration, int] = {}
     for row, key in enumerate(_keys(before, names)):
         if waiting.get(key):
-            found.append((row, waiting[key].pop(0), numbers.setdefault(key[0], len(numbers))))
-    rows_a, rows_b, configuration = np.array(found, np.int64).reshape(-1, 3).T
+            pairs.append((row, waiting[key].pop(0), numbers.setdefault(key[0], len(numbers))))
+    rows_a, rows_b, configuration = np.array(pairs, np.int64).reshape(-1, 3).T
     return rows_a, rows_b, configuration
 
 
@@ -260,17 +260,17 @@ def _crossing(
     after: _Trainings,
     changed: Mapping[str, object],
 ) -> Crossing:
-    """The bins of these parameters, with the trials of both sweeps."""
+    """Sorts the trials of both sweeps into the bins of the named parameters."""
     axes, trials = [], [*before.ends.trial.tolist(), *after.ends.trial.tolist()]
     for name in names:
-        for each in (before, after):
-            check_known("--by", name, each.parameters, "", "name a parameter that both sweeps have")
+        for trainings in (before, after):
+            check_known("--by", name, trainings.parameters, "", "name a parameter that both sweeps have")
         if name in changed:
             raise UserError(
                 "--by",
                 given=name,
                 expected="a parameter that varies within A and B",
-                fix="leave it out: A and B differ in this parameter, so it is compared anyway",
+                fix="leave it out of --by: A and B differ in this parameter, so it is compared anyway",
             )
         values = dict(zip(trials, [*before.parameters[name], *after.parameters[name]], strict=True))
         axes.append(tuple(groups_by(specs, name, values)))

@@ -1,1 +1,1 @@
-"""The common parts of all figures: the style sheet, panels, axes, marks, texts."""
+"""The common parts of all figures: style sheet, panels, axes, marks and texts."""

@@ -26,18 +26,18 @@ _MOST_COLUMNS = 3
 
 
 def scale_shares(panel: Axes, label: str = "") -> None:
-    """A vertical axis from 0 to 1, with room for marks at its ends."""
+    """Makes the vertical axis run from 0 to 1, with room for marks at its ends."""
     panel.set_ylim(-0.03, 1.03)
     panel.set_ylabel(label)
 
 
 def scale_steps(panel: Axes, steps: Sequence[int]) -> None:
-    """A horizontal axis of steps; logarithmic from the first probe on if early probes are close together."""
+    """Makes the horizontal axis one of steps; logarithmic from the first probe on if early probes are close."""
     first = next((step for step in steps if step > 0), 0)
     if first and steps[-1] >= _MANYFOLD * first and len(steps) < steps[-1] / first / 2:
         panel.set_xscale("symlog", linthresh=first, linscale=0.5)
         decades = range(math.ceil(math.log10(first) + 1e-9), math.floor(math.log10(steps[-1])) + 1)
-        panel.set_xticks([0.0, *(10.0**each for each in decades)])
+        panel.set_xticks([0.0, *(10.0**power for power in decades)])
         panel.minorticks_off()
         label_powers(panel.xaxis)
     panel.set_xlim(left=0)
@@ -45,7 +45,7 @@ def scale_steps(panel: Axes, steps: Sequence[int]) -> None:
 
 
 def scale_logarithmic(panel: Axes, axis: Literal["x", "y"], low: float, high: float) -> None:
-    """A logarithmic axis whose labels do not touch, however few or many powers of ten it holds."""
+    """Makes an axis logarithmic, with labels that do not touch, however few or many powers of ten it holds."""
     getattr(panel, f"set_{axis}scale")("log")
     ticks = panel.xaxis if axis == "x" else panel.yaxis
     label_powers(ticks)
@@ -55,25 +55,27 @@ def scale_logarithmic(panel: Axes, axis: Literal["x", "y"], low: float, high: fl
 
 
 def label_powers(axis: Axis) -> None:
-    """Labels the powers of ten at an axis's major ticks. Matplotlib's own labels are formulas, which cost more than
-    the rest of the figure."""
+    """Labels the powers of ten at an axis's major ticks.
+
+    Matplotlib's own labels are formulas, which take more time than the rest of the figure.
+    """
     axis.set_major_formatter(FuncFormatter(lambda value, _: power_label(round(math.log10(value))) if value else "0"))
     axis.set_minor_formatter(NullFormatter())
 
 
 def power_label(power: int) -> str:
-    """10⁻⁴ for -4."""
+    """Formats a power of ten: 10⁻⁴ for -4."""
     return "10" + str(power).translate(_SUPERSCRIPTS)
 
 
 def number_label(value: float) -> str:
-    """10⁻⁴ for a power of ten with many zeros; else up to three digits."""
+    """Formats a number as 10⁻⁴ if it is a power of ten with many zeros; else with up to three digits."""
     power = round(math.log10(value)) if value > 0 else 0
     return power_label(power) if abs(power) > 1 and value == float(f"1e{power}") else f"{value:.3g}"
 
 
 def bin_label(label: str) -> str:
-    """A bin's label as an axis has it: 10⁻⁴–10⁻³ for `1e-4..1e-3`. Labels that are no range stay as they are."""
+    """Formats a bin's label for an axis: 10⁻⁴–10⁻³ for `1e-4..1e-3`. Labels that are not ranges stay as they are."""
     try:
         low, high = map(float, label.split(".."))
     except ValueError:
@@ -84,8 +86,8 @@ def bin_label(label: str) -> str:
 def title_panel(panel: Axes, title: str) -> None:
     """Puts a title above a panel whose axes are complete.
 
-    At a given height, Matplotlib need not measure all labels of the vertical axis several times to find one. It must
-    where a power of ten may stand above the axis.
+    The title's height is fixed where possible: to find one itself, Matplotlib measures all labels of the vertical axis
+    several times. It must do so where a power of ten may be written above the axis.
     """
     may_be_in_the_way = isinstance(panel.yaxis.get_major_formatter(), ScalarFormatter)
     panel.set_title(title, y=None if may_be_in_the_way else 1.0)
@@ -103,7 +105,7 @@ def name_places(panel: Axes, names: Sequence[str]) -> None:
 
 
 def new_figure(width: float = WIDTH, height: float = HEIGHT, grid: Literal["x", "y"] = "y") -> tuple[Figure, Axes]:
-    """A figure of one panel, its size in inches, with grid lines along one axis."""
+    """Makes a figure of one panel, with its size in inches and grid lines along one axis."""
     figure = Figure(figsize=(width, height))
     panel = figure.subplots()
     fix_tick_sizes(panel)
@@ -112,7 +114,7 @@ def new_figure(width: float = WIDTH, height: float = HEIGHT, grid: Literal["x", 
 
 
 def new_planes(n: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure of `n` panels side by side for planes of two parameters: with a frame, without a grid."""
+    """Makes a figure of `n` panels side by side for planes of two parameters: with a frame, without a grid."""
     figure = Figure(figsize=(width, height))
     panels = list(figure.subplots(1, n, squeeze=False).flat)
     for panel in panels:
@@ -122,7 +124,7 @@ def new_planes(n: int, width: float, height: float) -> tuple[Figure, list[Axes]]
 
 
 def new_share_panels(n: int, label: str, title: str = "") -> tuple[Figure, list[Axes]]:
-    """A figure of panels whose vertical axis is a share, in rows of up to three.
+    """Makes a figure of panels whose vertical axis is a share, in rows of up to three.
 
     Args:
         n: The number of panels.
@@ -144,6 +146,6 @@ def new_share_panels(n: int, label: str, title: str = "") -> tuple[Figure, list[
 
 
 def fix_tick_sizes(panel: Axes) -> None:
-    """Sets the size of tick labels now: ticks are made when the figure is drawn, outside of the house style."""
+    """Sets the size of tick labels now, because Matplotlib makes ticks when it draws, outside of the house style."""
     panel.tick_params("x", labelsize=rcParams["xtick.labelsize"])
     panel.tick_params("y", labelsize=rcParams["ytick.labelsize"])

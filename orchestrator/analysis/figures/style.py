@@ -18,7 +18,7 @@ from attnsweep.orchestrator.analysis.labels import clipped
 from attnsweep.workloads.vocabulary import ROLES
 
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#595959"
-ROLE_COLOURS = {name: each.colour for name, each in ROLES.items()}
+ROLE_COLOURS = {name: role.colour for name, role in ROLES.items()}
 _OTHER_COLOURS = ("#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _GROUP_STYLES = (
     ("#0072B2", "-", "o"),
@@ -35,32 +35,31 @@ Interval: TypeAlias = tuple[float, float, float]
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """The style of all figures, as a `with` block or a decorator; the user's own settings have no effect."""
+    """Applies the style of all figures, as a `with` block or a decorator; the user's own settings have no effect."""
     with style.context("attnsweep.orchestrator.analysis.figures.house", after_reset=True):
         yield
 
 
 def share_colours(outcome: str) -> str:
-    """The colour map of shares that end so: solved ones have their own, since a share of them is good, not bad."""
+    """Names the colour map for shares of an outcome: green for solved, where a large share is good, not bad."""
     return "Greens" if outcome == "solved" else str(rcParams["image.cmap"])
 
 
 def group_style(number: int) -> tuple[str, str, str]:
-    """The colour, dashes and marker of a group by its number; they repeat after the seventh."""
+    """Returns the colour, dashes and marker of a group by its number; they repeat after the seventh."""
     return _GROUP_STYLES[number % len(_GROUP_STYLES)]
 
 
 def role_colour(role: str, roles: Sequence[str]) -> str:
-    """The colour of a role, the same in every figure; a user's own roles get further colours, in the order of
-    `roles`."""
+    """Returns the colour of a role, the same in every figure; a user's own roles get further colours in their order."""
     if role in ROLE_COLOURS:
         return ROLE_COLOURS[role]
-    own = [each for each in roles if each not in ROLE_COLOURS]
+    own = [own_role for own_role in roles if own_role not in ROLE_COLOURS]
     return _OTHER_COLOURS[own.index(role) % len(_OTHER_COLOURS)]
 
 
 def letters_on(colour: ColorType) -> str:
-    """Black or white, whichever has the greater contrast with a colour: at least 4.58, by the formula of WCAG 2."""
+    """Returns black or white, whichever contrasts more with a colour: at least 4.58, by the formula of WCAG 2."""
     channels = np.array(to_rgb(colour))
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     luminance = float(linear @ (0.2126, 0.7152, 0.0722))
@@ -80,7 +79,7 @@ def legend_below(figure: Figure, handles: Mapping[str, Artist], title: str | Non
 
 
 def figure_text(text: object, most: int = 26) -> str:
-    """A text on one short line that Matplotlib draws literally: no formulas, no characters that the font lacks."""
+    """Shortens a text to one line that Matplotlib draws literally: no formulas, no characters that the font lacks."""
     drawn = "".join(letter if ord(letter) in _drawable() else "▯" for letter in clipped(text, most))
     return drawn.replace("$", r"\$")
 
@@ -94,7 +93,7 @@ def draw_interval(panel: Axes, at: float, interval: Interval, along: Literal["x"
     """Draws a point with its interval.
 
     Args:
-        at: The place on the other axis.
+        at: The point's coordinate on the other axis.
         interval: The estimate with its bounds.
         along: The axis of the estimate.
         look: Further arguments of `Axes.errorbar`.
@@ -110,7 +109,6 @@ def draw_bar(panel: Axes, row: float, interval: Interval, height: float, colour:
 
 
 def reach(interval: Interval) -> list[list[float]]:
-    """The distances of the bounds from the estimate, as `Axes.errorbar` takes them; clipped so that none is
-    negative."""
+    """Returns the distances of the bounds from the estimate, as `Axes.errorbar` takes them; none is negative."""
     estimate, low, high = interval
     return [[max(estimate - low, 0.0)], [max(high - estimate, 0.0)]]

@@ -1,1 +1,1 @@
-"""When trainings reach an outcome or a role: the share of them by step."""
+"""When trainings reach an outcome, a role or an event: the share that has reached it, by step."""

@@ -19,23 +19,23 @@ from trainings where {judged} and {start} is not null order by trial, replicate
 
 
 def event_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """The events that the trainings of a ledger may have, in the workload's order."""
+    """Lists the events that a ledger has columns for, in the workload's order."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     return [name.removeprefix(_PREFIX) for name in columns if name.startswith(_PREFIX)]
 
 
 def event_times(connection: duckdb.DuckDBPyConnection, event: str, after: str | None = None) -> OnsetTimes:
-    """The step at which an event first held in each training; failed and pruned trainings are left out.
+    """Reads the step at which an event first held in each training; failed and pruned trainings are left out.
 
-    A training in which it did not hold is censored at its last step, because it might have held later. But one that
-    ended for good before its last step, or as solved, counts as without the event up to the last step of all, as in
-    `outcome_onsets`.
+    A training in which the event did not hold is censored at its last step, because the event might have held later.
+    But a training that diverged, stopped before its budget or was solved counts as without the event up to the last
+    step of all, as in `outcome_onsets`.
 
     Args:
         connection: From `Ledger.connect`.
         event: One of `event_names`.
-        after: Another one. Then steps count from where it first held, trainings in which it never held are left out,
-            and an event that held before it, or at the same probe, came at step 0.
+        after: Another event. If given, steps count from where this other event first held, trainings in which it never
+            held are left out, and an `event` that held before it, or at the same probe, has step 0.
     """
     start = "0" if after is None else identifier(_PREFIX + after)
     query = _EVENTS.format(event=identifier(_PREFIX + event), start=start, judged=IS_JUDGED)

@@ -1,18 +1,18 @@
-"""How much sooner trainings reach an outcome or a role under one setting than under another: hazard ratios.
+"""How much sooner trainings reach an outcome or a role ("the goal") in one bin than in another: hazard ratios.
 
-The hazard is the chance that a training which has not reached it reaches it in the next short while. A ratio of 2 means
-that this chance is twice as large as in the bin of reference, at every step. Probes tell only the interval between two
-probes in which a training reached it, and many trainings share an interval. So the model is a regression of the chance
-per interval with the complementary log-log link, which has the ratios of a continuous proportional-hazards (Cox) model
-and, unlike Cox's partial likelihood, no bias from ties. It has one term for each interval and one for each bin of each
-factor except the reference: with two factors, the ratios of one are at equal values of the other.
+The hazard is the chance that a training which has not reached the goal reaches it in the next short while. A ratio of 2
+means that this chance is twice as large as in the reference bin, at every step. Probes show only the interval between
+two probes in which a training reached the goal, and many trainings share an interval. So the model is a regression of
+the chance per interval with the complementary log-log link, which has the ratios of a continuous proportional-hazards
+(Cox) model and, unlike Cox's partial likelihood, no bias from ties. It has one term for each interval and one for each
+bin of each factor except the reference bin: with two factors, the ratios of one are at equal values of the other.
 
 Trainings of one trial are not independent: the covariance is the sandwich with scores summed by trial, and the
 intervals use Student's t. They are not adjusted for the number of bins.
 
 In simulation (40 and 100 trials x 6, times dependent within trials, two factors, 150 sweeps each) the intervals cover
-the ratio of a very large sweep in 95% and 93% of cases; the tests repeat it with fewer. That ratio is the one over all
-trials: where trials differ much from each other, it is nearer to 1 than the ratio at equal other conditions.
+the ratio of a very large sweep in 95% and 93% of cases; the tests repeat it with fewer sweeps. This is the ratio over
+all trials: where trials differ much from each other, it is nearer to 1 than the ratio at equal other conditions.
 
 Source: Prentice & Gloeckler 1978, Biometrics 34 (grouped times); Lin & Wei 1989, JASA 84 (the sandwich). Axes: R
 training, U trial in one combination of bins, J interval.
@@ -40,9 +40,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _MOST_INTERVALS = 16
-"""More intervals than this between the steps at which trainings reached it are merged, with equally many in each."""
+"""If trainings reached the goal in more intervals than this, intervals are merged, with equally many trainings each."""
 _LARGEST = 12.0
-"""A log ratio beyond this has no estimate: all trainings of the bin reached it at the same step."""
+"""A log ratio beyond this is not reported: all trainings of the bin reached the goal at the same step."""
 _Estimate = tuple[float | None, float | None, float | None]
 _NONE: _Estimate = (None, None, None)
 
@@ -52,8 +52,8 @@ class Factor:
     """A parameter, or the layer, by which trainings are grouped.
 
     Attributes:
-        name: Its name.
-        labels: The labels of its bins.
+        name: The parameter's name, or `layer`.
+        labels: The labels of the bins.
         place: (R,) the number of each training's bin.
     """
 
@@ -64,15 +64,15 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class HazardRatio:
-    """The hazard in one bin over that in the bin of reference.
+    """The hazard in one bin over the hazard in the reference bin.
 
     Attributes:
         name: The parameter.
         label: The bin.
-        reference: The bin of reference.
-        n_trainings, n_came: Trainings in the bin, and those that reached it.
-        ratio: 1 for the reference, 0 if no training of the bin reached it, `None` if it cannot be estimated.
-        low, high: Its 95% interval; `None` where there is none.
+        reference: The reference bin.
+        n_trainings, n_came: The number of trainings in the bin, and of those that reached the goal.
+        ratio: 1 for the reference, 0 if no training of the bin reached the goal, `None` if it cannot be estimated.
+        low, high: The 95% interval of the ratio; `None` where there is none.
     """
 
     name: str
@@ -92,7 +92,7 @@ class HazardRatios(DrawnAnswer):
     Attributes:
         what: The outcome or the role.
         ratios: One for each bin of each parameter.
-        note: Why ratios could not be estimated; else empty.
+        note: Why some ratios could not be estimated; else empty.
     """
 
     what: str
@@ -100,16 +100,16 @@ class HazardRatios(DrawnAnswer):
     note: str
 
     def _in_words(self) -> str:
-        names = ", ".join(dict.fromkeys(each.name for each in self.ratios))
+        names = ", ".join(dict.fromkeys(ratio.name for ratio in self.ratios))
         return f"{self.what} by {names}{self.note and f': {self.note}'}"
 
     def to_arrow(self) -> pa.Table:
-        """One row per bin: `ratio` with its 95% interval `low` to `high`, relative to the bin `reference`."""
+        """Returns one row per bin: `ratio` with its 95% interval `low` to `high`, relative to the bin `reference`."""
         columns: dict[str, type] = {"name": str, "label": str, "reference": str, "n_trainings": int, "n_came": int}
         return table(columns | dict.fromkeys(("ratio", "low", "high"), float), map(astuple, self.ratios))
 
     def plot(self) -> "Figure":
-        """The ratios with their intervals, on a logarithmic axis; bins without an estimate have no mark."""
+        """Draws the ratios with their intervals, on a logarithmic axis; bins without an estimate have no mark."""
         from attnsweep.orchestrator.analysis.figures.panels import WIDTH, new_figure
         from attnsweep.orchestrator.analysis.figures.style import BLUE, GREY, draw_interval, figure_text, house_style
 
@@ -117,12 +117,12 @@ class HazardRatios(DrawnAnswer):
             figure, panel = new_figure(1.5 * WIDTH, 1.1 + 0.3 * len(self.ratios), grid="x")
             panel.axvline(1, color=GREY, linewidth=0.8)
             panel.set_xscale("log")
-            for row, each in enumerate(self.ratios):
-                if each.label == each.reference:
+            for row, ratio in enumerate(self.ratios):
+                if ratio.label == ratio.reference:
                     panel.plot(1, row, marker="D", color=GREY, markerfacecolor="white")
-                elif each.ratio is not None and each.low is not None and each.high is not None:
-                    draw_interval(panel, row, (each.ratio, each.low, each.high), "x", fmt="o", color=BLUE)
-            names = [f"{parameter_label(each.name)} {figure_text(each.label)}" for each in self.ratios]
+                elif ratio.ratio is not None and ratio.low is not None and ratio.high is not None:
+                    draw_interval(panel, row, (ratio.ratio, ratio.low, ratio.high), "x", fmt="o", color=BLUE)
+            names = [f"{parameter_label(ratio.name)} {figure_text(ratio.label)}" for ratio in self.ratios]
             panel.set_yticks(range(len(names)), names)
             panel.set_ylim(len(names) - 0.5, -0.5)
             panel.set_xlabel("hazard ratio (95% interval)")
@@ -133,31 +133,31 @@ class HazardRatios(DrawnAnswer):
 def hazard_ratios(
     times: OnsetTimes, factors: Sequence[Factor], *, once_per_trial: bool = False
 ) -> tuple[tuple[HazardRatio, ...], str]:
-    """The ratio of each bin of each factor, and a note if they could not be estimated.
+    """Estimates the ratio of every bin of every factor, and returns a note if some cannot be estimated.
 
     Args:
-        factors: One or two.
+        factors: One factor, or two.
 
     Raises:
         UserError: Without a factor.
     """
     if not factors:
-        raise UserError("by", given=None, expected="a parameter, whose bins are compared", fix="add by=")
+        raise UserError("by", given=None, expected="a parameter, whose bins are compared", fix='add by="PARAMETER"')
     came = [np.bincount(factor.place, times.came, len(factor.labels)).astype(int) for factor in factors]
-    references = [int(each.argmax()) for each in came]
-    found, note = _fit(times, factors, came, references, once_per_trial)
+    references = [int(n_came.argmax()) for n_came in came]
+    estimates, note = _fit(times, factors, came, references, once_per_trial)
     ratios = []
     for at, factor in enumerate(factors):
         n = np.bincount(factor.place, minlength=len(factor.labels))
         reference = factor.labels[references[at]]
         for index, label in enumerate(factor.labels):
             numbers = (int(n[index]), int(came[at][index]))
-            ratios.append(HazardRatio(factor.name, label, reference, *numbers, *found.get((at, index), _NONE)))
+            ratios.append(HazardRatio(factor.name, label, reference, *numbers, *estimates.get((at, index), _NONE)))
     return tuple(ratios), note
 
 
 def ratio_label(ratio: HazardRatio) -> str:
-    """`1.8 [1.2, 2.7]`, `1 (reference)`, `0 (none reached it)`, or `-` if it cannot be estimated."""
+    """Formats a ratio: `1.8 [1.2, 2.7]`, `1 (reference)`, `0 (none reached it)`, or `-` without an estimate."""
     if ratio.ratio is None:
         return "-"
     if ratio.low is None or ratio.high is None:
@@ -168,37 +168,39 @@ def ratio_label(ratio: HazardRatio) -> str:
 def _fit(
     times: OnsetTimes, factors: Sequence[Factor], came: Sequence[Ints], references: Sequence[int], once_per_trial: bool
 ) -> tuple[dict[tuple[int, int], _Estimate], str]:
-    """The estimates by the numbers of factor and bin."""
-    found: dict[tuple[int, int], _Estimate] = {}
+    """Fits the model; returns the estimates by (number of the factor, number of the bin), and a note."""
+    estimates: dict[tuple[int, int], _Estimate] = {}
     terms = []
     inside = np.ones(len(times.step), np.bool_)
     for at, factor in enumerate(factors):
         for index in range(len(factor.labels)):
             if came[at][index] == 0:
-                # The likelihood is largest at a ratio of 0, where these trainings say nothing about the others.
-                found[at, index] = (0.0, None, None) if came[at].any() else _NONE
+                # The likelihood is largest at a ratio of 0, where this bin's trainings do not affect the other ratios.
+                estimates[at, index] = (0.0, None, None) if came[at].any() else _NONE
                 inside &= factor.place != index
             elif index == references[at]:
-                found[at, index] = (1.0, None, None)
+                estimates[at, index] = (1.0, None, None)
             else:
                 terms.append((at, index))
     if not times.came.any():
-        return found, "no training reached it"
+        return estimates, "no training reached it"
     if not terms:
-        return found, "only one bin has trainings that reached it"
+        return estimates, "only one bin has trainings that reached it"
     counts = _Counts.of(times.where(inside), [factor.place[inside] for factor in factors], once_per_trial)
-    estimates, note = _regression(counts, terms)
-    return found | dict(zip(terms, estimates, strict=True)), note
+    fitted, note = _regression(counts, terms)
+    return estimates | dict(zip(terms, fitted, strict=True)), note
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Counts:
-    """Trainings at risk in each interval, and those that came in it, by trial and bins.
+    """Weighted numbers of trainings at risk in each interval, and of those that reached the goal in it.
+
+    There is one row for each trial in one combination of bins.
 
     Attributes:
         trial: (U,) the trial.
-        places: (U, factors) the bins.
-        at_risk, came: (U, J) weighted numbers of trainings.
+        places: (U, factors) the numbers of the bins.
+        at_risk, came: (U, J) the weighted numbers of trainings.
     """
 
     trial: Ints
@@ -212,7 +214,7 @@ class _Counts:
         last_J = np.unique(steps)
         if len(last_J) > _MOST_INTERVALS:
             last_J = np.unique(steps[np.linspace(0, len(steps) - 1, _MOST_INTERVALS + 1).astype(int)[1:]])
-        # A training that is censored inside an interval says nothing about it.
+        # A training that is censored inside an interval does not count as at risk in it.
         interval_R = np.searchsorted(last_J, times.step, side="left")
         n_at_risk_R = np.where(times.came, interval_R + 1, np.searchsorted(last_J, times.step, side="right"))
         keys, row_R = np.unique(np.column_stack([times.trial, *places]), axis=0, return_inverse=True)
@@ -221,7 +223,7 @@ class _Counts:
         np.add.at(at_risk, (row_R.ravel(), np.maximum(n_at_risk_R - 1, 0)), weight_R * (n_at_risk_R > 0))
         np.add.at(came, (row_R.ravel(), np.minimum(interval_R, len(last_J))), weight_R * times.came)
         at_risk, came = at_risk[:, ::-1].cumsum(axis=1)[:, ::-1][:, :-1], came[:, :-1]
-        # An interval in which all trainings at risk reach it says nothing about ratios.
+        # An interval in which all trainings at risk reach the goal has no information about ratios.
         told_J = came.sum(axis=0) < at_risk.sum(axis=0)
         return cls(keys[:, 0], keys[:, 1:], at_risk[:, told_J], came[:, told_J])
 

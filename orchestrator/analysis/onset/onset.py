@@ -1,8 +1,8 @@
-"""The step from which trainings have an outcome or a role, and the share that has it by step. Axes: R training."""
+"""When trainings reach an outcome, a role or an event ("the goal"): curves of the share by step. Axes: R training."""
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -33,10 +33,10 @@ from trainings where {IS_JUDGED} order by trial, replicate
 
 @dataclass(frozen=True, slots=True)
 class HalfReached:
-    """The step by which half of all trainings of a group have reached it, read off the points of the curve.
+    """The step by which half of all trainings of a group have reached the goal, read off the points of the curve.
 
     Attributes:
-        step: The first step at which the curve is at least 1/2; `None` if it stays below.
+        step: The first step at which the curve is at least 1/2; `None` if the curve stays below.
         low, high: The 95% interval: the first steps at which the upper and the lower end of the band are at least 1/2;
             `None` if that end stays below, so that the interval is open.
     """
@@ -48,16 +48,16 @@ class HalfReached:
 
 @dataclass(frozen=True, slots=True)
 class OnsetCurve:
-    """The share of a group's trainings that have reached the outcome or role, by step.
+    """The share of a group's trainings that have reached the goal, by step.
 
     Attributes:
         label: The group's label.
         labels: The labels of the group's bins, one for each parameter.
-        n_trials, n_trainings: Their numbers in the group.
-        n_came: Trainings of the group that reached it.
-        median_step: The step by which half of those have reached it (`OnsetTimes.median_step`); `None` if there are
-            none.
-        half: The step by which half of all its trainings have reached it.
+        n_trials, n_trainings: The numbers of trials and trainings in the group.
+        n_came: The number of trainings of the group that reached the goal.
+        median_step: The step by which half of these `n_came` trainings have reached the goal
+            (`OnsetTimes.median_step`); `None` if there are none.
+        half: The step by which half of all the group's trainings have reached the goal.
         curve: The Kaplan-Meier estimate, up to 64 points.
     """
 
@@ -73,10 +73,10 @@ class OnsetCurve:
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Onset(DrawnAnswer):
-    """When trainings reach an outcome or a role.
+    """When trainings reach an outcome, a role or an event, by group.
 
     Attributes:
-        what: The outcome or the role.
+        what: The outcome, the role or the event.
         by: The parameter whose bins are the groups, or two with a comma between them; empty for one group of all
             trials.
         curves: One for each group that has trainings.
@@ -92,25 +92,25 @@ class Onset(DrawnAnswer):
     _once_per_trial: bool
 
     def _in_words(self) -> str:
-        n, came = (sum(getattr(each, name) for each in self.curves) for name in ("n_trainings", "n_came"))
+        n, came = (sum(getattr(curve, name) for curve in self.curves) for name in ("n_trainings", "n_came"))
         by, note = self.by and f" by {self.by}", self.note and f"; {self.note}"
         return f"{self.what}{by}: reached by {came:,} of {n:,} trainings{note}"
 
     def hazard_ratios(self) -> HazardRatios:
-        """How much sooner the trainings in each bin reach it, in comparison with a bin of reference.
+        """How much sooner the trainings in each bin reach the goal than those in a reference bin.
 
         Raises:
             UserError: Without a parameter in `by`.
         """
-        found = hazard_ratios(self._times, self._factors, once_per_trial=self._once_per_trial)
-        return HazardRatios(self.what, *found)
+        ratios_and_note = hazard_ratios(self._times, self._factors, once_per_trial=self._once_per_trial)
+        return HazardRatios(self.what, *ratios_and_note)
 
     def medians(self) -> pa.Table:
-        """One row per group: its trials and trainings, and the step by which half have reached it with its interval."""
+        """Returns one row per group: trials, trainings, and the step by which half reached the goal, with interval."""
         numbers = ("n_trials", "n_trainings", "n_came", "half_step", "low", "high")
         rows = [
-            (each.label, each.n_trials, each.n_trainings, each.n_came, each.half.step, each.half.low, each.half.high)
-            for each in self.curves
+            (curve.label, curve.n_trials, curve.n_trainings, curve.n_came, *astuple(curve.half))
+            for curve in self.curves
         ]
         return table({"group": str} | dict.fromkeys(numbers, int), rows)
 
@@ -118,27 +118,27 @@ class Onset(DrawnAnswer):
         return self.medians()
 
     def to_arrow(self) -> pa.Table:
-        """One row per group and step: `share` with `low` and `high`, its pointwise 95% interval.
+        """Returns one row per group and step: `share` with its pointwise 95% interval `low` to `high`.
 
-        If there are two parameters, `param_<name>` holds the label of each one's bin.
+        If there are two parameters, `param_<name>` holds the label of the group's bin of each.
         """
         crossed = self._factors if len(self._factors) > 1 else ()
         columns: dict[str, type] = {"group": str, **{f"param_{factor.name}": str for factor in crossed}}
         columns |= {"step": int, "share": float, "low": float, "high": float}
         rows = [
-            (each.label, *(each.labels if crossed else ()), point.step, point.share, point.low, point.high)
-            for each in self.curves
-            for point in each.curve
+            (curve.label, *(curve.labels if crossed else ()), point.step, point.share, point.low, point.high)
+            for curve in self.curves
+            for point in curve.curve
         ]
         return table(columns, rows)
 
     def plot(self) -> "Figure":
-        """One line per group with its pointwise 95% band."""
+        """Draws one line per group with its pointwise 95% band."""
         return onset_figure(self.what.replace("_", " "), self.curves, by_label(self.by))
 
 
 def onset_figure(title: str, curves: Sequence[OnsetCurve], legend: str = "") -> "Figure":
-    """The share that has reached it, by step: one line per curve with its pointwise 95% band.
+    """Draws the share that has reached the goal, by step: one line per curve with its pointwise 95% band.
 
     Args:
         legend: The title of the legend.
@@ -148,19 +148,19 @@ def onset_figure(title: str, curves: Sequence[OnsetCurve], legend: str = "") -> 
 
     with house_style():
         figure, panel = new_figure(1.3 * WIDTH, HEIGHT + 0.15 * len(curves))
-        for number, each in enumerate(curves):
+        for number, curve in enumerate(curves):
             colour, dashes, _ = group_style(number)
-            steps = [point.step for point in each.curve]
-            low, high = [point.low for point in each.curve], [point.high for point in each.curve]
+            steps = [point.step for point in curve.curve]
+            low, high = [point.low for point in curve.curve], [point.high for point in curve.curve]
             panel.fill_between(steps, low, high, step="post", color=colour, alpha=0.2, linewidth=0)
-            label = f"{each.label} ({each.n_trainings:,} trainings, {each.n_trials:,} trials)"
-            shares = [point.share for point in each.curve]
+            label = f"{curve.label} ({curve.n_trainings:,} trainings, {curve.n_trials:,} trials)"
+            shares = [point.share for point in curve.curve]
             panel.step(steps, shares, where="post", color=colour, linestyle=dashes, label=label)
         panel.set_xlabel("optimizer steps")
         panel.set_title(f"{figure_text(title)}: 95% bands")
         scale_shares(panel, "share that has reached it")
         if curves:
-            scale_steps(panel, sorted({point.step for each in curves for point in each.curve}))
+            scale_steps(panel, sorted({point.step for curve in curves for point in curve.curve}))
             legend_below(figure, {str(line.get_label()): line for line in panel.get_lines()}, legend or None, 1)
     return figure
 
@@ -168,36 +168,37 @@ def onset_figure(title: str, curves: Sequence[OnsetCurve], legend: str = "") -> 
 def onset_by(
     what: str, times: OnsetTimes, crossing: Crossing, *, once_per_trial: bool = False, note: str = ""
 ) -> Onset:
-    """The curve of each group of trials.
+    """Estimates the curve of each group of trials.
 
     Args:
-        note: What a reader must know.
+        what: The outcome, the role or the event.
+        note: What a reader must know to judge the curves.
     """
     factors = factors_of(times, crossing)
     return Onset(what, crossing.by, onset_curves(times, factors, once_per_trial), note, times, factors, once_per_trial)
 
 
 def factors_of(times: OnsetTimes, crossing: Crossing) -> tuple[Factor, ...]:
-    """The bin of each training, for each parameter of the crossing."""
-    found = []
+    """Returns the bin of each training, for each parameter of the crossing."""
+    factors = []
     for name, axis in zip(crossing.names, crossing.axes, strict=True):
         place = {trial: at for at, group in enumerate(axis) for trial in group.trials}
         bins = np.array([place[trial] for trial in times.trial.tolist()], np.int64)
-        found.append(Factor(name, tuple(group.label for group in axis), bins))
-    return tuple(found)
+        factors.append(Factor(name, tuple(group.label for group in axis), bins))
+    return tuple(factors)
 
 
 def onset_curves(times: OnsetTimes, factors: Sequence[Factor], once_per_trial: bool) -> tuple[OnsetCurve, ...]:
-    """A curve for each combination of bins that has trainings, the last factor fastest; one of all without factors."""
-    found = []
+    """Estimates a curve for each combination of bins that has trainings, the last factor fastest."""
+    curves = []
     for place in itertools.product(*(range(len(factor.labels)) for factor in factors)):
         inside = np.ones(len(times.step), np.bool_)
         for factor, at in zip(factors, place, strict=True):
             inside &= factor.place == at
         if inside.any():
             labels = tuple(factor.labels[at] for factor, at in zip(factors, place, strict=True))
-            found.append(_curve(labels, times.where(inside), once_per_trial))
-    return tuple(found)
+            curves.append(_curve(labels, times.where(inside), once_per_trial))
+    return tuple(curves)
 
 
 def _curve(labels: tuple[str, ...], times: OnsetTimes, once_per_trial: bool) -> OnsetCurve:
@@ -216,12 +217,12 @@ def _curve(labels: tuple[str, ...], times: OnsetTimes, once_per_trial: bool) -> 
 
 
 def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> OnsetTimes:
-    """The step at which the outcome of each training began to hold; failed trainings are left out.
+    """Reads the step at which the outcome of each training began to hold; failed trainings are left out.
 
     A training with another outcome is censored at its last step, because it might have reached this outcome later. But
-    a training that ended for good (solved, diverged or converged) never reaches it, so it counts as without the outcome
-    up to the last step of all. The curve is therefore the cumulative incidence, and if all budgets are equal its end is
-    the outcome's rate. Censoring these trainings too would instead estimate the share if no other outcome existed.
+    a training that ended for good (solved, diverged or converged) never reaches this outcome, so it counts as without
+    it up to the last step of all. The curve is therefore the cumulative incidence, and if all budgets are equal it ends
+    at the outcome's rate. Censoring these trainings too would instead estimate the share if no other outcome existed.
     """
     rows = connection.execute(_OUTCOME_ONSETS, {"outcome": outcome}).fetchnumpy()
     came, step = np.asarray(rows["came"], np.bool_), np.asarray(rows["step"], np.int64)

@@ -1,8 +1,8 @@
 """The share of trainings that have reached an event, by step: the Kaplan-Meier estimate. Axes: R training, T time.
 
-Trainings may have different lengths. One that ends without the event is censored at its last step. The variance is
-Greenwood's, summed by trial, so that replicates of one trial are not taken as independent. The interval is the one of
-`rates.intervals` at the number of trainings that gives this variance:
+Trainings may have different lengths. A training that ends without the event is censored at its last step. The variance
+is Greenwood's, summed by trial, so that replicates of one trial are not taken as independent. The interval is that of a
+rate in `rates.intervals`, for the number of trainings that would give this variance:
 
 - Up to the first censored training, the share and interval are those of `pooled_rate`.
 - If each trial has one training, the variance is Greenwood's own.
@@ -28,7 +28,7 @@ from attnsweep.search_spaces.confidence_sequence import sequential_interval
 _MOST_POINTS = 64
 """The most points of a curve."""
 _ROUNDING = 1e-9
-"""By how much, relatively, rounding may take a share below one that it equals."""
+"""The relative rounding error that a comparison of shares tolerates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class CurvePoint:
 def share_by_step(
     step: NDArray[np.int64], came: NDArray[np.bool_], trial: NDArray[np.int64], *, once_per_trial: bool = False
 ) -> tuple[CurvePoint, ...]:
-    """The Kaplan-Meier estimate, from step 0 to the last step of all, in up to 64 points.
+    """Computes the Kaplan-Meier estimate, from step 0 to the last step of all, in up to 64 points.
 
     Args:
         step: (R,) the step at which the training reached the event, or was censored.
-        came: (R,) whether it was reached; false means censored.
+        came: (R,) whether the training reached the event; false means censored.
         trial: (R,) the training's trial.
 
     Returns:
@@ -88,14 +88,16 @@ def share_by_step(
 def _effective_n(
     share: float, spread: float, spread_of_trials: float, n_informed: int, n_trainings: int, n_trials: int
 ) -> tuple[float, float]:
-    """The number of independent trainings with this variance, and its least: one per trial, reduced for censoring.
+    """Returns the number of independent trainings that would give this variance, and the least it may be.
+
+    The least is one training per trial, reduced for censoring.
 
     Args:
         share: The estimate.
         spread: Greenwood's variance.
         spread_of_trials: Greenwood's variance with the trainings of a trial summed first.
         n_informed: The number of trainings to use if the share is 0 or 1, where the variance is 0.
-        n_trainings, n_trials: Their total numbers.
+        n_trainings, n_trials: The numbers of all trainings and trials.
     """
     binomial = share * (1.0 - share)
     if n_trials == 1 or spread == 0:
@@ -111,12 +113,12 @@ def _effective_n(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OnsetTimes:
-    """The step at which each training reached an outcome or a role, or at which it was censored.
+    """The step at which each training reached an outcome, a role or an event ("the goal"), or at which it was censored.
 
     Attributes:
         trial: (R,) the training's trial.
-        step: (R,) the step at which the training reached it, or was censored.
-        came: (R,) whether it was reached; false means censored.
+        step: (R,) the step at which the training reached the goal, or was censored.
+        came: (R,) whether the training reached the goal; false means censored.
     """
 
     trial: NDArray[np.int64]
@@ -124,19 +126,20 @@ class OnsetTimes:
     came: NDArray[np.bool_]
 
     def where(self, inside: NDArray[np.bool_]) -> "OnsetTimes":
-        """The times of the trainings for which `inside` (R,) is true."""
+        """Selects the trainings for which `inside` (R,) is true."""
         return OnsetTimes(self.trial[inside], self.step[inside], self.came[inside])
 
     @property
     def n_came(self) -> int:
-        """The number of trainings that reached it."""
+        """The number of trainings that reached the goal."""
         return int(self.came.sum())
 
     @property
     def median_step(self) -> int | None:
-        """The step by which half of those that reach it within the steps seen have reached it; `None` if none does.
+        """The step by which half of the trainings that reach the goal have reached it; `None` if none does.
 
-        Like the curve, it takes into account that censored trainings might have reached it later.
+        Only the steps of the sweep count. Like the curve, it takes into account that censored trainings might have
+        reached the goal later.
         """
         times_T, came_T = np.unique(self.step[self.came], return_counts=True)
         if len(times_T) == 0:
@@ -146,5 +149,5 @@ class OnsetTimes:
         return int(times_T[np.argmax(share_T >= share_T[-1] / 2 * (1 - _ROUNDING))])
 
     def curve(self, *, once_per_trial: bool) -> tuple[CurvePoint, ...]:
-        """The share that has reached it, by step."""
+        """The share of trainings that have reached the goal, by step."""
         return share_by_step(self.step, self.came, self.trial, once_per_trial=once_per_trial)

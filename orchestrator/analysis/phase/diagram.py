@@ -34,7 +34,7 @@ class PhaseDiagram(DrawnAnswer):
         trials: The observed counts.
         surface: The model; `None` if there is nothing to fit, and `note` says why.
         note: What a reader must know to judge the diagram.
-        ending: What the probability is of.
+        ending: The outcome whose probability is modelled, or stuck.
     """
 
     x: PlaneAxis
@@ -48,7 +48,7 @@ class PhaseDiagram(DrawnAnswer):
         return f"{self.ending.share_label} over {self.x.name}, {self.y.name}: {self.note}"
 
     def at(self, x: float | Floats, y: float | Floats) -> tuple[Floats, Floats, Floats]:
-        """The probability with the bounds of its pointwise 95% band; NaN outside of the range tried.
+        """Returns the probability with the bounds of its pointwise 95% band; NaN outside of the range tried.
 
         Raises:
             ValueError: If there is no model.
@@ -58,65 +58,65 @@ class PhaseDiagram(DrawnAnswer):
         return self.surface.at(x, y)
 
     def contour(self) -> list[Floats]:
-        """The lines on which half of the trainings have the ending, each (n, 2): x and y; only within the range tried.
+        """Returns the lines on which half of the trainings have the ending, each (n, 2) with columns x and y.
 
-        Their 95% band is where the band of the probability contains 1/2. There are none if the surface fails its test
-        of residuals, which `note` says first.
+        Their 95% band is where the band of the probability contains 1/2. There are no lines if the surface fails the
+        test of its residuals; `note` then begins with this failure.
         """
         return [] if self.surface is None else self.surface.contour()
 
     def pearson_residuals(self) -> Floats:
-        """(T,) (k - n p) / sqrt(n p (1 - p)) of each trial; empty without a model."""
+        """Returns (k - n p) / sqrt(n p (1 - p)) of each trial, (T,); empty without a model."""
         if self.surface is None:
             return np.empty(0)
         return pearson_residuals(self.trials, self.surface.at(self.trials.x, self.trials.y)[0])
 
     def residuals(self) -> tuple[ResidualBin, ...]:
-        """Observed shares against those that the other trials predict, in cells of the plane; empty without a model."""
+        """Returns observed and expected shares in cells of the plane; empty without a model."""
         return () if self.surface is None else self.surface.residuals
 
     def to_arrow(self) -> pa.Table:
-        """The surface on a grid: the parameters, `probability`, `low`, `high`; no rows without a model."""
+        """Returns the surface on a grid: the parameters, `probability`, `low`, `high`; no rows without a model."""
         if self.surface is None:
             x = y = probability = low = high = np.empty((0, 0))
         else:
             x, y, probability, low, high = self.surface.grid()
             x, y = np.meshgrid(x, y)
         numbers = {self.x.name: x, self.y.name: y, "probability": probability, "low": low, "high": high}
-        return pa.table({name: pa.array(each.ravel(), from_pandas=True) for name, each in numbers.items()})
+        return pa.table({name: pa.array(grid.ravel(), from_pandas=True) for name, grid in numbers.items()})
 
     def _shown(self) -> pa.Table:
-        """The cells of the residuals; without a model, the trials."""
+        """Returns the cells of the residuals; without a model, the trials."""
         x, y = self.x.name, self.y.name
         if self.surface is None:
             observed = {x: self.trials.x, y: self.trials.y, "n": self.trials.n, "k": self.trials.k}
-            return pa.table({name: pa.array(each) for name, each in observed.items()})
+            return pa.table({name: pa.array(column) for name, column in observed.items()})
         rows = [
             (
-                f"{each.x_low:.3g}..{each.x_high:.3g}",
-                f"{each.y_low:.3g}..{each.y_high:.3g}",
-                *(each.n_trials, each.n, each.k, each.expected, each.z, each.off),
+                f"{cell.x_low:.3g}..{cell.x_high:.3g}",
+                f"{cell.y_low:.3g}..{cell.y_high:.3g}",
+                *(cell.n_trials, cell.n, cell.k, cell.expected, cell.z, cell.off),
             )
-            for each in self.residuals()
+            for cell in self.residuals()
         ]
         return table(
             {x: str, y: str, "n_trials": int, "n": int, "k": int, "expected": float, "z": float, "off": float}, rows
         )
 
     def plot(self) -> "Figure":
-        """The model beside its residuals, with the note; without a model, the trials alone."""
+        """Draws the model beside its residuals, with the note; without a model, the trials alone."""
         from attnsweep.orchestrator.analysis.phase.figure import phase_figure
 
         return phase_figure((self.x, self.y), self.trials, self.surface, self.note, self.ending)
 
     def plot_model(self) -> "Figure":
-        """The probability with its 50% line and band, and the trials in the same colours."""
+        """Draws the probability with its 50% line and band, and the trials in the same colours."""
         from attnsweep.orchestrator.analysis.phase.figure import model_figure
 
         return model_figure((self.x, self.y), self.trials, self.surface, self.ending)
 
     def plot_residuals(self) -> "Figure":
-        """Observed and expected shares in cells of the plane."""
+        """Draws observed and expected shares in cells of the plane."""
         from attnsweep.orchestrator.analysis.phase.figure import residual_figure
 
         return residual_figure((self.x, self.y), self.residuals(), self.ending)
@@ -125,7 +125,7 @@ class PhaseDiagram(DrawnAnswer):
 def read_phase_diagram(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], x: str, y: str, ending: Ending = STUCK
 ) -> PhaseDiagram:
-    """The phase diagram of a ledger; trials where one of the parameters is null are left out.
+    """Fits the phase diagram of a ledger; trials where one of the parameters is null are left out.
 
     Raises:
         UserError: For a parameter that does not exist, or whose values are not numbers.
@@ -134,7 +134,7 @@ def read_phase_diagram(
         check_parameter(connection, name)
     rows = [row[1:] for row in counts_by_trial(connection, (x, y), ending) if row[1]]
     for name, column in zip((x, y), list(zip(*rows, strict=True))[2:], strict=False):
-        odd = next((each for each in column if isinstance(each, bool | str)), None)
+        odd = next((value for value in column if isinstance(value, bool | str)), None)
         if odd is not None:
             raise UserError(
                 name,
@@ -145,7 +145,10 @@ def read_phase_diagram(
     kept = np.array([row for row in rows if None not in row], dtype=np.float64)
     if not len(kept):
         raise UserError(
-            f"{x}, {y}", given="null in every trial", expected="numbers", fix="choose parameters that were set"
+            f"{x}, {y}",
+            given="null in every trial",
+            expected="parameters with numbers",
+            fix="name parameters that have values in this sweep",
         )
     n_T, k_T, x_T, y_T = kept.T
     trials = TrialCounts(x_T, y_T, n_T, k_T)

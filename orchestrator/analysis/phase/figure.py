@@ -40,15 +40,15 @@ _HEIGHT = 3.3
 _MOST_POINTS = 400
 """Up to this many trials are drawn individually."""
 _MOST_MARKS = 25
-"""Of more cells none is marked on the surface: the figures of cells show them."""
+"""With more cells than this the surface has no marks for the cells; the figure of residuals shows them."""
 _SURPRISING, _MOST_Z = 2.0, 3.0
 _ROOM = 0.14, 0.1
-"""The part of each axis that a cell's numbers need."""
+"""The share of the x and of the y axis that a cell's numbers need."""
 
 
 @house_style()
 def phase_figure(plane: Plane, trials: TrialCounts, surface: Surface | None, note: str, ending: Ending) -> Figure:
-    """The model beside its residuals; without a model, the trials alone. The note is above them."""
+    """Draws the model beside its residuals; without a model, the trials alone. The note is above them."""
     if surface is None:
         figure, (panel,) = new_planes(1, WIDTH, _HEIGHT)
         _draw_model(figure, panel, plane, trials, surface, ending)
@@ -63,7 +63,7 @@ def phase_figure(plane: Plane, trials: TrialCounts, surface: Surface | None, not
 
 @house_style()
 def model_figure(plane: Plane, trials: TrialCounts, surface: Surface | None, ending: Ending) -> Figure:
-    """The probability of an ending with its 50% line and band, and the observed shares in the same colours."""
+    """Draws the probability of an ending with its 50% line and band, and the observed shares in the same colours."""
     figure, (panel,) = new_planes(1, WIDTH, _HEIGHT)
     _draw_model(figure, panel, plane, trials, surface, ending)
     return figure
@@ -71,7 +71,7 @@ def model_figure(plane: Plane, trials: TrialCounts, surface: Surface | None, end
 
 @house_style()
 def residual_figure(plane: Plane, cells: Sequence[ResidualBin], ending: Ending) -> Figure:
-    """Observed and expected shares in cells of the plane."""
+    """Draws observed and expected shares in cells of the plane."""
     figure, (panel,) = new_planes(1, WIDTH, _HEIGHT)
     _draw_residuals(figure, panel, plane, cells, ending)
     return figure
@@ -97,7 +97,7 @@ def _draw_model(
 
 
 def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Artist]:
-    """Draws the model, and returns its marks for the legend, by name."""
+    """Draws the model, and returns the marks for the legend, by name."""
     x, y, probability, _, _ = surface.grid()
     panel.pcolormesh(
         x, y, probability, vmin=0, vmax=1, shading="gouraud", rasterized=True, cmap=share_colours(ending.outcome)
@@ -116,11 +116,11 @@ def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Ar
 def _draw_observed(
     panel: Axes, plane: Plane, trials: TrialCounts, cells: Sequence[ResidualBin], ending: Ending
 ) -> dict[str, Artist]:
-    """Draws the trials, or the cells if there are any, in the colours of their shares. Returns the legend's mark."""
+    """Draws the trials, or the cells if any are given, coloured by share. Returns the legend's mark, by name."""
     x, y, share, name, marker = trials.x, trials.y, trials.k / trials.n, "trial", "o"
     if cells:
-        x, y = (np.array(middles) for middles in zip(*(_middle(plane, each) for each in cells), strict=True))
-        share, name, marker = np.array([each.k / each.n for each in cells]), "trials around", "s"
+        x, y = (np.array(middles) for middles in zip(*(_middle(plane, cell) for cell in cells), strict=True))
+        share, name, marker = np.array([cell.k / cell.n for cell in cells]), "trials around", "s"
     look: dict[str, Any] = {
         "cmap": share_colours(ending.outcome),
         "edgecolors": "black",
@@ -134,22 +134,22 @@ def _draw_observed(
 
 def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[ResidualBin], ending: Ending) -> None:
     z_colours = ScalarMappable(Normalize(-_MOST_Z, _MOST_Z), "PuOr_r")
-    for number, each in enumerate(cells):
-        corner, width, height = (each.x_low, each.y_low), each.x_high - each.x_low, each.y_high - each.y_low
-        colour = "white" if each.z is None else z_colours.to_rgba(np.array(each.z))
+    for number, cell in enumerate(cells):
+        corner, width, height = (cell.x_low, cell.y_low), cell.x_high - cell.x_low, cell.y_high - cell.y_low
+        colour = "white" if cell.z is None else z_colours.to_rgba(np.array(cell.z))
         patch = Rectangle(corner, width, height, facecolor=colour, edgecolor="0.6", linewidth=0.5)
         panel.add_patch(patch)
-        if not _has_room(plane, each):
+        if not _has_room(plane, cell):
             continue
-        z = abs(each.z or 0)
+        z = abs(cell.z or 0)
         panel.annotate(
-            f"{each.k / each.n:.2f}\n({each.expected / each.n:.2f})",
-            _middle(plane, each),
+            f"{cell.k / cell.n:.2f}\n({cell.expected / cell.n:.2f})",
+            _middle(plane, cell),
             ha="center",
             va="center",
             color=letters_on(patch.get_facecolor()),
             fontweight="bold" if z > _SURPRISING else "normal",
-            # A page in dark colours recolours letters, except those with a gid.
+            # The report's dark mode recolours letters, except those with a gid.
             gid=f"residual-{number}",
         )
     bold = "; bold: |z| > 2" if panel.texts else ""
@@ -170,18 +170,18 @@ def _finish(figure: Figure, panel: Axes, plane: Plane, colours: ScalarMappable, 
     fix_tick_sizes(bar.ax)
 
 
-def _has_room(plane: Plane, each: ResidualBin) -> bool:
-    """Whether a cell is large enough for its numbers."""
+def _has_room(plane: Plane, cell: ResidualBin) -> bool:
+    """Whether the cell's numbers fit into it."""
     x, y = plane
     widths = (
-        np.ptp(x.scaled(np.array([each.x_low, each.x_high]))),
-        np.ptp(y.scaled(np.array([each.y_low, each.y_high]))),
+        np.ptp(x.scaled(np.array([cell.x_low, cell.x_high]))),
+        np.ptp(y.scaled(np.array([cell.y_low, cell.y_high]))),
     )
     return all(width / 2 >= room for width, room in zip(widths, _ROOM, strict=True))
 
 
-def _middle(plane: Plane, each: ResidualBin) -> tuple[float, float]:
-    """The middle of a cell as it is drawn."""
-    ends = zip(plane, (each.x_low, each.y_low), (each.x_high, each.y_high), strict=True)
+def _middle(plane: Plane, cell: ResidualBin) -> tuple[float, float]:
+    """Returns the middle of a cell as it is drawn: on a logarithmic axis, the geometric mean of its ends."""
+    ends = zip(plane, (cell.x_low, cell.y_low), (cell.x_high, cell.y_high), strict=True)
     x, y = (float(np.sqrt(low * high)) if axis.log else (low + high) / 2 for axis, low, high in ends)
     return x, y

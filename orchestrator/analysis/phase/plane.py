@@ -9,7 +9,7 @@ from attnsweep.orchestrator.analysis.phase.splines import Floats
 
 @dataclass(frozen=True, slots=True)
 class PlaneAxis:
-    """One of the two parameters; `low` and `high` are the least and the largest value that was tried."""
+    """One of the two parameters; `low` and `high` are the smallest and the largest value that was tried."""
 
     name: str
     log: bool
@@ -17,9 +17,9 @@ class PlaneAxis:
     high: float
 
     def scaled(self, values: Floats) -> Floats:
-        """Values scaled so that the range tried is -1 to 1."""
+        """Scales values so that the range tried is -1 to 1, by their logarithms if the axis is logarithmic."""
         if self.log:
-            # A value of 0, which such an axis does not have, is infinitely far.
+            # A value of 0, which has no place on a logarithmic axis, becomes -inf.
             with np.errstate(divide="ignore"):
                 return np.asarray(2 * np.log(values / self.low) / np.log(self.high / self.low) - 1)
         return np.asarray(2 * (values - self.low) / (self.high - self.low) - 1)
@@ -38,8 +38,8 @@ class TrialCounts:
 
     Attributes:
         x, y: (T,) the values of the two parameters.
-        n: (T,) trainings counted.
-        k: (T,) those of them that have the ending.
+        n: (T,) the number of trainings counted.
+        k: (T,) the number of these that have the ending.
     """
 
     x: Floats

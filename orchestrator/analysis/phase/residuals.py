@@ -1,11 +1,12 @@
-"""What a surface leaves unexplained: observed against expected in cells, and the test that decides about the border.
+"""Residuals of a surface: observed and expected shares in cells, and the test that decides whether a border is drawn.
 
-Expected is what the other trials predict: each place was held out. The plane is divided into cells of about equally
-many trials, 4 x 4 of them up to 300 trials and 1.2 T^(1/4) along each axis beyond. The surface fails if in any cell the
-shares differ by more than 0.05 beyond chance. Chance is the spread between the cell's trials about their mean, at least
-that of independent trainings, by Student's t. A false alarm in any cell has a chance of 0.01 (Bonferroni).
+The expected share of a trial is predicted from the trials at other places of the plane (each place is held out once).
+The plane is divided into cells of about equally many trials: 4 x 4 cells up to 300 trials, and 1.2 T^(1/4) along each
+axis beyond. The surface fails if in any cell the observed and expected shares differ by more than 0.05 beyond chance.
+Chance is computed by Student's t from the spread between the cell's trials, which counts as at least that of
+independent trainings. A false alarm in any cell has a probability of 0.01 (Bonferroni).
 
-Conditioned on are the places of the trials; how trainings end is random.
+The places of the trials are taken as given; how trainings end is random.
 
 Source: Gelman et al. 2000 (binned residuals). Axes: T trial.
 """
@@ -20,7 +21,7 @@ from attnsweep.orchestrator.analysis.phase.plane import TrialCounts
 from attnsweep.orchestrator.analysis.phase.splines import Floats
 
 _FEWEST_CELLS = 4
-"""Along each axis."""
+"""The least number of cells along each axis."""
 _CELLS = 1.2
 _OFF = 0.05
 """A difference between shares that matters."""
@@ -33,13 +34,13 @@ class ResidualBin:
 
     Attributes:
         x_low, x_high, y_low, y_high: The ends of the cell.
-        n_trials, n: Trials and trainings in the cell.
-        k: Trainings with the ending.
-        expected: The number of them that the trials at other places predict.
+        n_trials, n: The numbers of trials and trainings in the cell.
+        k: The number of trainings with the ending.
+        expected: The number of trainings with the ending that the trials at other places predict.
         z: (k - expected) over its standard deviation; `None` for one trial. The standard deviation is the larger of
             two: that of independent trainings, and that from the spread between trials, which alone would be far too
-            small if few such trainings are expected.
-        off: By how much the shares differ at least, beyond chance in any cell.
+            small if few trainings with the ending are expected.
+        off: By how much the observed and expected shares differ at least, beyond chance in any cell.
     """
 
     x_low: float
@@ -55,21 +56,21 @@ class ResidualBin:
 
     @property
     def is_off(self) -> bool:
-        """Whether the surface fails here."""
+        """Whether the surface fails in this cell."""
         return self.off > _OFF
 
 
 def pearson_residuals(trials: TrialCounts, probability: Floats) -> Floats:
-    """(T,) (k - n p) / sqrt(n p (1 - p)) of each trial."""
+    """Returns (k - n p) / sqrt(n p (1 - p)) of each trial, (T,)."""
     expected = trials.n * probability
     return np.asarray((trials.k - expected) / np.sqrt(np.maximum(expected * (1 - probability), 1e-12)))
 
 
 def binned_residuals(trials: TrialCounts, expected: Floats, weight: Floats) -> tuple[ResidualBin, ...]:
-    """Observed against expected in cells of about equally many trials.
+    """Compares observed with expected shares in cells of about equally many trials.
 
     Args:
-        expected: (T,) the share that is expected of each trial.
+        expected: (T,) the expected share of each trial.
         weight: (T,) the weight of each trial, in trainings.
     """
     n_bins = max(_FEWEST_CELLS, int(_CELLS * len(trials.x) ** 0.25))
@@ -111,7 +112,10 @@ def _cell(
 
 
 def _cells(values: Floats, n_bins: int) -> Sequence[tuple[float, float, NDArray[np.bool_]]]:
-    """Up to so many ranges of about equally many values; the last holds its upper end."""
+    """Divides values into up to `n_bins` ranges of about equally many; returns (low, high, mask of its values) of each.
+
+    The last range includes its upper end.
+    """
     edges = np.unique(np.quantile(values, np.linspace(0, 1, n_bins + 1)))
     if len(edges) == 1:
         return [(float(edges[0]), float(edges[0]), np.ones(len(values), bool))]

@@ -1,22 +1,22 @@
-"""A smooth surface of logits over the square -1..1, as flexible as held-out trials ask for.
+"""A smooth surface of logits over the square -1..1, whose flexibility is chosen by cross-validation.
 
-The logit is a sum of products of cubic B-splines of the two axes, on equally spaced knots: more of them with more
-trials, up to 32 x 32. What is fitted is the likelihood less a penalty and less a weak ridge. The penalty is half of
-`smoothing`, times the trainings of a trial, times the integral of the squared second derivatives: a plane costs
-nothing. The ridge is a normal prior of standard deviation 10 for the logit: there is a maximum also where no trial
-disagrees. Of nine values of `smoothing` the one is taken that predicts best what was held out: each place in turn, its
-trials predicted from all others. This is not repeated for each place, but one step of Newton's method away from the fit
-to all (Rad & Maleki 2020). Trials within 1/96 of the range are one place, so the time hardly grows beyond 10,000
-trials.
+The logit is a sum of products of cubic B-splines of the two axes, on equally spaced knots; the number of splines grows
+with that of trials, up to 32 x 32. The fit maximizes the likelihood less a penalty and less a weak ridge. The penalty
+is half of `smoothing`, times the mean weight of a trial, times the integral of the squared second derivatives, so a
+plane has no penalty. The ridge is a normal prior of standard deviation 10 for the logit, so that there is a maximum
+also where all trials end alike. Of nine values of `smoothing` the best at predicting held-out places is taken: each
+place is held out once, and its trials are predicted from all other places. The fit is not repeated for each place, but
+approximated by one step of Newton's method from the fit to all places (Rad & Maleki 2020). Trials within 1/96 of the
+range are one place, so the time hardly grows beyond 10,000 trials.
 
-What is conditioned on: where the trials are, how many trainings they have, and the chosen smoothing. What is random:
-how trainings end, where the trainings of one trial may depend on each other. The covariance of the coefficients is that
-of a posterior (Wahba 1983), whose intervals cover on average over the surface although a penalized fit is biased. In
+Taken as given: where the trials are, how many trainings they have, and the chosen smoothing. Random: how trainings end,
+where the trainings of one trial may depend on each other. The covariance of the coefficients is that of a posterior
+(Wahba 1983), whose intervals have the right coverage on average over the surface although a penalized fit is biased. In
 place of Fisher's information it has the scores summed by trial (Liang & Zeger 1986), each divided by 1 - leverage
-(MacKinnon & White 1985; a leverage over 1/2 counts as 1/2), and none below what independent trainings would give:
-trials that agree with the fit by chance are no proof of it.
+(MacKinnon & White 1985; a leverage over 1/2 counts as 1/2). A trial's squared score counts at least as much as
+independent trainings would give: trials that agree with the fit by chance are no proof of the fit.
 
-Axes: T trial, P place, B product of two B-splines, A the 16 of them that are not 0 at a place.
+Axes: T trial, P place, B product of two B-splines, A the 16 such products that are not 0 at a place.
 Source: Eilers & Marx 2003, Chemometrics 66 (penalized products of B-splines); Wood 2017, Generalized Additive Models.
 """
 
@@ -27,19 +27,19 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-# scipy takes half a second to import, so it is imported where it is used.
+# scipy is imported inside functions because its import takes half a second.
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
 _FEWEST_SPLINES, _MOST_SPLINES = 6, 32
 _N_PLACES = 96
-"""Along each axis."""
+"""Trials in one cell of a grid with this many cells along each axis are merged into one place."""
 _PRIOR = 10.0
 """The standard deviation of the logit before any training is seen."""
 _SMOOTHINGS = 10.0 ** np.arange(2, -7, -1)
 _PATIENCE = 3
-"""So many smaller values of the smoothing that predict worse in succession end the search."""
+"""The search ends after this many values of the smoothing in succession that predict worse than the best one."""
 _CONVERGED = 1e-5
 _MOST_STEPS = 100
 _MOST_HALVINGS = 30
@@ -59,23 +59,23 @@ class Splines:
 
     @classmethod
     def for_trials(cls, n_trials: int) -> "Splines":
-        """As many as so many trials can determine with a penalty."""
+        """Chooses the number of splines that this many trials can determine with a penalty."""
         return cls(int(np.clip(round(2.5 * n_trials**0.25) + 3, _FEWEST_SPLINES, _MOST_SPLINES)))
 
     @property
     def spacing(self) -> float:
-        """The distance between knots."""
+        """The distance between two knots."""
         return 2 / (self.n - 3)
 
     def at(self, x: Floats, y: Floats) -> tuple[Ints, Floats]:
-        """(..., A) the numbers of the products that are not 0 at these places, and their values."""
+        """Returns the numbers of the products that are not 0 at these places, and their values there, both (..., A)."""
         (x_at, x_value), (y_at, y_value) = self._along(x), self._along(y)
         number = y_at[..., :, None] * self.n + x_at[..., None, :]
         value = y_value[..., :, None] * x_value[..., None, :]
         return number.reshape(*x.shape, 16), value.reshape(*x.shape, 16)
 
     def _along(self, places: Floats) -> tuple[Ints, Floats]:
-        """(..., 4) the same along one axis."""
+        """Returns the numbers and values of the splines of one axis that are not 0 at these places, both (..., 4)."""
         along = (places + 1) / self.spacing
         first = np.clip(along.astype(np.int64), 0, self.n - 4)
         t = along - first
@@ -83,7 +83,7 @@ class Splines:
         return first[..., None] + np.arange(4), np.stack(value, axis=-1) / 6
 
     def roughness(self) -> Floats:
-        """(B, B) the matrix of the integral of the squared second derivatives."""
+        """Returns the matrix (B, B) of the integral of the squared second derivatives."""
         same = np.eye(self.n)
         slope, bend = (np.diff(same, order, axis=0) for order in (1, 2))
         slopes, bends = slope.T @ slope, bend.T @ bend
@@ -92,14 +92,14 @@ class Splines:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SmoothLogit:
-    """The fitted surface.
+    """A fitted smooth surface of logits over the square -1..1, with the covariance of its coefficients.
 
     Attributes:
         splines: The terms.
         coefficients: (B,)
         covariance: (B, B) of the coefficients; use it with Student's t and T - `n_effective` degrees of freedom.
-        smoothing: The factor of the penalty, chosen by what is held out.
-        n_effective: How many free coefficients the fit is worth: the sum of the leverages.
+        smoothing: The factor of the penalty, chosen by cross-validation.
+        n_effective: The effective number of coefficients: the sum of the leverages.
         dispersion: The spread between trials over that of independent trainings, at least 0. It is near 1 if trainings
             are independent and the surface fits.
         held_out: (T,) the probability of each trial, predicted from the trials at other places.
@@ -114,8 +114,8 @@ class SmoothLogit:
     held_out: Floats
 
     def at(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """The logit and its standard deviation; NaN outside of -1..1, where no trial is."""
-        number, value = self.splines.at(*(np.clip(np.nan_to_num(each), -1, 1) for each in (x, y)))
+        """Returns the logit and its standard deviation; NaN outside of -1..1, where no trial is."""
+        number, value = self.splines.at(*(np.clip(np.nan_to_num(coordinates), -1, 1) for coordinates in (x, y)))
         logit = (self.coefficients[number] * value).sum(axis=-1)
         deviation = np.sqrt(_quadratic(self.covariance, number, value))
         outside = ~((np.abs(x) <= 1 + _EDGE) & (np.abs(y) <= 1 + _EDGE))
@@ -127,38 +127,40 @@ def fit_smooth(x: Floats, y: Floats, n: Floats, k: Floats, weight: Floats) -> Sm
 
     Args:
         x, y: (T,) the places of the trials, in -1..1.
-        n, k: (T,) trainings, at least one, and those with the ending.
+        n, k: (T,) the number of trainings, at least 1, and of those with the ending.
         weight: (T,) the weight of each trial, in trainings.
     """
     trials = _Trials(*_places(x, y), n, k / n * weight, weight)
-    fit = _Regression.of(trials, Splines.for_trials(len(x)))
+    regression = _Regression.of(trials, Splines.for_trials(len(x)))
     best, since_best = None, 0
-    for found in fit.found():
+    for candidate in regression.fits():
         since_best += 1
-        if best is None or found.score > best.score:
-            best, since_best = found, 0
+        if best is None or candidate.score > best.score:
+            best, since_best = candidate, 0
         if since_best == _PATIENCE:
             break
     assert best is not None
-    return fit.concluded(best)
+    return regression.with_covariance(best)
 
 
 def _places(x: Floats, y: Floats) -> tuple[Ints, Floats, Floats]:
-    """(T,) the number of each trial's place, and (P,) the places: the means of their trials."""
-    cell_x, cell_y = (np.clip((each + 1) / 2 * _N_PLACES, 0, _N_PLACES - 1).astype(np.int64) for each in (x, y))
+    """Returns the number of each trial's place, (T,), and x and y of the places, (P,): the means of their trials."""
+    cell_x, cell_y = (
+        np.clip((coordinates + 1) / 2 * _N_PLACES, 0, _N_PLACES - 1).astype(np.int64) for coordinates in (x, y)
+    )
     _, place = np.unique(cell_x * _N_PLACES + cell_y, return_inverse=True)
     size = _summed(place, np.ones(len(x)))
     return place, _summed(place, x) / size, _summed(place, y) / size
 
 
 def _summed(place: Ints, values: Floats) -> Floats:
-    """(P,) the sum over the trials of each place."""
+    """Sums values (T,) over the trials of each place; returns (P,)."""
     return np.asarray(np.bincount(place, values), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Trials:
-    """The trials and their places: `k` counts in the unit of `weight`."""
+    """The trials and their places. `k` is the share with the ending times `weight`."""
 
     place: Ints
     x_P: Floats
@@ -169,15 +171,15 @@ class _Trials:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Found:
-    """The fit with one smoothing.
+class _Fit:
+    """The fit with one value of the smoothing.
 
     Attributes:
         penalty: (B, B)
-        inverse: (B, B) of the penalized information.
-        spread: (P,) the variance of the logit that the inverse gives.
-        logit, without: (P,) the logit, and the one predicted from all other places.
-        score: The log-likelihood of what was held out.
+        inverse: (B, B) the inverse of the penalized information.
+        spread: (P,) the variance of the logit according to `inverse`.
+        logit, without: (P,) the logit, and the logit predicted from all other places.
+        score: The log-likelihood of the held-out places.
     """
 
     smoothing: float
@@ -196,9 +198,9 @@ class _Regression:
 
     Attributes:
         terms: (P, B) sparse, the products of splines.
-        squares: (P, B * B) sparse, the products of any two of a place's terms: what sums them gives an information,
-            and what they multiply gives the diagonal of a quadratic form.
-        weight, k: (P,) summed over the trials of the place.
+        squares: (P, B * B) sparse, the products of any two of a place's terms: a weighted sum of its rows is an
+            information matrix, and its product with a matrix (B * B,) is the quadratic form of each place's terms.
+        weight, k: (P,) the sums over the trials of the place.
     """
 
     trials: _Trials
@@ -210,7 +212,7 @@ class _Regression:
 
     @classmethod
     def of(cls, trials: _Trials, splines: Splines) -> "_Regression":
-        """The terms at the trials' places."""
+        """Computes the terms at the trials' places."""
         from scipy import sparse
 
         number, value = splines.at(trials.x_P, trials.y_P)
@@ -222,11 +224,11 @@ class _Regression:
 
         pairs = number[:, :, None] * n_terms + number[:, None, :]
         squares = rows(pairs, value[:, :, None] * value[:, None, :], n_terms**2)
-        weight, k = (_summed(trials.place, each) for each in (trials.weight, trials.k))
+        weight, k = (_summed(trials.place, values) for values in (trials.weight, trials.k))
         return cls(trials, splines, rows(number, value, n_terms), squares, weight, k)
 
-    def found(self) -> Iterator[_Found]:
-        """The fits, the smoothest first."""
+    def fits(self) -> Iterator[_Fit]:
+        """Yields a fit for each value of the smoothing, the smoothest first."""
         mean = (self.k.sum() + 0.5) / (self.weight.sum() + 1)
         n_terms = self.splines.n**2
         coefficients = np.full(n_terms, np.log(mean / (1 - mean)))
@@ -237,7 +239,7 @@ class _Regression:
             yield self._judged(float(smoothing), coefficients, penalty)
 
     def _maximum(self, coefficients: Floats, penalty: Floats) -> Floats:
-        """The coefficients of the penalized likelihood's maximum, by Newton's method with halved steps."""
+        """Returns the coefficients that maximize the penalized likelihood, by Newton's method with halved steps."""
         from scipy import linalg
 
         at = self._loss(coefficients, penalty)
@@ -262,11 +264,11 @@ class _Regression:
         return -_likelihood(logit, self.k, self.weight) + float(coefficients @ penalty @ coefficients) / 2
 
     def summed(self, factor: Floats) -> Floats:
-        """(B, B) the sum over places of the factor (P,) times the outer product of the place's terms."""
+        """Sums over places the factor (P,) times the outer product of the place's terms; returns (B, B)."""
         n_terms = self.splines.n**2
         return np.asarray(self.squares.T @ factor).reshape(n_terms, n_terms)
 
-    def _judged(self, smoothing: float, coefficients: Floats, penalty: Floats) -> _Found:
+    def _judged(self, smoothing: float, coefficients: Floats, penalty: Floats) -> _Fit:
         from scipy import linalg
 
         logit = self.terms @ coefficients
@@ -277,33 +279,33 @@ class _Regression:
         left = np.maximum(1 - information * spread, 1e-3)
         without = logit - spread * (self.k - self.weight * probability) / left
         score = _likelihood(without, self.k, self.weight)
-        return _Found(smoothing, coefficients, penalty, inverse, spread, logit, without, score)
+        return _Fit(smoothing, coefficients, penalty, inverse, spread, logit, without, score)
 
-    def concluded(self, found: _Found) -> SmoothLogit:
-        """The chosen fit with its covariance."""
+    def with_covariance(self, fit: _Fit) -> SmoothLogit:
+        """Computes the covariance of the chosen fit."""
         place, weight = self.trials.place, self.trials.weight
-        probability = expit(found.logit)
-        leverage = self.weight * probability * (1 - probability) * found.spread
+        probability = expit(fit.logit)
+        leverage = self.weight * probability * (1 - probability) * fit.spread
         of_trial = probability[place]
         unexplained = np.square(self.trials.k - weight * of_trial)
         independent = np.square(weight) / self.trials.n * of_trial * (1 - of_trial)
-        own_leverage = weight * of_trial * (1 - of_trial) * found.spread[place]
+        own_leverage = weight * of_trial * (1 - of_trial) * fit.spread[place]
         dispersion = float(unexplained.sum() / (independent * (1 - own_leverage)).sum())
         corrected = unexplained / np.square(1 - np.minimum(leverage[place], _MOST_LEVERAGE))
         scores = self.summed(_summed(place, np.maximum(corrected, independent)))
         return SmoothLogit(
             self.splines,
-            found.coefficients,
-            found.inverse @ (scores + max(dispersion, 1.0) * found.penalty) @ found.inverse,
-            found.smoothing,
+            fit.coefficients,
+            fit.inverse @ (scores + max(dispersion, 1.0) * fit.penalty) @ fit.inverse,
+            fit.smoothing,
             float(leverage.sum()),
             dispersion,
-            expit(found.without)[place],
+            expit(fit.without)[place],
         )
 
 
 def _quadratic(matrix: Floats, number: Ints, value: Floats) -> Floats:
-    """(...) the quadratic form of each place's terms, by rows: all pairs at once would take much memory."""
+    """Computes the quadratic form of each place's terms, row by row: all pairs at once would take much memory."""
     rows = ((matrix[number[..., at, None], number] * value).sum(axis=-1) for at in range(number.shape[-1]))
     return np.asarray(sum(value[..., at] * row for at, row in enumerate(rows)))
 
@@ -313,7 +315,7 @@ def _likelihood(logit: Floats, k: Floats, n: Floats) -> float:
 
 
 def expit(logit: Floats) -> Floats:
-    """The probability of a logit."""
+    """Converts logits to probabilities."""
     from scipy import special
 
     return np.asarray(special.expit(logit))

@@ -1,13 +1,13 @@
 """The surface of a phase diagram: the probability of an ending at any point of the plane, and its border.
 
 The logit of the probability to end stuck (or with another ending) is a smooth function of the two parameters, each
-scaled to -1..1, by its logarithm where the space is logarithmic: `splines.py` says how it is fitted and how flexible it
-is. A trial counts as many trainings as it has; under `Sequential` replication, where that number depends on how they
-ended, all trials count the same.
+scaled to -1..1, by its logarithm where the space is logarithmic: `splines.py` says how the function is fitted and how
+flexible it is. A trial's weight is its number of trainings; under `Sequential` replication, where this number depends
+on how trainings ended, all trials have equal weight.
 
-The band is pointwise: what 95 of 100 such sweeps would contain at a place that was chosen beforehand. It covers the
-truth if the surface can follow it; `residuals.py` tests that. If the test fails, no border is drawn, and `note` begins
-with it.
+The band is pointwise: at a place chosen beforehand, the bands of 95 of 100 such sweeps contain the true probability,
+provided that the surface is flexible enough; `residuals.py` tests this. If the test fails, no border is drawn, and
+`note` begins with the failure.
 
 Axes: T trial, G grid.
 """
@@ -29,13 +29,13 @@ _FEWEST_TRIALS = 4
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """The fitted model.
+    """A fitted surface of the probability over the plane of two parameters.
 
     Attributes:
         x, y: The parameters.
         logit: The logit over both parameters, scaled to -1..1.
-        quantile: Student's t for 95%.
-        residuals: Observed against expected in cells of the plane.
+        quantile: The 97.5% quantile of Student's t, for 95% intervals.
+        residuals: Observed and expected shares in cells of the plane.
     """
 
     x: PlaneAxis
@@ -46,23 +46,23 @@ class Surface:
 
     @property
     def dispersion(self) -> float:
-        """The spread between trials over that of independent trainings; more than 1 is dependence or misfit."""
+        """The spread between trials over that of independent trainings; more than 1 means dependence or misfit."""
         return self.logit.dispersion
 
     @property
     def fits(self) -> bool:
-        """Whether observed and expected shares agree in all cells; else there is no border."""
-        return not any(each.is_off for each in self.residuals)
+        """Whether observed and expected shares agree in all cells; if not, no border is drawn."""
+        return not any(cell.is_off for cell in self.residuals)
 
     def at(self, x: float | Floats, y: float | Floats) -> tuple[Floats, Floats, Floats]:
-        """The probability with the bounds of its pointwise 95% band; NaN outside of the range tried."""
+        """Returns the probability with the bounds of its pointwise 95% band; NaN outside of the range tried."""
         places = np.broadcast_arrays(self.x.scaled(np.asarray(x)), self.y.scaled(np.asarray(y)))
         logit, deviation = self.logit.at(*places)
         spread = self.quantile * deviation
         return expit(logit), expit(logit - spread), expit(logit + spread)
 
     def grid(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        """x (G,), y (G,), then the probability and the bounds of its band (G, G), rows by y."""
+        """Returns x (G,), y (G,), then the probability and the bounds of its band, each (G, G) with one row per y."""
         return self._grid
 
     @cached_property
@@ -72,10 +72,10 @@ class Surface:
         return x, y, *self.at(x[None, :], y[:, None])
 
     def border_depth(self) -> Floats:
-        """(G, G) how far 1/2 is inside the band of the border: negative outside of it.
+        """Returns how far 1/2 is inside the band of the probability around a border, (G, G); negative outside of it.
 
-        Where all trials end alike the band of the probability may contain 1/2 far from any border, since the logit
-        of a share near 0 is hardly known. Only what surrounds a border is shown as its band.
+        Where all trials end alike the band of the probability may contain 1/2 far from any border, since the logit of a
+        share near 0 is hardly known. So only the parts of the band that a border crosses count.
         """
         from scipy import ndimage
 
@@ -86,7 +86,7 @@ class Surface:
         return np.where(np.isin(part, crossed[crossed > 0]), depth, np.minimum(depth, -1e-9))
 
     def contour(self) -> list[Floats]:
-        """The lines of probability 1/2, each (n, 2): x and y; none if the surface does not fit."""
+        """Returns the lines of probability 1/2, each (n, 2) with x and y; none if the surface does not fit."""
         if not self.fits:
             return []
         axis = np.linspace(-1, 1, _GRID)
@@ -100,10 +100,10 @@ class Surface:
 def fit_surface(
     x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
 ) -> tuple[Surface | None, str]:
-    """Fits the model.
+    """Fits the model, unless the trials are too few or all end alike.
 
     Args:
-        trials: Each with at least one training.
+        trials: Trials with at least one training each.
         weight: (T,) the weight of each trial in the fit, in trainings.
 
     Returns:
@@ -129,8 +129,8 @@ def fit_surface(
     terms = f"{logit.n_effective:.0f} effective terms, chosen by held-out trials"
     note = f"{counted}; logit P({ending.label}) by splines of {terms}"
     if not surface.fits:
-        worst = max(surface.residuals, key=lambda each: each.off)
-        n_off = sum(each.is_off for each in surface.residuals)
+        worst = max(surface.residuals, key=lambda cell: cell.off)
+        n_off = sum(cell.is_off for cell in surface.residuals)
         shares = f"{worst.k / worst.n:.2f} observed, {worst.expected / worst.n:.2f} expected"
         cells = f"{n_off} of {len(surface.residuals)} cells of the residuals, at worst {shares}"
         note = f"the surface does not fit, so no border is drawn from it ({cells}); {note}"

@@ -28,7 +28,7 @@ class StuckRates(DrawnAnswer):
     Attributes:
         overall: The rate over all trials.
         by_parameter: The rates in the bins of each parameter.
-        ending: What the rate is of.
+        ending: The outcome whose rate this is, or stuck.
         cells: If two parameters were named, the rates in the cells of both.
     """
 
@@ -38,26 +38,29 @@ class StuckRates(DrawnAnswer):
     cells: tuple[CellRate, ...] = ()
 
     def _in_words(self) -> str:
-        by = ", ".join(each.title for each in self.by_parameter)
+        by = ", ".join(rates.title for rates in self.by_parameter)
         return f"{self.ending.share_label} {rate_label(self.overall)}{by and f'; by {by}'}"
 
     def to_arrow(self) -> pa.Table:
-        """One row per bin and per cell, the first row over all trials.
+        """Returns one row per bin and per cell; the first row is over all trials.
 
-        `n` trainings, `k` with the ending, `rate` with its 95% interval. A cell has both parameters and both labels.
+        `n` is the number of trainings, `k` of those with the ending, `rate` has a 95% interval. A cell has both
+        parameters and both labels.
         """
         rows: list[tuple[str, str, int | None, Rate]] = [("", "", None, self.overall)]
-        rows += [(each.title, one.label, one.n_trials, one.rate) for each in self.by_parameter for one in each.bins]
-        crossed = " × ".join(each.title for each in self.by_parameter)
-        rows += [(crossed, " × ".join(each.labels), each.n_trials, each.rate) for each in self.cells]
+        rows += [
+            (rates.title, bin_.label, bin_.n_trials, bin_.rate) for rates in self.by_parameter for bin_ in rates.bins
+        ]
+        crossed = " × ".join(rates.title for rates in self.by_parameter)
+        rows += [(crossed, " × ".join(cell.labels), cell.n_trials, cell.rate) for cell in self.cells]
         columns = {"parameter": str, "bin": str, "n_trials": int, **RATE_COLUMNS}
         return table(columns, ((*labels, *rate.row) for *labels, rate in rows))
 
     def plot(self) -> "Figure":
-        """One panel per parameter with 95% intervals; without parameters, the rate over all trials."""
+        """Draws one panel per parameter with 95% intervals; without parameters, the rate over all trials."""
         from attnsweep.orchestrator.analysis.rates.figures import grouped_rates_figure, stuck_rate_figure
 
-        drawn = [each for each in self.by_parameter if each.bins]
+        drawn = [rates for rates in self.by_parameter if rates.bins]
         if drawn:
             return stuck_rate_figure(
                 drawn, f"{self.ending.share_label} {rate_label(self.overall)}", self.ending.share_label
@@ -67,7 +70,7 @@ class StuckRates(DrawnAnswer):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OutcomeRates(DrawnAnswer):
-    """The rate of each outcome.
+    """The rate of each outcome in each group of trials, with intervals.
 
     Attributes:
         by: The parameter whose bins are the groups, or two with a comma between them; empty for one group of all
@@ -77,7 +80,7 @@ class OutcomeRates(DrawnAnswer):
         rates: For each group the rate of each outcome among its trainings that neither failed nor were pruned.
         n_failed: The number of failed trainings in all groups.
         bins: The labels of the bins of each parameter.
-        places: For each group the number of its bin on each axis.
+        places: For each group the number of its bin of each parameter.
         n_pruned: The number of pruned trainings in all groups.
         colours: The colour of each outcome, by label.
     """
@@ -97,31 +100,31 @@ class OutcomeRates(DrawnAnswer):
         return f"{', '.join(self.outcomes)}{where}{f'; {self.n_pruned} pruned' if self.n_pruned else ''}"
 
     def most_frequent(self) -> dict[tuple[int, ...], tuple[str, Rate]]:
-        """The most frequent outcome of each group that has trainings, and its rate, by the group's place."""
-        found = {}
+        """Returns the most frequent outcome of each group that has trainings, and its rate, by the group's place."""
+        leaders = {}
         for place, rates in zip(self.places, self.rates, strict=True):
             known = [(outcome, rate) for outcome, rate in zip(self.outcomes, rates, strict=True) if rate.n]
             if known:
-                found[place] = max(known, key=lambda pair: pair[1].share or 0.0)
-        return found
+                leaders[place] = max(known, key=lambda pair: pair[1].share or 0.0)
+        return leaders
 
     def to_arrow(self) -> pa.Table:
-        """One row per group and outcome: `n` trainings, `k` with the outcome, `rate` with its 95% interval.
+        """Returns one row per group and outcome: `n` trainings, `k` with the outcome, `rate` with its 95% interval.
 
-        If there are two parameters, `param_<name>` holds the label of each one's bin.
+        If there are two parameters, `param_<name>` holds the label of the group's bin of each.
         """
         crossed = self.by.split(",") if len(self.bins) > 1 else []
         columns = {"group": str, "outcome": str, **{f"param_{name}": str for name in crossed}, **RATE_COLUMNS}
         rows = []
         for group, place, rates in zip(self.groups, self.places, self.rates, strict=True):
             labels = [self.bins[axis][place[axis]] for axis in range(len(crossed))]
-            rows += [(group, each, *labels, *rate.row) for each, rate in zip(self.outcomes, rates, strict=True)]
+            rows += [(group, outcome, *labels, *rate.row) for outcome, rate in zip(self.outcomes, rates, strict=True)]
         return table(columns, rows)
 
     def plot(self) -> "Figure":
-        """The rate of each outcome with its 95% interval, the groups side by side.
+        """Draws the rate of each outcome with its 95% interval, the groups side by side.
 
-        With two parameters, a map: each cell has the colour of its most frequent outcome.
+        With two parameters it draws a map: each cell has the colour of its most frequent outcome.
         """
         from attnsweep.orchestrator.analysis.rates.figures import grouped_rates_figure
 
@@ -132,20 +135,20 @@ class OutcomeRates(DrawnAnswer):
         return grouped_rates_figure(names, groups, "share of trainings, 95% interval", by_label(self.by))
 
     def plot_map(self) -> "Figure":
-        """The cells of two parameters in the colours of their most frequent outcomes."""
+        """Draws the cells of two parameters in the colours of their most frequent outcomes."""
         from attnsweep.orchestrator.analysis.rates.figures import outcome_map_figure
 
         return outcome_map_figure(self.by.split(","), self.bins, self.most_frequent(), self.colours)
 
 
 def outcome_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
-    """The number of trainings by outcome, the most frequent first."""
+    """Counts trainings by outcome, the most frequent first."""
     rows = connection.execute("select outcome, count(*) from trainings group by 1 order by 2 desc, 1").fetchall()
     return dict(rows)
 
 
 def pruned_note(outcomes: Mapping[str, int]) -> str | None:
-    """How many trainings the rates leave out because they were pruned, in one line; `None` if there are none."""
+    """Says how many trainings the rates leave out because they were pruned; `None` if there are none."""
     n_pruned = outcomes.get(PRUNED, 0)
     if not n_pruned:
         return None
@@ -156,7 +159,7 @@ def pruned_note(outcomes: Mapping[str, int]) -> str | None:
 
 
 def outcome_rates(connection: duckdb.DuckDBPyConnection, crossing: Crossing, pool: Pooling) -> OutcomeRates:
-    """The rate of each outcome in each group of trials."""
+    """Computes the rate of each outcome in each group of trials."""
     totals = outcome_counts(connection)
     n_failed, n_pruned = totals.pop("failed", 0), totals.pop(PRUNED, 0)
     counts: dict[int, dict[str, int]] = {}
@@ -167,7 +170,7 @@ def outcome_rates(connection: duckdb.DuckDBPyConnection, crossing: Crossing, poo
     rates, cells = [], crossing.cells()
     for group in cells.values():
         inside = [counts[trial] for trial in sorted(group.trials & counts.keys())]
-        rates.append(tuple(pool([(sum(each.values()), each.get(name, 0)) for each in inside]) for name in totals))
+        rates.append(tuple(pool([(sum(tally.values()), tally.get(name, 0)) for tally in inside]) for name in totals))
     labels = tuple(group.label for group in cells.values())
     colours = {label: outcome.colour for label, outcome in outcomes_of(connection).items()}
     return OutcomeRates(

@@ -1,17 +1,19 @@
-"""The bins of one parameter: coarse ones, or as fine as the trials allow.
+"""The bins of one parameter: coarse bins, or bins as fine as the number of trials allows.
 
-Coarse bins are the decades of a logarithmic range, up to five equal parts of a linear one, and the values of a choice.
-Curves and tests by parameter, and what a terminal shows, have these. Rates have *fine* bins: all bins are halved, on
-the scale of the axis, while the bin of the typical trial (the median over trials) keeps enough of the T trials that
-have a value, at least 25 and at least
+*Coarse* bins are the decades of a logarithmic range, up to five equal parts of a linear range, or the values of a
+choice. They serve for curves and tests by parameter and for tables in a terminal. Rates have *fine* bins: all bins are
+halved, on the scale of the axis, while the bin of the typical trial (the median over trials) keeps enough of the T
+trials that have a value: at least 25, and at least
 
 - T^(2/3) for the rate by one parameter. Where the trainings of a trial agree, the interval is then at most +- T^(-1/3).
-- T^(3/4) / sqrt(2) on each axis for the cells of two parameters: some sqrt(T) / 2 in a cell, at most +- 1.4 T^(-1/4).
+- T^(3/4) / sqrt(2) on each axis for the cells of two parameters: about sqrt(T) / 2 trials in a cell, and an interval of
+  at most +- 1.4 T^(-1/4).
 
-With these powers the interval of a bin and its width shrink together, which is the best that averages over bins can do
-for a rate that changes smoothly (Stone 1982). Where trials are decides, never how they ended, so intervals keep their
-coverage. Evenly drawn trials over five decades have finer bins than decades from 1,000 trials on, and finer cells from
-2,500 on. Halving ends where it parts no more trials, as on a grid, and at 64 bins, or 32 along each axis of a plane.
+With these powers the interval of a bin and the width of the bin shrink together, which is the best that averages over
+bins can do for a rate that changes smoothly (Stone 1982). The bins depend on the trials' parameters, never on how they
+ended, so intervals keep their coverage. Evenly drawn trials over five decades have finer bins than decades from 1,000
+trials on, and finer cells from 2,500 on. Halving ends where it separates no more trials, as on a grid, and at 64 bins,
+or 32 along each axis of a plane.
 
 Source: Stone 1982, The Annals of Statistics 10 (the rates of convergence).
 """
@@ -31,9 +33,10 @@ from attnsweep.workloads.errors import UserError
 
 _MOST_LINEAR_BINS = 5
 _FEWEST_TRIALS = 25
-"""In the typical bin that is made by halving: an interval of at most +- 0.2."""
+"""The least number of trials in the typical bin made by halving: the interval is then at most +- 0.2."""
 _MOST_BINS = 64
-"""Of one parameter, and half as many along an axis of a plane: where trials crowd, most bins would be empty."""
+"""The most bins of one parameter, twice as many as along an axis of a plane: of more bins, most would be empty where
+trials crowd."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,8 @@ class Bins:
 
     Attributes:
         dimension: How the parameter varies.
-        edges: In rising order, on the scale of the axis: powers of ten if it is logarithmic. A bin of whole numbers
-            includes its lower edge but not its upper one. Empty for a choice, which has a bin for each value.
+        edges: The edges in rising order, on the scale of the axis: powers of ten if it is logarithmic. A bin of whole
+            numbers includes its lower edge but not its upper one. Empty for a choice, which has a bin for each value.
     """
 
     dimension: Varied
@@ -53,16 +56,16 @@ class Bins:
         return len(self.dimension.choices) if isinstance(self.dimension, Categorical) else len(self.edges) - 1
 
     def ranges(self) -> list[tuple[str, float | None, float | None]]:
-        """The label of each bin, and the ends of its part of the range; `None` for the values of a choice."""
+        """Returns the label of each bin, and the ends of its part of the range; `None` for the values of a choice."""
         if isinstance(self.dimension, Categorical):
             return [(value_label(choice), None, None) for choice in self.dimension.choices]
         return [_range(self.dimension, low, high) for low, high in itertools.pairwise(self.edges)]
 
     def place(self, values: Sequence[object]) -> list[int]:
-        """The number of each value's bin.
+        """Returns the number of each value's bin.
 
         Raises:
-            UserError: For a value that is not among the choices: the rows are of another sweep.
+            UserError: For a value that is not among the choices: the rows are from another sweep.
         """
         if isinstance(self.dimension, Categorical):
             choices = self.dimension.choices
@@ -70,8 +73,8 @@ class Bins:
                 raise UserError(
                     "DIR",
                     given=f"a row with the parameter {value_label(foreign[0])}",
-                    expected=f"rows of sweep.json's search space, {', '.join(map(value_label, choices))}",
-                    fix="see what is wrong with: attnsweep audit DIR",
+                    expected=f"one of the choices in sweep.json: {', '.join(map(value_label, choices))}",
+                    fix="check the sweep with: attnsweep audit DIR",
                 )
             return [choices.index(value) for value in values]
         inner = [_value(self.dimension, edge) for edge in self.edges[1:-1]]
@@ -80,11 +83,11 @@ class Bins:
 
 
 Binning: TypeAlias = Callable[[Varied, Sequence[object]], Bins]
-"""From a parameter and its values in the trials to bins: `coarse_bins`, `fine_bins` or `cell_bins`."""
+"""Makes bins from a parameter and its values in the trials: `coarse_bins`, `fine_bins` or `cell_bins`."""
 
 
 def coarse_bins(dimension: Varied, _: Sequence[object] = ()) -> Bins:
-    """Decades, up to five equal parts, or choices, wherever the trials are."""
+    """Makes decades, up to five equal parts, or a bin for each choice, regardless of the trials."""
     if isinstance(dimension, Categorical):
         return Bins(dimension, ())
     if dimension.log:
@@ -101,12 +104,12 @@ def coarse_bins(dimension: Varied, _: Sequence[object] = ()) -> Bins:
 
 
 def fine_bins(dimension: Varied, values: Sequence[object]) -> Bins:
-    """The bins for a rate by one parameter, given its value in each trial."""
+    """Makes the bins for a rate by one parameter from the parameter's value in each trial."""
     return _halved(dimension, values, len(values) ** (2 / 3), _MOST_BINS)
 
 
 def cell_bins(dimension: Varied, values: Sequence[object]) -> Bins:
-    """The bins of each axis for the cells of two parameters, given the parameter's value in each trial."""
+    """Makes the bins of one axis for the cells of two parameters from the parameter's value in each trial."""
     return _halved(dimension, values, len(values) ** (3 / 4) / math.sqrt(2), _MOST_BINS // 2)
 
 
@@ -120,33 +123,33 @@ def _halved(dimension: Varied, values: Sequence[object], fewest: float, most: in
         place = np.array(halves.place(values))
         if np.median(np.bincount(place)[place]) < max(fewest, _FEWEST_TRIALS):
             break
-        # A halving that parts no trials may come before one that does.
+        # A halving that separates no trials may be followed by one that does, so the loop goes on.
         if len(set(place.tolist())) > n_parted:
             bins, n_parted = halves, len(set(place.tolist()))
     return bins
 
 
 def _halves(dimension: Float | Int, edges: tuple[float, ...]) -> tuple[float, ...]:
-    """The edges of the halves of bins, without halves beyond the range and without halves that hold no whole number."""
-    found = [edges[0]]
+    """Halves all bins; returns the edges, without bins outside the range or, for an `Int`, without a whole number."""
+    halves = [edges[0]]
     for low, high in itertools.pairwise(edges):
         middle = (low + high) / 2
         if isinstance(dimension, Int):
             middle = middle if dimension.log else float(math.floor(middle))
             least, next_, end = (math.ceil(_value(dimension, edge)) for edge in (low, middle, high))
-            found += [middle] if least < next_ < end else []
+            halves += [middle] if least < next_ < end else []
         else:
-            found.append(middle)
-        found.append(high)
+            halves.append(middle)
+        halves.append(high)
     if dimension.log:
-        values = [_value(dimension, edge) for edge in found]
+        values = [_value(dimension, edge) for edge in halves]
         first = bisect.bisect_right(values, dimension.low) - 1
-        found = found[first : max(bisect.bisect_left(values, dimension.high), first + 1) + 1]
-    return tuple(found)
+        halves = halves[first : max(bisect.bisect_left(values, dimension.high), first + 1) + 1]
+    return tuple(halves)
 
 
 def _value(dimension: Float | Int, edge: float) -> float:
-    """An edge as a value of the parameter; a whole power of ten exactly."""
+    """Converts an edge to a value of the parameter; a whole power of ten is exact."""
     if not dimension.log:
         return edge
     return float(f"1e{edge:.0f}") if edge == round(edge) else 10**edge
@@ -163,6 +166,6 @@ def _range(dimension: Float | Int, low: float, high: float) -> tuple[str, float,
 
 
 def _power_label(edge: float) -> str:
-    """`1e-4` for -4, `3.16e-4` for -3.5."""
+    """Formats a logarithmic edge: `1e-4` for -4, `3.16e-4` for -3.5."""
     power = math.floor(edge)
     return f"1e{power}" if edge == power else f"{10 ** (edge - power):.2f}e{power}"

@@ -17,7 +17,7 @@ from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, 
 from attnsweep.search_spaces.sweep import Sweep
 
 CountedValue: TypeAlias = tuple[object, tuple[int, int]]
-"""A parameter's value in one trial, and `(n, k)` of the trial: trainings counted, and those that the rate is of."""
+"""A parameter's value in one trial, and the trial's `(n, k)`: trainings counted, and those with the ending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class RateBin(Record):
 
     Attributes:
         label: The value, or the range `low..high`; only the last bin includes its upper end.
-        low, high: The ends of the bin's part of the range; `None` for a categorical value.
-        n_trials: Trials in the bin.
+        low, high: The ends of the bin, cut to the range tried; `None` for a categorical value.
+        n_trials: The number of trials in the bin.
         rate: The rate over their trainings, without failed and pruned ones; for roles, also without diverged ones.
     """
 
@@ -60,12 +60,11 @@ class ParameterRates(Record):
 
     @property
     def title(self) -> str:
-        """The parameter's name, with the condition of a conditional one."""
+        """The parameter's name, followed by the condition of a conditional parameter in parentheses."""
         return f"{self.parameter} ({self.where})" if self.where else self.parameter
 
     @property
     def condition(self) -> str | None:
-        """`where`; `None` if it is empty."""
         return self.where or None
 
 
@@ -93,9 +92,10 @@ def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:
 def rates_by(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, ending: Ending = STUCK, binning: Binning = coarse_bins
 ) -> tuple[ParameterRates, ...]:
-    """The rate of an ending, such as the stuck rate, by each parameter that the sweep varies.
+    """Computes the rate of an ending, such as the stuck rate, by each parameter that the sweep varies.
 
-    They are in the order of the search space. A conditional parameter has rates for each of its branches that varies.
+    Parameters are in the order of the search space. A conditional parameter has rates for each of its branches that
+    varies.
     """
     names = swept_names(spec)
     rows = counts_by_trial(connection, names, ending)
@@ -105,7 +105,7 @@ def rates_by(
 def counts_by_trial(
     connection: duckdb.DuckDBPyConnection, names: Sequence[str] = (), ending: Ending = STUCK
 ) -> list[tuple[Any, ...]]:
-    """One row per trial: its number, its judged trainings, those with this ending, the parameters `names`."""
+    """Returns one row per trial: number, judged trainings, those with this ending, then the parameters `names`."""
     counted = (
         f"select trial, count(*) filter ({IS_JUDGED}) as n, count(*) filter ({IS_JUDGED} and {ending.condition}) as k"
         " from trainings group by trial"
@@ -119,7 +119,7 @@ def counts_by_trial(
 
 
 def swept_names(spec: Sweep) -> list[str]:
-    """The names of the parameters that a sweep varies, conditional ones last."""
+    """Names the parameters that a sweep varies, conditional ones last."""
     return [*spec.varied(), *spec.conditional()]
 
 
@@ -130,24 +130,24 @@ def binned_rates(
     pool: Pooling,
     binning: Binning = coarse_bins,
 ) -> tuple[ParameterRates, ...]:
-    """Any rate by each parameter that the sweep varies, as `rates_by`.
+    """Computes rates from given counts by each parameter that the sweep varies, like `rates_by`.
 
     Args:
         rows: The values of `swept_names`, for each trial.
         counts: `(n, k)` for each trial.
     """
     values = {name: [row[index] for row in rows] for index, name in enumerate(swept_names(spec))}
-    found = []
+    rates = []
     for name in spec.parameters():
         if name in values:
             counted = list(zip(values[name], counts, strict=True))
             condition = spec.conditional().get(name)
             if condition is None:
-                found.append(rates_in_bins(name, spec.varied()[name], counted, pool, binning))
+                rates.append(rates_in_bins(name, spec.varied()[name], counted, pool, binning))
             else:
-                on = values.get(condition.on, [spec.fixed().get(condition.on)] * len(rows))
-                found += _rates_by_branch(name, condition, on, counted, pool, binning)
-    return tuple(found)
+                on_values = values.get(condition.on, [spec.fixed().get(condition.on)] * len(rows))
+                rates += _rates_by_branch(name, condition, on_values, counted, pool, binning)
+    return tuple(rates)
 
 
 def rates_in_bins(
@@ -158,7 +158,7 @@ def rates_in_bins(
     binning: Binning,
     where: str = "",
 ) -> ParameterRates:
-    """Any rate in the bins of one parameter.
+    """Computes rates from given counts in the bins of one parameter.
 
     Args:
         counted: For each trial the parameter's value and `(n, k)`.
@@ -176,7 +176,7 @@ def rates_in_bins(
 def _rates_by_branch(
     name: str,
     condition: Conditional,
-    on: Sequence[object],
+    on_values: Sequence[object],
     counted: Sequence[CountedValue],
     pool: Pooling,
     binning: Binning,
@@ -184,9 +184,11 @@ def _rates_by_branch(
     among = ", ".join(value_label(value) for value in condition.among)
     named = f"{condition.on}={among}" if len(condition.among) == 1 else f"{condition.on} in {among}"
     branches = ((named, condition.then, True), (f"not {named}", condition.otherwise, False))
-    found = []
+    rates = []
     for where, dimension, wanted in branches:
         if isinstance(dimension, Categorical | Float | Int):
-            inside = [each for each, value in zip(counted, on, strict=True) if (value in condition.among) == wanted]
-            found.append(rates_in_bins(name, dimension, inside, pool, binning, where))
-    return found
+            inside = [
+                pair for pair, value in zip(counted, on_values, strict=True) if (value in condition.among) == wanted
+            ]
+            rates.append(rates_in_bins(name, dimension, inside, pool, binning, where))
+    return rates

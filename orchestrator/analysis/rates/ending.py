@@ -1,4 +1,4 @@
-"""Which trainings a rate is of: the stuck ones, or those that ended with one outcome, or with one detail of it."""
+"""Endings whose rates are computed: stuck, one outcome, or one outcome with one detail."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ _STUCK = "stuck"
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of the trainings that a rate is of.
+    """Selects the trainings whose rate is computed: the stuck ones, or those with one outcome.
 
     Attributes:
         outcome: An outcome's label, or `stuck` for all outcomes that count as stuck.
@@ -28,13 +28,13 @@ class Ending:
 
     @property
     def condition(self) -> str:
-        """The SQL condition on `trainings`."""
+        """The SQL condition that selects these trainings in the view `trainings`."""
         outcome = _STUCK if self.outcome == _STUCK else f"outcome = {literal(self.outcome)}"
         return outcome if self.detail is None else f"{outcome} and outcome_detail = {literal(self.detail)}"
 
     @property
     def label(self) -> str:
-        """`stuck`, `marginal`, `marginal (mean)`."""
+        """The outcome in words, with the detail in parentheses: `stuck`, `marginal`, `marginal (mean)`."""
         words = self.outcome.replace("_", " ")
         return words if self.detail is None else f"{words} ({self.detail.replace('_', ' ')})"
 
@@ -45,12 +45,12 @@ class Ending:
 
     @property
     def verb(self) -> str:
-        """What trainings do: `end stuck`, `end as marginal (mean)`."""
+        """The ending as a verb, for sentences: `end stuck`, `end as marginal (mean)`."""
         return f"end {self.label}" if self.outcome == _STUCK else f"end as {self.label}"
 
     @property
     def file_label(self) -> str:
-        """The label in the name of a figure's file."""
+        """The label without spaces, for names of figure files."""
         return self.label.replace(" ", "_")
 
 
@@ -63,8 +63,8 @@ class Question:
     """The rate that a report is about.
 
     Attributes:
-        ending: What the rate is of.
-        is_sought: Whether more of it is better.
+        ending: The ending whose rate it is.
+        is_sought: Whether a higher rate is better.
     """
 
     ending: Ending = STUCK
@@ -72,9 +72,9 @@ class Question:
 
 
 def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: str | None) -> Question:
-    """The rate of an outcome, or by default the first that the sweep's objectives are about; else the stuck rate.
+    """Chooses the rate that a report is about: of `outcome`, else of the first objective that is a rate, else stuck.
 
-    A named outcome is sought if it is `solved`, or an outcome of the workload's own that does not count as stuck.
+    The rate of a given outcome is sought if it is `solved`, or the workload's own outcome and not counted as stuck.
 
     Raises:
         UserError: For an outcome that cannot occur.
@@ -83,14 +83,14 @@ def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: s
         known = outcomes_of(connection).get(outcome)
         is_good = outcome == "solved" or (outcome not in OUTCOMES and known is not None and not known.is_stuck)
         return Question(read_ending(connection, outcome), is_good)
-    rate = next((each for each in spec.objectives if isinstance(each, Rate | StuckRate)), None)
+    rate = next((objective for objective in spec.objectives if isinstance(objective, Rate | StuckRate)), None)
     if isinstance(rate, Rate):
         return Question(read_ending(connection, rate.outcome), rate.direction == "maximize")
     return Question()
 
 
 def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK, detail: str | None = None) -> Ending:
-    """The ending with these labels.
+    """Makes the ending with these labels, checked against the ledger.
 
     Args:
         outcome: An outcome's label, or `stuck`.
@@ -103,9 +103,9 @@ def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK, de
         return STUCK
     seen = connection.execute(f"select distinct outcome, stuck, outcome_detail from trainings where {IS_JUDGED}")
     rows = seen.fetchall()
-    judged = {label for label, each in outcomes_of(connection).items() if each.is_judged}
+    judged = {label for label, outcome_type in outcomes_of(connection).items() if outcome_type.is_judged}
     known = sorted({*judged, *(row[0] for row in rows)}, key=outcome_order)
-    none, advice = "none: this outcome has no details here", "see docs/outcomes.md"
+    none, advice = "no detail: this outcome has none in this sweep", "see docs/outcomes.md"
     check_known("outcome", outcome, [_STUCK, *known], none, advice)
     if detail is not None:
         inside = [row for row in rows if (row[1] if outcome == _STUCK else row[0] == outcome)]

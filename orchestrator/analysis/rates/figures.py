@@ -1,4 +1,4 @@
-"""Figures of rates: by parameter in panels, of groups side by side, and in the cells of two parameters."""
+"""Figures of rates: by parameter in panels, by group side by side, and in the cells of two parameters."""
 
 import math
 import textwrap
@@ -40,24 +40,24 @@ from attnsweep.orchestrator.analysis.rates.ending import Ending
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, decimals
 
 _WIDE = 10
-"""A choice with more values than this gets a wider panel, and a range with more bins one note for all their trials."""
+"""A choice with more values gets a wider panel; a range with more bins has one note in place of numbers of trials."""
 _MOST_WRITTEN = 60
-"""Up to this many cells have their numbers written in; more are only coloured, beside a scale."""
+"""If there are more cells than this, they are only coloured, with a colour scale, and have no numbers."""
 _MOST_NAMES = 8
-"""Of more bins of an axis only some have their names at it."""
+"""An axis with more bins than this names only some of them."""
 
 
 @house_style()
 def stuck_rate_figure(rates: Sequence[ParameterRates], title: str = "", label: str = "stuck rate") -> Figure:
-    """A rate against each swept parameter: one panel each, 95% intervals, the number of trials above each bin.
+    """Draws a rate against each swept parameter, with 95% intervals and the number of trials above each bin.
 
     Args:
         rates: From `rates_by`; at least one.
         label: The name of the rate.
     """
     figure, panels = new_share_panels(len(rates), label, title)
-    for panel, each in zip(panels, rates, strict=True):
-        _draw(panel, each)
+    for panel, parameter_rates in zip(panels, rates, strict=True):
+        _draw(panel, parameter_rates)
     if len(rates) == 1 and rates[0].bins[0].low is None:
         figure.set_figwidth(WIDTH * max(1.0, len(rates[0].bins) / _WIDE))
     return figure
@@ -67,13 +67,13 @@ def stuck_rate_figure(rates: Sequence[ParameterRates], title: str = "", label: s
 def grouped_rates_figure(
     names: Sequence[str], groups: Mapping[str, Sequence[Rate]], label: str, legend: str = ""
 ) -> Figure:
-    """Rates with their intervals at named places, the groups side by side.
+    """Draws rates with their intervals at named places of the horizontal axis, the groups side by side.
 
     Args:
         names: The names of the places.
         groups: For each group its rate at each place.
         label: The label of the vertical axis.
-        legend: The title of the legend; without one there is no legend.
+        legend: The title of the legend; without a title there is no legend.
     """
     figure, panel = new_figure(1.2 + 0.9 * max(len(names), 2), 3.2)
     apart = 0.7 / max(len(groups), 1)
@@ -96,34 +96,34 @@ def _draw(panel: Axes, rates: ParameterRates) -> None:
     if is_log and low is not None and high is not None:
         scale_logarithmic(panel, "x", low, high)
     are_many = low is not None and len(rates.bins) > _WIDE
-    for index, each in enumerate(rates.bins):
-        if each.rate.interval is None:
+    for index, bin_ in enumerate(rates.bins):
+        if bin_.rate.interval is None:
             continue
-        position = _position(each, index, is_log=is_log)
-        left, right = (position if each.low is None else each.low), (position if each.high is None else each.high)
+        position = _position(bin_, index, is_log=is_log)
+        left, right = (position if bin_.low is None else bin_.low), (position if bin_.high is None else bin_.high)
         width = [[position - left], [right - position]]
-        draw_interval(panel, position, each.rate.interval, fmt="o", xerr=width, color=BLUE, clip_on=False)
+        draw_interval(panel, position, bin_.rate.interval, fmt="o", xerr=width, color=BLUE, clip_on=False)
         if not are_many:
-            where, number = ("data", "axes fraction"), f"{each.n_trials:,}"
+            where, number = ("data", "axes fraction"), f"{bin_.n_trials:,}"
             panel.annotate(number, (position, 1), (0, 2), where, "offset points", ha="center", color=GREY)
-    if any(each.low is None for each in rates.bins):
-        name_places(panel, [each.label for each in rates.bins])
+    if any(bin_.low is None for bin_ in rates.bins):
+        name_places(panel, [bin_.label for bin_ in rates.bins])
         panel.set_xlim(-0.5, len(rates.bins) - 0.5)
     label = parameter_label(rates.parameter)
     panel.set_xlabel(f"{label}\n({figure_text(rates.where, 44)})" if rates.where else label)
     if are_many:
-        numbers = [each.n_trials for each in rates.bins]
+        numbers = [bin_.n_trials for bin_ in rates.bins]
         note, place = f"{min(numbers):,} to {max(numbers):,} trials in a bin", (0.5, 1)
         panel.annotate(note, place, (0, 2), "axes fraction", "offset points", ha="center", color=GREY)
     else:
         panel.annotate("trials", (0, 1), (-4, 2), "axes fraction", "offset points", ha="right", color=GREY)
 
 
-def _position(each: RateBin, index: int, *, is_log: bool) -> float:
-    """The place of a bin's point: the bin's middle on the scale of the axis, or its number."""
-    if each.low is None or each.high is None:
+def _position(bin_: RateBin, index: int, *, is_log: bool) -> float:
+    """Returns where a bin's point is drawn: at the bin's middle on the scale of the axis, or at its number."""
+    if bin_.low is None or bin_.high is None:
         return float(index)
-    return math.sqrt(each.low * each.high) if is_log else (each.low + each.high) / 2
+    return math.sqrt(bin_.low * bin_.high) if is_log else (bin_.low + bin_.high) / 2
 
 
 @house_style()
@@ -134,7 +134,7 @@ def rate_map_figure(
     ending: Ending,
     note: str,
 ) -> Figure:
-    """The rate in each cell with its interval; cells without trials are left white.
+    """Draws the rate in each cell with its interval; cells without trials are left white.
 
     Args:
         cells: The rate of each cell, by the numbers of its bins.
@@ -156,11 +156,11 @@ def outcome_map_figure(
     cells: Mapping[tuple[int, ...], tuple[str, Rate]],
     colours: Mapping[str, str],
 ) -> Figure:
-    """Each cell in the colour of its most frequent outcome, whose share and interval are written in.
+    """Draws each cell in the colour of its most frequent outcome, with its share and interval written in.
 
     Args:
         cells: The most frequent outcome of each cell and its rate, by the numbers of the cell's bins.
-        colours: Their colours, by outcome.
+        colours: The colour of each outcome.
     """
     figure, panel = new_cells(names, bins)
     handles = {}
@@ -174,19 +174,19 @@ def outcome_map_figure(
 
 
 def map_gid(place: tuple[int, ...]) -> str:
-    """The name of a cell's patch in the SVG file of the map."""
+    """Names a cell's patch in the SVG file of the outcome map."""
     return f"cell-outcome-{place[0]}-{place[1]}"
 
 
 def new_cells(names: Sequence[str], bins: Sequence[Sequence[str]]) -> tuple[Figure, Axes]:
-    """A figure for the cells of two parameters: the first across, the second up."""
+    """Makes a figure for the cells of two parameters: the first across, the second up."""
     (n_columns, n_rows), (across, up) = map(len, bins), names
     width, height = (0.62, 0.42) if n_columns * n_rows <= _MOST_WRITTEN else (0.26, 0.22)
     figure, (panel,) = new_planes(1, max(WIDTH, 1.0 + width * n_columns), max(2.4, 0.95 + height * n_rows))
     panel.set_xlim(-0.5, n_columns - 0.5)
     panel.set_ylim(-0.5, n_rows - 0.5)
-    name_places(panel, _some([bin_label(each) for each in bins[0]]))
-    panel.set_yticks(range(n_rows), _some([figure_text(bin_label(each), 14) for each in bins[1]]))
+    name_places(panel, _some([bin_label(label) for label in bins[0]]))
+    panel.set_yticks(range(n_rows), _some([figure_text(bin_label(label), 14) for label in bins[1]]))
     panel.tick_params(length=0)
     panel.set_xlabel(parameter_label(across))
     panel.set_ylabel(parameter_label(up))
@@ -195,7 +195,7 @@ def new_cells(names: Sequence[str], bins: Sequence[Sequence[str]]) -> tuple[Figu
 
 
 def _some(names: Sequence[str]) -> list[str]:
-    """The names, with gaps where they would touch."""
+    """Replaces some names by empty texts if there are too many for an axis."""
     every = math.ceil(len(names) / _MOST_NAMES)
     return [name if at % every == 0 else "" for at, name in enumerate(names)]
 
@@ -206,7 +206,7 @@ def are_written(panel: Axes) -> bool:
 
 
 def draw_scale(figure: Figure, panel: Axes, ending: Ending) -> None:
-    """Draws the scale of the shares beside cells that have no numbers."""
+    """Draws a colour scale of the shares if the cells have no numbers."""
     if not are_written(panel):
         colours = ScalarMappable(Normalize(0, 1), share_colours(ending.outcome))
         fix_tick_sizes(figure.colorbar(colours, ax=panel, fraction=0.06, pad=0.02).ax)
@@ -215,14 +215,14 @@ def draw_scale(figure: Figure, panel: Axes, ending: Ending) -> None:
 def draw_cell(
     panel: Axes, place: tuple[int, ...], rate: Rate, gid: str, colour: str | None = None, outcome: str = ""
 ) -> None:
-    """Draws a cell; one without trainings is hatched. Where cells are many, no numbers are written in.
+    """Draws a cell, hatched if it has no trainings. Its numbers are written in unless the cells are too many.
 
     Args:
         place: The numbers of the cell's bins.
-        rate: What is written in.
+        rate: The rate that is written in.
         gid: The name of the patch in an SVG file.
         colour: The colour of the patch; default by the share.
-        outcome: What the share is of.
+        outcome: The outcome whose share it is; it decides the colour map.
     """
     x, y = place
     patch = Rectangle((x - 0.5, y - 0.5), 1, 1, edgecolor="white", linewidth=1, gid=gid)
@@ -236,7 +236,7 @@ def draw_cell(
         return
     letters, digits = letters_on(patch.get_facecolor()), decimals(low, high)
     size = rcParams["xtick.labelsize"]
-    # A page in dark colours recolours letters, except those with a gid.
-    said, interval = f"{share:.{digits}f}", f"{low:.{digits}f}–{high:.{digits}f}"
-    panel.text(x, y, said, ha="center", va="bottom", color=letters, fontsize=size, gid=f"{gid}-share")
-    panel.text(x, y - 0.08, interval, ha="center", va="top", color=letters, gid=f"{gid}-interval")
+    # The report's dark mode recolours letters, except those with a gid.
+    share_text, interval_text = f"{share:.{digits}f}", f"{low:.{digits}f}–{high:.{digits}f}"
+    panel.text(x, y, share_text, ha="center", va="bottom", color=letters, fontsize=size, gid=f"{gid}-share")
+    panel.text(x, y - 0.08, interval_text, ha="center", va="top", color=letters, gid=f"{gid}-interval")

@@ -1,4 +1,4 @@
-"""Trials in groups: in the bins of any parameter, whether or not the search space says how it varies, or of two."""
+"""Groups of trials: the bins of one parameter or the cells of two, also of parameters that the space does not vary."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from attnsweep.workloads.errors import UserError
 _MOST_VALUES = 8
 """Up to this many distinct numbers get a bin each."""
 _MANYFOLD = 10.0
-"""The axis of positive numbers is logarithmic if the largest is at least this many times the smallest."""
+"""An axis of positive numbers is logarithmic if the largest is at least this many times the smallest."""
 _MOST_PARAMETERS = 2
 
 
@@ -29,20 +29,20 @@ class Group:
 
 
 def parameters_of(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """The names of the parameters that a ledger has columns for."""
+    """Names the parameters that a ledger has columns for."""
     columns = [name for name, *_ in connection.execute("select * from trials limit 0").description]
     return [name.removeprefix("param_") for name in columns if name.startswith("param_")]
 
 
 def check_parameter(connection: duckdb.DuckDBPyConnection, name: str) -> None:
-    """Refuses a parameter that the ledger has no column for, with a `UserError`."""
+    """Raises a `UserError` for a parameter that the ledger has no column for."""
     check_known(
-        "parameter", name, parameters_of(connection), "a ledger with parameters", "name it as in the search space"
+        "parameter", name, parameters_of(connection), "a ledger with parameters", "use its name in the search space"
     )
 
 
 def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Scalar]:
-    """A parameter's value in each trial.
+    """Reads a parameter's value in each trial.
 
     Raises:
         UserError: For a parameter that the ledger has no column for.
@@ -54,7 +54,7 @@ def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Sca
 def dimension_of(
     specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]
 ) -> tuple[Varied | None, dict[int, Scalar]]:
-    """How a parameter varies: as the specs say if they agree, else as its values suggest.
+    """Determines how a parameter varies: as the specs say if they agree, else by its values.
 
     If the parameter is a choice among few values, null has a bin too; otherwise a trial with null has no bin.
 
@@ -82,14 +82,14 @@ def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) 
     """Whether a parameter's axis is logarithmic: for a range the spec decides, for a list of numbers their span."""
     if not numbers or min(numbers) <= 0:
         return False
-    ranges = [each for spec in specs for each in _ranges(spec, name)]
-    return all(each.log for each in ranges) if ranges else max(numbers) / min(numbers) >= _MANYFOLD
+    ranges = [range_ for spec in specs for range_ in _ranges(spec, name)]
+    return all(range_.log for range_ in ranges) if ranges else max(numbers) / min(numbers) >= _MANYFOLD
 
 
 def groups_by(
     specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar], binning: Binning = coarse_bins
 ) -> list[Group]:
-    """The trials in each bin of a parameter; trials without a value form a group of their own."""
+    """Groups trials by the bins of a parameter; trials without a value form a group of their own."""
     dimension, kept = dimension_of(specs, name, values)
     groups = [Group("null", frozenset(values.keys() - kept.keys()))]
     if dimension is not None:
@@ -104,12 +104,12 @@ def groups_by(
 def _ranges(spec: Sweep, name: str) -> list[Float | Int]:
     dimension = spec.parameters().get(name)
     branches = (dimension.then, dimension.otherwise) if isinstance(dimension, Conditional) else (dimension,)
-    return [each for each in branches if isinstance(each, Float | Int)]
+    return [branch for branch in branches if isinstance(branch, Float | Int)]
 
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """The bins of up to two parameters.
+    """The bins of up to two parameters, and the trials in them.
 
     Attributes:
         names: The parameters; none for one group of all trials.
@@ -123,35 +123,34 @@ class Crossing:
 
     @property
     def by(self) -> str:
-        """The names as `attnsweep compare --by` takes them: `init_sigma,learning_rate`."""
+        """The names in the form of `attnsweep compare --by`: `init_sigma,learning_rate`."""
         return ",".join(self.names)
 
     @property
     def bins(self) -> tuple[tuple[str, ...], ...]:
-        """The labels of the bins, for each parameter."""
+        """For each parameter the labels of its bins."""
         return tuple(tuple(group.label for group in axis) for axis in self.axes)
 
     def across(self, other: "Crossing") -> "Crossing":
-        """The bins of these parameters and of those of another crossing of the same trials."""
+        """Crosses the bins of these parameters with those of another crossing of the same trials."""
         return Crossing((*self.names, *other.names), (*self.axes, *other.axes), self.everything)
 
     def cells(self) -> dict[tuple[int, ...], Group]:
-        """The groups that hold trials, by the numbers of their bins; the second parameter runs fastest."""
-        found = {}
+        """Returns the groups that hold trials, by the numbers of their bins; the second parameter runs fastest."""
+        cells = {}
         for place in itertools.product(*(range(len(axis)) for axis in self.axes)):
             parts = [axis[at] for axis, at in zip(self.axes, place, strict=True)]
             trials = self.everything.intersection(*(part.trials for part in parts))
             if trials:
-                found[place] = Group(" × ".join(part.label for part in parts) or "all", trials)
-        return found
+                cells[place] = Group(" × ".join(part.label for part in parts) or "all", trials)
+        return cells
 
     def groups(self) -> list[Group]:
-        """The groups that hold trials."""
         return list(self.cells().values())
 
 
 def names_of(by: str | Sequence[str] | None, subject: str = "by") -> tuple[str, ...]:
-    """The parameters of an argument `by`: a name, or several, or names with commas between them.
+    """Splits an argument `by` into parameters: a name, or several, or names with commas between them.
 
     Raises:
         UserError: For more than two names, or the same name twice.
@@ -160,7 +159,7 @@ def names_of(by: str | Sequence[str] | None, subject: str = "by") -> tuple[str, 
     names = tuple(name.strip() for name in given)
     if len(names) > _MOST_PARAMETERS or len(set(names)) < len(names):
         raise UserError(
-            subject, given=",".join(names), expected="one parameter, or two different ones", fix="leave some out"
+            subject, given=",".join(names), expected="one parameter, or two different ones", fix="name at most two"
         )
     return names
 
@@ -171,10 +170,10 @@ def read_crossing(
     names: Sequence[str],
     binning: Binning = coarse_bins,
 ) -> Crossing:
-    """The trials of a ledger in the bins of these parameters.
+    """Groups the trials of a ledger by the bins of these parameters.
 
     Args:
-        binning: For one parameter `fine_bins`, and for two `cell_bins`, where a rate is asked for.
+        binning: For rates, `fine_bins` with one parameter and `cell_bins` with two.
 
     Raises:
         UserError: For a parameter that the ledger has no column for.
@@ -185,5 +184,5 @@ def read_crossing(
 
 
 def by_label(by: str) -> str:
-    """The parameters of a `by` as an axis names them."""
+    """Names the parameters of an argument `by` for an axis."""
     return " × ".join(map(parameter_label, by.split(","))) if by else ""

@@ -1,12 +1,13 @@
-"""Whether the effect of one factor on a rate depends on another: a score test that is robust to dependence in trials.
+"""Tests whether the effect of one factor on a rate depends on another, by a score test robust to dependence in trials.
 
-The model without interaction is a logistic regression on the bins of both factors. The test asks whether adding a term
-for each cell of the two factors improves it. The variance of the score is empirical, with scores summed by cluster, so
-trainings of one trial need not be independent; the reference is chi squared. A score test needs only the model without
-interaction, so cells where no training or every training has the ending do no harm. Cells without trials are left out.
+The model without interaction is a logistic regression on the bins of both factors. The test decides whether adding a
+term for each cell of the two factors improves this model. The variance of the score is empirical, with scores summed by
+cluster, so trainings of one trial need not be independent; the reference distribution is chi squared. A score test fits
+only the model without interaction, so cells where no training or every training has the ending do no harm. Cells
+without trials are left out.
 
 The scale is that of log odds: without interaction, a factor multiplies the odds by the same number in all bins of the
-other. Differences between shares can then still differ, because shares cannot leave 0..1.
+other factor. Differences between shares can then still vary from bin to bin, because shares cannot leave 0..1.
 
 In simulation (24 to 1,000 trials x 8, intra-trial correlation 0.4, 2 x 2 to 5 x 5 bins, no interaction) the p-value is
 below 0.05 in 0 to 6% of cases. It is far below 5% where most cells hold few trials or have rates near 0: the test then
@@ -48,11 +49,11 @@ _MOST_CELLS = 150
 
 @dataclass(frozen=True, slots=True)
 class InteractionTest:
-    """The result of the test.
+    """A score test for interaction: statistic, degrees of freedom and p-value.
 
     Attributes:
         statistic: The score statistic.
-        degrees: Its degrees of freedom: the number of terms that the interaction adds.
+        degrees: The degrees of freedom: the number of terms that the interaction adds.
         p: The p-value; `None` if there is nothing to test, and `note` says why.
         note: Why nothing was tested; else empty.
     """
@@ -70,15 +71,15 @@ class InteractionTest:
 
 
 def p_label(p: float) -> str:
-    """`0.023`, or `< 0.0001`."""
+    """Formats a p-value: `0.023`, or `< 0.0001`."""
     return f"{p:.2g}" if p >= _SMALLEST_SHOWN else f"< {_SMALLEST_SHOWN:f}".rstrip("0")
 
 
 def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: Ints) -> InteractionTest:
-    """Tests whether the two factors interact.
+    """Tests whether two factors interact.
 
     Args:
-        n, k: (R,) trainings, and those with the ending; in any unit, such as a trial's weight.
+        n, k: (R,) the number of trainings, and of those with the ending; in any unit, such as a trial's weight.
         first, second: (R,) the bin of each factor, numbered from 0.
         cluster: (R,) the trial or configuration, numbered from 0 without gaps.
     """
@@ -92,15 +93,15 @@ def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: I
     places, cell = np.unique(np.column_stack([first, second]), axis=0, return_inverse=True)
     if (n_cells := len(places)) > _MOST_CELLS or 2 * n_cells > cluster.max() + 1:
         return InteractionTest(0.0, 0, None, f"too few trials, or too many cells ({n_cells})")
-    # All rows of a cell have the same terms, so the model is fitted to cells.
+    # The model is fitted to cells, because all rows of a cell have the same terms.
     main = _basis(np.column_stack([np.ones(n_cells), _dummies(places[:, 0]), _dummies(places[:, 1])]))
     extra = _basis(np.eye(n_cells) - main @ main.T)
     if extra.shape[1] == 0:
         return InteractionTest(0.0, 0, None, "the cells with trials do not cross")
-    n_B, k_B = (np.bincount(cell, each).astype(np.float64) for each in (n, k))
+    n_B, k_B = (np.bincount(cell, counts).astype(np.float64) for counts in (n, k))
     probability = fit_logistic(main, n_B, k_B).probability
     weight = n_B * probability * (1 - probability)
-    # The part of the extra terms that the model without interaction cannot take up.
+    # `terms` is the part of the extra terms that the model without interaction cannot represent.
     projection = np.linalg.lstsq(main.T @ (weight[:, None] * main), main.T @ (weight[:, None] * extra), rcond=None)[0]
     terms = extra - main @ projection
     left = k - n * probability[cell]
@@ -116,14 +117,14 @@ def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: I
 
 
 def adjusted(p: Sequence[float | None]) -> list[float | None]:
-    """The p-values of several tests, adjusted by Holm's method; `None` stays. Source: Holm 1979."""
+    """Adjusts the p-values of several tests by Holm's method; `None` stays. Source: Holm 1979."""
     tested = sorted((value, at) for at, value in enumerate(p) if value is not None)
-    found: list[float | None] = [None] * len(p)
+    p_adjusted: list[float | None] = [None] * len(p)
     highest = 0.0
     for rank, (value, at) in enumerate(tested):
         highest = min(max(highest, value * (len(tested) - rank)), 1.0)
-        found[at] = highest
-    return found
+        p_adjusted[at] = highest
+    return p_adjusted
 
 
 def _dummies(bins: Ints) -> Floats:
@@ -131,7 +132,7 @@ def _dummies(bins: Ints) -> Floats:
 
 
 def _basis(columns: Floats) -> Floats:
-    """An orthonormal basis of the space that the columns span."""
+    """Returns an orthonormal basis of the space that the columns span."""
     directions, sizes, _ = np.linalg.svd(columns, full_matrices=False)
     return np.asarray(directions[:, sizes > _NEGLIGIBLE * max(float(sizes.max(initial=0.0)), 1.0)])
 
@@ -141,9 +142,9 @@ class CellRate:
     """The rate of the trials in one cell.
 
     Attributes:
-        place: The number of the cell's bin on each axis.
+        place: The number of the cell's bin of each parameter.
         labels: The labels of these bins.
-        n_trials: Trials in the cell.
+        n_trials: The number of trials in the cell.
         rate: The rate over their trainings that did not fail.
     """
 
@@ -159,7 +160,7 @@ class Interaction(DrawnAnswer):
 
     Attributes:
         by: The two parameters.
-        ending: What the rate is of.
+        ending: The ending whose rate this is.
         bins: The labels of the bins of each parameter.
         cells: The cells that hold trials; the second parameter runs fastest.
         test: The test, on the scale of log odds; trainings of one trial are not taken as independent.
@@ -175,12 +176,12 @@ class Interaction(DrawnAnswer):
         return f"{self.by[0]} x {self.by[1]} on the {self.ending.share_label}: {self.test}"
 
     def to_arrow(self) -> pa.Table:
-        """One row per cell: `param_<name>` holds the label of the bin; then trials, trainings, rate and interval."""
+        """Returns one row per cell: the labels of its bins (`param_<name>`), trials, trainings, rate and interval."""
         columns = {**{f"param_{name}": str for name in self.by}, "n_trials": int, **RATE_COLUMNS}
-        return table(columns, ((*each.labels, each.n_trials, *each.rate.row) for each in self.cells))
+        return table(columns, ((*cell.labels, cell.n_trials, *cell.rate.row) for cell in self.cells))
 
     def plot(self) -> "Figure":
-        """The rate in each cell with its interval, and the test above them."""
+        """Draws the rate in each cell with its interval, and writes the test above the cells."""
         from attnsweep.orchestrator.analysis.rates.figures import rate_map_figure
 
         rates = {cell.place: cell.rate for cell in self.cells}
@@ -189,10 +190,10 @@ class Interaction(DrawnAnswer):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Interactions(Answer):
-    """All pairs of several parameters.
+    """The interactions of all pairs of several parameters.
 
     Attributes:
-        ending: What the rates are of.
+        ending: The ending whose rates were tested.
         pairs: The smallest p-value first; pairs that cannot be tested are last.
         p_adjusted: For each pair its p-value adjusted for the number of pairs by Holm's method: if every pair below
             0.05 is called an interaction, the chance of a single false call is at most 0.05.
@@ -208,7 +209,7 @@ class Interactions(Answer):
         return f"{pairs}, on the {self.ending.share_label}"
 
     def to_arrow(self) -> pa.Table:
-        """One row per pair: the parameters, the statistic, its degrees of freedom, `p` and `p_adjusted`."""
+        """Returns one row per pair: the parameters, the statistic, its degrees of freedom, `p` and `p_adjusted`."""
         columns = {"first": str, "second": str, "statistic": float, "degrees": int, "p": float, "p_adjusted": float}
         rows = [
             (*pair.by, pair.test.statistic, pair.test.degrees, pair.test.p, p_adjusted)
@@ -220,7 +221,7 @@ class Interactions(Answer):
 def read_interaction(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], by: tuple[str, str], ending: Ending
 ) -> Interaction:
-    """The rate of an ending in the cells of two parameters.
+    """Computes the rate of an ending in the cells of two parameters, and tests the interaction.
 
     Raises:
         UserError: For a parameter that the ledger has no column for.
@@ -231,29 +232,31 @@ def read_interaction(
 def read_interactions(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], names: Sequence[str], ending: Ending
 ) -> Interactions:
-    """The interactions of all pairs of these parameters; arguments as for `read_interaction`."""
+    """Tests the interactions of all pairs of these parameters; arguments as for `read_interaction`."""
     counts = counted_trials(connection, ending)
     single = [read_crossing(connection, specs, (name,)) for name in names]
     pairs = (first.across(second) for first, second in itertools.combinations(single, 2))
-    found = [_interaction(pair, counts, specs, ending) for pair in pairs]
-    found.sort(key=lambda each: (each.test.p is None, each.test.p))
-    return Interactions(ending, tuple(found), tuple(adjusted([each.test.p for each in found])))
+    interactions = [_interaction(pair, counts, specs, ending) for pair in pairs]
+    interactions.sort(key=lambda interaction: (interaction.test.p is None, interaction.test.p))
+    return Interactions(
+        ending, tuple(interactions), tuple(adjusted([interaction.test.p for interaction in interactions]))
+    )
 
 
 def counted_trials(connection: duckdb.DuckDBPyConnection, ending: Ending) -> dict[int, tuple[int, int]]:
-    """For each trial with judged trainings, their number and the number of those with this ending."""
+    """Counts for each trial with judged trainings, by trial number: these trainings, and those with this ending."""
     return {trial: (n, k) for trial, n, k in counts_by_trial(connection, ending=ending) if n}
 
 
 def cell_rates(crossing: Crossing, counts: dict[int, tuple[int, int]], specs: Sequence[Sweep]) -> tuple[CellRate, ...]:
-    """The rate in each cell that holds trials with judged trainings."""
-    pool, found = pooling(*specs), []
+    """Computes the rate in each cell that holds trials with judged trainings."""
+    pool, rates = pooling(*specs), []
     for place, group in crossing.cells().items():
         inside = [counts[trial] for trial in sorted(group.trials & counts.keys())]
         labels = tuple(labels[at] for labels, at in zip(crossing.bins, place, strict=True))
         if inside:
-            found.append(CellRate(place, labels, len(inside), pool(inside)))
-    return tuple(found)
+            rates.append(CellRate(place, labels, len(inside), pool(inside)))
+    return tuple(rates)
 
 
 def _interaction(

@@ -1,33 +1,35 @@
-"""Rates with honest 95% intervals.
+"""Rates with 95% intervals that account for the dependence of the trainings of a trial.
 
 The trainings of one trial share their parameters, so they tend to end alike: 16 replicates of one configuration say
-less about a bin of configurations than 16 configurations would. A rate that pools several trials therefore gets
-Wilson's interval at an *effective* number of trainings, `n / deff`:
+less about a bin of configurations than 16 configurations would. A rate that pools several trials therefore has
+Wilson's interval for an *effective* number of trainings, `n / deff`:
 
 - The design effect `deff` is the variance of the pooled rate between trials over its binomial variance.
 - The effective number is multiplied by `(z / t)^2`, with `n_trials - 1` degrees of freedom, because `deff` itself is
   estimated from few trials.
-- It is clipped to between the number of trials (replicates that always agree) and the number of trainings.
-- If all trials agree, `deff` is undetermined, and each trial counts once.
-- If fewer than 8 trials, and at most half, are not wholly like the rest, `deff` rests on those few, and comes out too
-  small where the worst of them has not been seen. Each trial counts once then, and the interval is the exact binomial
-  one (Clopper & Pearson), which keeps its coverage near a share of 0 where Wilson's does not.
-- A single trial gets the plain Wilson interval, which is an interval for this one configuration.
+- The effective number is clipped to between the number of trials (as if replicates always agree) and the number of
+  trainings.
+- If all trials agree, `deff` is undetermined, and the effective number is the number of trials.
+- If fewer than 8 trials, and at most half of all, differ from the unanimous rest, `deff` rests on those few, and is too
+  small if the most extreme of such trials was not drawn. The effective number is then the number of trials, and the
+  interval is the exact binomial one (Clopper & Pearson), which keeps its coverage near a share of 0 where Wilson's does
+  not.
+- A single trial has the plain Wilson interval, which is an interval for this one configuration.
 
 Under `Sequential` replication a trial has more trainings the nearer its rate is to one half (or to the threshold), so
-pooling trainings would be biased towards such trials. Each trial's share counts once instead, with Wilson's interval at
-the effective number that follows from the spread of the shares. A single trial gets the anytime-valid interval that
-`Sequential` itself used. Because the data decide when a trial stops, its share is biased: by up to 0.015 if the width
-of the interval stops it (0.2, at most 200 trainings), by up to 0.05 if a threshold of one half stops it.
+pooling trainings would be biased towards such trials. The rate is the mean of the trials' shares instead, with Wilson's
+interval for the effective number that follows from the spread of the shares. A single trial has the anytime-valid
+interval that `Sequential` itself used. Because the data decide when a trial stops, its share is biased: by up to 0.015
+if the width of the interval stops it (0.2, at most 200 trainings), by up to 0.05 if a threshold of one half stops it.
 
 In simulation (5 trials x 16, intra-trial correlation 0.6, rate 0.5) the pooled binomial interval covers the truth in
-46% of cases and this one in 95%. For 3 to 256 trials x 2 to 16, rates from 0.003 to 0.5 and correlations from 0.1 to
-0.9 it covers in at least 93%; without the rule for a few unlike trials it would cover in as few as 84%. The tests
-repeat some of these simulations.
+46% of cases and this module's interval in 95%. For 3 to 256 trials x 2 to 16, rates from 0.003 to 0.5 and correlations
+from 0.1 to 0.9 it covers in at least 93%; without the rule for a few unlike trials it would cover in as few as 84%. The
+tests repeat some of these simulations.
 
 Source: Kish 1965 (design effect); Korn & Graubard 1998, Survey Methodology 24 (effective sample size, its degrees of
-freedom); Franco et al. 2019, J. Survey Stat. Methodol. 7 (Wilson's interval at it); Clopper & Pearson
-1934, Biometrika 26.
+freedom); Franco et al. 2019, J. Survey Stat. Methodol. 7 (Wilson's interval for it); Clopper & Pearson 1934, Biometrika
+26.
 """
 
 import math
@@ -45,17 +47,17 @@ from attnsweep.search_spaces.confidence_sequence import sequential_interval
 from attnsweep.search_spaces.replication import Sequential
 from attnsweep.search_spaces.sweep import Sweep
 
-# scipy takes half a second to import, so it is imported where it is used.
+# scipy is imported inside functions because its import takes half a second.
 
 _Z = NormalDist().inv_cdf(0.975)
 _NARROW = 0.02
-"""Width of an interval below which a third decimal is shown."""
+"""An interval narrower than this is shown with a third decimal."""
 _FEW = 8
-"""Below so many trials unlike the rest the spread between trials is not estimated from them."""
+"""If fewer trials than this differ from the rest, the spread between trials is not estimated from them."""
 
 
 Counts: TypeAlias = Sequence[tuple[int, int]] | NDArray[np.int64]
-"""The `(n, k)` of each of several trials."""
+"""For each of several trials `(n, k)`: trainings counted, and those with the property."""
 
 
 RATE_COLUMNS: Mapping[str, type] = MappingProxyType({"n": int, "k": int, "rate": float, "low": float, "high": float})
@@ -64,10 +66,10 @@ RATE_COLUMNS: Mapping[str, type] = MappingProxyType({"n": int, "k": int, "rate":
 
 @dataclass(frozen=True, slots=True)
 class Rate(Record):
-    """`k` of `n` trainings, with the 95% interval of the rate.
+    """The share `k` of `n` trainings, with the 95% interval of the rate.
 
     Attributes:
-        n, k: Trainings counted, and those of them with the property.
+        n, k: The number of trainings counted, and of those with the property.
         low, high: The bounds; `None` if nothing was counted.
         mean: The mean of the trials' shares, if that is the estimate instead of `k / n`.
     """
@@ -96,24 +98,24 @@ class Rate(Record):
 
     @property
     def row(self) -> tuple[int, int, float | None, float | None, float | None]:
-        """The values of `RATE_COLUMNS`."""
+        """The values of a rate in the order of `RATE_COLUMNS`."""
         return self.n, self.k, self.share, self.low, self.high
 
 
 def binomial_rate(k: int, n: int) -> Rate:
-    """The rate of `n` independent trainings, such as the replicates of one trial, with Wilson's interval."""
+    """Returns the rate of `n` independent trainings, such as the replicates of one trial, with Wilson's interval."""
     return Rate(n, k, *wilson(k / n, n)) if n else Rate(0, 0, None, None)
 
 
 def trial_rate(replicates: int | Sequential, k: int, n: int) -> Rate:
-    """The rate of one trial, by the sweep's kind of replication."""
+    """Returns the rate of one trial, with the interval that fits the sweep's kind of replication."""
     if isinstance(replicates, int) or n == 0:
         return binomial_rate(k, n)
     return Rate(n, k, *sequential_interval(k, n))
 
 
 def pooled_rate(counts: Counts) -> Rate:
-    """The rate over several trials, `(n, k)` each, with the module's interval."""
+    """Pools the trainings of several trials, `(n, k)` each, into one rate with the interval of `rate_interval`."""
     trials = _counted(counts)
     n, k = (int(total) for total in trials.sum(axis=0))
     if len(trials) <= 1:
@@ -123,7 +125,7 @@ def pooled_rate(counts: Counts) -> Rate:
 
 
 def mean_rate(counts: Counts) -> Rate:
-    """The mean of the shares of several trials under `Sequential`, `(n, k)` each, with the module's interval."""
+    """Averages the shares of several trials under `Sequential`, `(n, k)` each; the interval is of `rate_interval`."""
     trials = _counted(counts)
     n, k = (int(total) for total in trials.sum(axis=0))
     n_trials = len(trials)
@@ -144,21 +146,21 @@ def _counted(counts: Counts) -> NDArray[np.float64]:
 
 
 Pooling: TypeAlias = Callable[[Counts], Rate]
-"""From the `(n, k)` of several trials to one rate: `pooled_rate` or `mean_rate`."""
+"""Combines the `(n, k)` of several trials into one rate: `pooled_rate` or `mean_rate`."""
 
 
 def pooling(*specs: Sweep) -> Pooling:
-    """How to combine the trials of these sweeps into one rate."""
+    """Chooses how to combine the trials of these sweeps into one rate."""
     return mean_rate if trials_count_once(*specs) else pooled_rate
 
 
 def trials_count_once(*specs: Sweep) -> bool:
-    """Whether each trial counts once: true if its number of trainings depended on how they ended."""
+    """Whether all trials have equal weight, because their numbers of trainings depended on how trainings ended."""
     return any(isinstance(spec.replicates, Sequential) for spec in specs)
 
 
 def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> NDArray[np.float64]:
-    """(R,) a weight for each training, 1 or such that all trials count the same; they sum to the number of trainings.
+    """Returns a weight for each training, (R,): 1, or weights that give all trials equal weight; their sum is R.
 
     Args:
         trial: (R,) the trial of each training.
@@ -170,12 +172,12 @@ def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> N
 
 
 def weights_of_trials(n: NDArray[np.float64], *specs: Sweep) -> NDArray[np.float64]:
-    """(T,) the weights of trials of `n` trainings each: `n`, or the mean of `n` where all trials count the same."""
+    """Returns the weights of trials of `n` (T,) trainings each: `n`, or its mean where all trials have equal weight."""
     return np.full(len(n), n.mean()) if trials_count_once(*specs) else n
 
 
 def rate_label(rate: Rate) -> str:
-    """`0.25 [0.19, 0.32] of 160`, or `-` if nothing was counted."""
+    """Formats a rate: `0.25 [0.19, 0.32] of 160`, or `-` if nothing was counted."""
     if rate.interval is None:
         return "-"
     share, low, high = rate.interval
@@ -183,7 +185,7 @@ def rate_label(rate: Rate) -> str:
 
 
 def share_label(rate: Rate) -> str:
-    """`0.25 [0.19, 0.32]`, with a third decimal if the interval is narrow, or `-` if nothing was counted."""
+    """Formats a share: `0.25 [0.19, 0.32]`, with a third decimal if the interval is narrow; `-` without trainings."""
     if rate.interval is None:
         return "-"
     share, low, high = rate.interval
@@ -192,12 +194,12 @@ def share_label(rate: Rate) -> str:
 
 
 def decimals(low: float, high: float) -> int:
-    """The number of decimals at which the ends of an interval look different."""
+    """Returns the number of decimals at which the ends of an interval look different."""
     return 2 if high - low >= _NARROW else 3
 
 
 def spread_of_estimate(n_trials: int) -> float:
-    """The factor (z / t)^2 for an effective number whose design effect is estimated from `n_trials` trials."""
+    """Returns the factor (z / t)^2 for an effective number whose design effect is estimated from `n_trials` trials."""
     from scipy import special
 
     return float((_Z / special.stdtrit(n_trials - 1, 0.975)) ** 2)
@@ -210,7 +212,7 @@ def _effective_n(n: NDArray[np.float64], k: NDArray[np.float64]) -> float:
 
 
 def _effective(share: float, variance: float, n_trials: int, total: float) -> float:
-    """The number of independent trainings whose rate would have this variance."""
+    """Returns the number of independent trainings whose rate would have this variance."""
     if share in (0, 1):
         return n_trials
     design_effect = max(variance / (share * (1 - share) / total), 1.0)
@@ -220,12 +222,12 @@ def _effective(share: float, variance: float, n_trials: int, total: float) -> fl
 def rate_interval(
     share: float, n: float, trials_T2: NDArray[np.float64], n_once: float | None = None
 ) -> tuple[float, float]:
-    """The module's interval of a rate over several trials.
+    """Returns the interval of a rate over several trials, by the rules of this module's docstring.
 
     Args:
         share: The rate.
         n: The effective number of trainings.
-        trials_T2: (T, 2) the trainings of each trial, and how many of them have the property.
+        trials_T2: (T, 2) the number of trainings of each trial, and of those with the property.
         n_once: The effective number if each trial counts once; default the number of trials.
     """
     n_of_trial, k_of_trial = trials_T2.T
@@ -237,14 +239,14 @@ def rate_interval(
 
 
 def exact_interval(k: int, n: int) -> tuple[float, float]:
-    """Clopper and Pearson's interval of a share k / n, one-sided where k is 0 or n."""
+    """Returns Clopper and Pearson's interval of a share k / n, one-sided where k is 0 or n."""
     low, high = _exact(k / n, n) if 0 < k < n else (0.0, 1.0)
     last = NormalDist().cdf(-_Z) ** (1 / n)
     return (last if k == n else low, 1 - last if k == 0 else high)
 
 
 def _exact(share: float, n: float) -> tuple[float, float]:
-    """Clopper and Pearson's interval of a share that is neither 0 nor 1; `n` need not be whole."""
+    """Returns Clopper and Pearson's interval of a share that is neither 0 nor 1; `n` need not be whole."""
     from scipy import special
 
     k, tail = share * n, NormalDist().cdf(-_Z)
@@ -252,9 +254,9 @@ def _exact(share: float, n: float) -> tuple[float, float]:
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:
-    """Wilson's interval; `n` need not be whole.
+    """Returns Wilson's interval of a share; `n` need not be whole.
 
-    `proportion_confint` of statsmodels is the same, but its import would delay every `status` by a second.
+    `proportion_confint` of statsmodels gives the same interval, but its import would delay every `status` by a second.
     """
     shift = _Z**2 / (2 * n)
     centre = (share + shift) / (1 + 2 * shift)

@@ -28,11 +28,12 @@ class RoleEmergence:
     Attributes:
         layer: The layer's number; `None` for any layer.
         role: The role's label.
-        n_trainings, n_emerged: Trainings with enough probes to confirm an emergence, and those in which the role
-            emerged.
-        median_step: The step by which half of those in which it emerges have it, by the curve; `None` if there are
-            none. The step is that of the first probe that shows the role: nothing is known between two probes.
-        median_share: That step divided by the number of steps that the trainings took; `None` too if they differ in it.
+        n_trainings, n_emerged: The number of trainings with enough probes to confirm an emergence, and of those in
+            which the role emerged.
+        median_step: The step by which the role has emerged in half of the trainings in which it emerges, by the curve;
+            `None` if there are none. It is the step of a probe: nothing is known between two probes.
+        median_share: `median_step` divided by the number of steps that the trainings took; `None` if they took
+            different numbers, or without `median_step`.
         curve: The share of trainings in which the role has emerged, by step, up to 64 points; none without trainings.
     """
 
@@ -48,10 +49,10 @@ class RoleEmergence:
 def role_emergence(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False
 ) -> tuple[RoleEmergence, ...]:
-    """When each role emerges, layer by layer, for all roles that occur in the sweep or could occur.
+    """Estimates when each role emerges, layer by layer, for all roles that occur in the sweep or could occur.
 
-    Failed and diverged trainings, and those without heads, are left out. Under `Sequential` each trial counts once in
-    the curve.
+    Failed and diverged trainings, and those without heads, are left out. Under `Sequential` all trials have equal
+    weight in the curve.
 
     Args:
         any_layer: Whether to take the heads of all layers together.
@@ -60,8 +61,8 @@ def role_emergence(
 
 
 def emergence_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleEmergence, ...]:
-    """`role_emergence` from histories that have already been read."""
-    return tuple(_emergence(each, once_per_trial=trials_count_once(spec)) for each in histories)
+    """Like `role_emergence`, but from histories that have already been read."""
+    return tuple(_emergence(history, once_per_trial=trials_count_once(spec)) for history in histories)
 
 
 def _emergence(history: RoleHistory, *, once_per_trial: bool) -> RoleEmergence:
@@ -81,37 +82,39 @@ def _emergence(history: RoleHistory, *, once_per_trial: bool) -> RoleEmergence:
 def read_emergence(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], role: str, names: Sequence[str], layer: int | None
 ) -> Onset:
-    """When a role emerges, in groups.
+    """Estimates when a role emerges, in groups.
 
     Args:
         role: The role's label.
-        names: The parameters whose bins are the groups; `layer` among them stands for the layer.
+        names: The parameters whose bins are the groups; `layer` among them groups by layer.
         layer: The number of a layer; `None` for any.
 
     Raises:
-        UserError: For a role that cannot occur there, or a parameter that the ledger has no column for.
+        UserError: For a role that cannot occur in this layer, or a parameter that the ledger has no column for.
     """
-    found = role_histories(connection, any_layer=layer is None and LAYER not in names)
-    inside = [each for each in found if layer in (None, each.layer)]
-    there = sorted({each.role for each in inside})
-    check_known("role", role, there, "a workload with attention heads", "see docs/roles.md")
-    chosen = [each for each in inside if each.role == role]
-    onsets = [each.onsets for each in chosen]
-    columns = zip(*((each.trial, each.step, each.came) for each in onsets), strict=True)
+    histories = role_histories(connection, any_layer=layer is None and LAYER not in names)
+    inside = [history for history in histories if layer in (None, history.layer)]
+    roles = sorted({history.role for history in inside})
+    check_known("role", role, roles, "a workload with attention heads", "see docs/roles.md")
+    chosen = [history for history in inside if history.role == role]
+    onsets = [history.onsets for history in chosen]
+    columns = zip(*((onset.trial, onset.step, onset.came) for onset in onsets), strict=True)
     times = OnsetTimes(*(np.concatenate(column) for column in columns))
     crossing = read_crossing(connection, specs, [name for name in names if name != LAYER])
     factors = {factor.name: factor for factor in factors_of(times, crossing)}
     if LAYER in names:
         titles = layer_names_of(specs[0].workload)
-        place = np.repeat(np.arange(len(chosen)), [len(each.trial) for each in onsets])
-        factors[LAYER] = Factor(LAYER, tuple(layer_title(titles, each.layer) for each in chosen), place)
+        place = np.repeat(np.arange(len(chosen)), [len(onset.trial) for onset in onsets])
+        factors[LAYER] = Factor(LAYER, tuple(layer_title(titles, history.layer) for history in chosen), place)
     ordered, once = tuple(factors[name] for name in names), trials_count_once(*specs)
     return Onset(role, ",".join(names), onset_curves(times, ordered, once), ending_note(chosen), times, ordered, once)
 
 
 def ending_note(histories: Sequence[RoleHistory]) -> str:
-    """What curves of emergence assume, if trainings ended before their step budget; else empty."""
-    n_ended = max((int((each.n_steps < each.budget)[each.is_followed].sum()) for each in histories), default=0)
+    """Says what curves of emergence assume if trainings ended before their step budget; else returns an empty text."""
+    n_ended = max(
+        (int((history.n_steps < history.budget)[history.is_followed].sum()) for history in histories), default=0
+    )
     if n_ended == 0:
         return ""
     return (

@@ -1,13 +1,13 @@
-"""For each training and role, the probe at which the role emerged, from the ledger's `heads`.
+"""Reads from the ledger's `heads` at which probe each role emerged in each training.
 
-A role emerges at the first probe at which some head of the layer has it and at which some head, not always the same
-one, still has it `FURTHER_PROBES` probes later and at all probes between. Later probes change nothing, so whether a
-role has emerged by a probe does not depend on how long the training went on, as the estimate of `share_by_step`
-requires. A training in which the role has not emerged is censored at the last probe with enough probes after it: an
-emergence later than that could not have been confirmed.
+A role emerges at the first probe at which some head of the layer has the role, if some head (not always the same one)
+still has it at the next `FURTHER_PROBES` probes. Later probes change nothing, so whether a role has emerged by a probe
+does not depend on how long the training went on, as the estimate of `share_by_step` requires. A training in which the
+role has not emerged is censored at the last probe with enough probes after it: a later emergence could not have been
+confirmed.
 
 Left out are trainings without heads, and failed, diverged and pruned ones: heads with non-finite weights have no role,
-and nobody knows which one those of a pruned training would have had.
+and the roles that heads of a pruned training would have had are unknown.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,8 +24,9 @@ from attnsweep.workloads.vocabulary import NO_ROLE, ROLES
 _SCORES = {name: role.score for name, role in ROLES.items() if role.score is not None}
 
 FURTHER_PROBES = 1
-"""A role must still hold at so many probes after the one at which it emerges. A workload's probes lie up to a factor of
-two in steps apart, so more of them would leave no time to confirm what emerges in the second half of a training."""
+"""A role must still hold at this many probes after the one at which it emerges. The steps of two successive probes may
+differ by a factor of two, so more probes would leave no time to confirm a role that emerges in the second half of a
+training."""
 
 _ANY_LAYER = -1
 
@@ -69,17 +70,17 @@ from histories join judged using (trial, replicate) order by cell, trial, replic
 class RoleHistory:
     """One role in one layer: when it emerged in each training, and how many heads have it at the last probe.
 
-    The two differ: a role that has emerged may be lost later, and one that only the last probe shows is not confirmed.
+    A role that has emerged may be lost by the last probe, and a role that only the last probe shows is not confirmed.
 
     Attributes:
         layer: The layer's number; `None` for any layer.
         role: The role's label.
-        trial, replicate: (R,) those of each training.
+        trial, replicate: (R,) the numbers of trial and replicate.
         emerged: (R,) whether the role emerged.
-        step: (R,) the step of the probe at which it did; else that of the last probe at which it could have been
-            confirmed, where the training is censored, or -1 if there is none.
-        n_steps, budget: (R,) the optimizer steps taken, and those that the training was given.
-        n_heads, n_with: (R,) the heads of the layer, and those with the role, at the last probe.
+        step: (R,) the step of the probe at which the role emerged. If it did not, the step of the last probe at which
+            an emergence could have been confirmed, where the training is censored, or -1 if there is none.
+        n_steps, budget: (R,) the optimizer steps taken, and the training's budget of steps.
+        n_heads, n_with: (R,) the number of heads of the layer, and of heads with the role, at the last probe.
     """
 
     layer: int | None
@@ -95,24 +96,23 @@ class RoleHistory:
 
     @property
     def is_followed(self) -> NDArray[np.bool_]:
-        """(R,) whether the training has enough probes to confirm an emergence at the first one."""
+        """(R,) whether the training has enough probes to confirm an emergence at its first probe."""
         return self.step >= 0
 
     @property
     def onsets(self) -> OnsetTimes:
-        """When the role emerged, in each training that is followed."""
+        """The steps at which the role emerged, of the trainings for which `is_followed` is true."""
         return OnsetTimes(self.trial, self.step, self.emerged).where(self.is_followed)
 
     def counts(self) -> dict[int, tuple[int, int]]:
-        """For each trial the number of its trainings, and of those in which some head has the role at the last
-        probe."""
+        """Counts for each trial its trainings, and those in which some head has the role at the last probe."""
         trials, place = np.unique(self.trial, return_inverse=True)
         n, k = np.bincount(place), np.bincount(place, self.n_with > 0).astype(int)
         return dict(zip(trials.tolist(), zip(n.tolist(), k.tolist(), strict=True), strict=True))
 
 
 def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = False) -> tuple[RoleHistory, ...]:
-    """A history for each layer and each role that occurs there, or could occur because its score is measured.
+    """Reads a history for each layer and each role that occurs there, or could occur because its score is measured.
 
     Args:
         any_layer: Whether to take the heads of all layers together.
@@ -123,12 +123,12 @@ def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = F
     judged = _JUDGED.format(layer=layer, scores="")
     rows = connection.execute(
         _HISTORIES.format(judged=judged, none=NO_ROLE, further=FURTHER_PROBES, n_probes=FURTHER_PROBES + 1),
-        [numbers, [at for at, _ in cells], [role for _, role in cells]],
+        [numbers, [layer_number for layer_number, _ in cells], [role for _, role in cells]],
     ).fetchnumpy()
     edges = np.searchsorted(rows["cell"], [*numbers, len(cells)])
     return tuple(
-        _history(at, role, {name: column[edges[cell] : edges[cell + 1]] for name, column in rows.items()})
-        for cell, (at, role) in enumerate(cells)
+        _history(layer_number, role, {name: column[edges[cell] : edges[cell + 1]] for name, column in rows.items()})
+        for cell, (layer_number, role) in enumerate(cells)
     )
 
 
@@ -140,37 +140,37 @@ def _history(layer: int, role: str, rows: Mapping[str, NDArray[Any]]) -> RoleHis
 
 
 def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int, str]]:
-    """The (layer, role) pairs in the order of layers; in each layer the labels of the diagnostics come first."""
+    """Lists the (layer, role) pairs by layer; in each layer the built-in roles come before a workload's own."""
     columns = {name for name, *_ in connection.execute("select * from heads limit 0").description}
     scores = {role: f"score_{score}" for role, score in _SCORES.items() if f"score_{score}" in columns}
     judged = _JUDGED.format(layer=layer, scores="".join(f", {score}" for score in scores.values()))
     measured = "".join(f", count({score}) > 0" for score in scores.values())
-    found = connection.execute(
+    rows = connection.execute(
         f"with {judged} select layer, list(distinct role){measured} from chosen group by layer order by layer"
     ).fetchall()
-    seen = {role for _, roles, *_ in found for role in roles} - {NO_ROLE}
+    seen = {role for _, roles, *_ in rows for role in roles} - {NO_ROLE}
     order = [*_SCORES, *sorted(seen - set(_SCORES))]
     cells = []
-    for at, roles, *is_measured in found:
+    for layer_number, roles, *is_measured in rows:
         could = dict(zip(scores, is_measured, strict=True))
-        cells += [(at, role) for role in order if role in roles or could.get(role, role in seen)]
+        cells += [(layer_number, role) for role in order if role in roles or could.get(role, role in seen)]
     return cells
 
 
 def layer_title(names: Sequence[str], layer: int | None) -> str:
-    """A layer in words, by the names of layers 0, 1, ...: `encoder self`, `layer 0`, `any layer`."""
+    """Describes a layer in words, given the names of layers 0, 1, ...: `encoder self`, `layer 0`, `any layer`."""
     if layer is None:
         return "any layer"
     return names[layer].replace("_", " ") if layer < len(names) else f"layer {layer}"
 
 
 def layer_names_of(workload: str) -> tuple[str, ...]:
-    """The names of the layers of a workload's heads; empty if it has none, or is not installed.
+    """Names the layers of a workload's heads; empty if the workload has none, or is not installed.
 
-    A workload that a sweep directory names by its file is not loaded, so that looking at a stranger's sweep runs none
+    A workload that a sweep directory names by its file is not loaded, so that reading another person's sweep runs none
     of its code.
     """
-    # Imported only if there are heads, because it imports torch.
+    # The registry is imported only if there are heads, because it imports torch.
     from attnsweep.workloads.registry import load_workload, registered_names
 
     return load_workload(workload).head_layer_names if workload in registered_names() else ()

@@ -1,4 +1,4 @@
-"""How often heads have each role, when it emerges, and under which hyperparameters: numbers, tables, JSON, Markdown."""
+"""The roles of heads: how often, when and under which hyperparameters they occur, as numbers, tables and Markdown."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from attnsweep.orchestrator.ledger.sql import param_column
 from attnsweep.search_spaces.sweep import Sweep
 
 _MOST_MARKDOWN_COLUMNS = 4
-"""Markdown leaves out a table of roles by parameter with more columns; the JSON has its numbers."""
+"""The Markdown has no table of roles by parameter if it had more columns than this; the JSON has all numbers."""
 _LAYER_AND_ROLE = {"layer": pa.int32(), "role": str}
 
 
@@ -36,7 +36,7 @@ class RoleRate:
         layer: The layer's number; `None` for any layer.
         role: The role's label.
         rate: The share of trainings in which at least one head of the layer has the role at the last probe.
-        head_share: The share of the layer's heads that have the role at that probe.
+        head_share: The share of the layer's heads that have the role at the last probe.
     """
 
     layer: int | None
@@ -52,7 +52,7 @@ class RoleRatesBy:
     Attributes:
         layer: The layer's number; `None` for any layer.
         role: The role's label.
-        by_parameter: The rate in each bin; a trial without a training that counts is in no bin.
+        by_parameter: The rate in each bin; trials without trainings that count are left out.
     """
 
     layer: int | None
@@ -83,42 +83,42 @@ class _ByLayerAndRole(Answer, Sequence[_One]):
 
 
 class RoleRates(_ByLayerAndRole[RoleRate]):
-    """How often each role occurs in each layer: a sequence with one element for each, and a table."""
+    """How often each role occurs in each layer: a sequence with one `RoleRate` for each layer and role, and a table."""
 
     def _in_words(self) -> str:
-        words = (f"{each.role} in {layer_title((), each.layer)} {share_label(each.rate)}" for each in self)
+        words = (f"{rate.role} in {layer_title((), rate.layer)} {share_label(rate.rate)}" for rate in self)
         return "; ".join(words) or "no heads that could have a role"
 
     def to_arrow(self) -> pa.Table:
-        """One row per layer and role: the share of trainings with its interval, and the share of heads."""
+        """Returns one row per layer and role: the share of trainings with its interval, and the share of heads."""
         columns = {**_LAYER_AND_ROLE, **RATE_COLUMNS, "head_share": float}
-        return table(columns, ((each.layer, each.role, *each.rate.row, each.head_share) for each in self))
+        return table(columns, ((rate.layer, rate.role, *rate.rate.row, rate.head_share) for rate in self))
 
 
 class RoleRatesByParameter(_ByLayerAndRole[RoleRatesBy]):
-    """How often each role occurs in each layer, by each swept parameter: a sequence, and a table."""
+    """How often each role occurs by each swept parameter: a sequence, one element per layer and role, and a table."""
 
     def _in_words(self) -> str:
-        parameters = dict.fromkeys(by.parameter for each in self for by in each.by_parameter)
-        return f"{', '.join(dict.fromkeys(each.role for each in self))} by {', '.join(parameters)}"
+        parameters = dict.fromkeys(by.parameter for role_rates in self for by in role_rates.by_parameter)
+        return f"{', '.join(dict.fromkeys(role_rates.role for role_rates in self))} by {', '.join(parameters)}"
 
     def to_arrow(self) -> pa.Table:
-        """One row per layer, role, parameter and bin: the share of trainings with its interval."""
+        """Returns one row per layer, role, parameter and bin: the share of trainings with its interval."""
         columns = {**_LAYER_AND_ROLE, "parameter": str, "bin": str, "n_trials": int, **RATE_COLUMNS}
         rows = [
-            (each.layer, each.role, by.title, one.label, one.n_trials, *one.rate.row)
-            for each in self
-            for by in each.by_parameter
-            for one in by.bins
+            (role_rates.layer, role_rates.role, by.title, bin_.label, bin_.n_trials, *bin_.rate.row)
+            for role_rates in self
+            for by in role_rates.by_parameter
+            for bin_ in by.bins
         ]
         return table(columns, rows)
 
 
 def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False) -> RoleRates:
-    """The share of trainings and of heads with each role, layer by layer, for all roles that occur or could occur.
+    """Computes the share of trainings and of heads with each role, by layer, for all roles that occur or could occur.
 
     The interval does not treat the trainings of one trial as independent. Failed and diverged trainings, and those
-    without heads, are left out. Under `Sequential` each trial counts once.
+    without heads, are left out. Under `Sequential` all trials have equal weight.
 
     Args:
         connection: From `Ledger.connect`.
@@ -131,7 +131,7 @@ def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer:
 def role_rates_by(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False
 ) -> RoleRatesByParameter:
-    """The share of trainings with each role by each parameter that the sweep varies.
+    """Computes the share of trainings with each role by each parameter that the sweep varies.
 
     Args:
         connection: From `Ledger.connect`.
@@ -144,25 +144,27 @@ def role_rates_by(
 
 
 def rates_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleRate, ...]:
-    """`role_rates` from histories that have already been read."""
+    """Like `role_rates`, but from histories that have already been read."""
     return tuple(
-        RoleRate(each.layer, each.role, pooling(spec)(list(each.counts().values())), _head_share(each, spec))
-        for each in histories
+        RoleRate(
+            history.layer, history.role, pooling(spec)(list(history.counts().values())), _head_share(history, spec)
+        )
+        for history in histories
     )
 
 
 def rates_by_parameter_of(
     histories: Sequence[RoleHistory], connection: duckdb.DuckDBPyConnection, spec: Sweep
 ) -> tuple[RoleRatesBy, ...]:
-    """`role_rates_by` from histories that have already been read."""
+    """Like `role_rates_by`, but from histories that have already been read."""
     columns = "".join(f", {param_column(name)}" for name in swept_names(spec))
     values = {trial: row for trial, *row in connection.execute(f"select trial{columns} from trials").fetchall()}
-    found = []
-    for each in histories:
-        counts = each.counts()
+    rates_of_roles = []
+    for history in histories:
+        counts = history.counts()
         rates = binned_rates(spec, [values[trial] for trial in counts], list(counts.values()), pooling(spec))
-        found.append(RoleRatesBy(each.layer, each.role, rates))
-    return tuple(found)
+        rates_of_roles.append(RoleRatesBy(history.layer, history.role, rates))
+    return tuple(rates_of_roles)
 
 
 def _head_share(history: RoleHistory, spec: Sweep) -> float:
@@ -176,9 +178,9 @@ class RoleResults(Record):
 
     Attributes:
         rates: How often each role occurs.
-        emergence: When it emerges.
-        by_parameter: Under which hyperparameters it occurs.
-        layer_names: The workload's names for layers 0, 1, ...; empty if it has none, or is not installed.
+        emergence: When each role emerges.
+        by_parameter: Under which hyperparameters each role occurs.
+        layer_names: The workload's names for layers 0, 1, ...; empty if the workload has none, or is not installed.
     """
 
     rates: tuple[RoleRate, ...]
@@ -188,26 +190,26 @@ class RoleResults(Record):
 
     @property
     def names(self) -> list[str]:
-        """The labels of the roles, each once."""
+        """The labels of the roles, without repetition."""
         return list(dict.fromkeys(rate.role for rate in self.rates))
 
     def layer_name(self, layer: int | None) -> str:
-        """The name of a layer, or its number if it has no name."""
+        """Returns a layer's name, its number if it has no name, or `any` for `None`."""
         if layer is None:
             return "any"
         return self.layer_names[layer] if layer < len(self.layer_names) else str(layer)
 
     def layer_title(self, layer: int | None) -> str:
-        """A layer in words: `encoder self`, `layer 0`, `any layer`."""
+        """Describes a layer in words: `encoder self`, `layer 0`, `any layer`."""
         return layer_title(self.layer_names, layer)
 
     def rows(self) -> Iterator[tuple[RoleRate, RoleEmergence]]:
-        """The rate and the emergence of each role in each layer, role by role."""
+        """Yields the rate and the emergence of each role in each layer, role by role."""
         pairs = list(zip(self.rates, self.emergence, strict=True))
         yield from sorted(pairs, key=lambda pair: self.names.index(pair[0].role))
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Rates and emergence as plain values for JSON, role by role."""
+        """Returns rates and emergence as plain values for JSON, role by role."""
         return [
             {
                 "role": rate.role,
@@ -222,19 +224,19 @@ class RoleResults(Record):
         ]
 
     def by_parameter_as_json(self) -> list[dict[str, Any]]:
-        """Rates by parameter as plain values for JSON."""
+        """Returns the rates by parameter as plain values for JSON."""
         return [
             {
-                "role": each.role,
-                "layer": each.layer,
-                "layer_name": self.layer_name(each.layer),
-                "by": [parameter.as_json() for parameter in each.by_parameter],
+                "role": rates.role,
+                "layer": rates.layer,
+                "layer_name": self.layer_name(rates.layer),
+                "by": [parameter.as_json() for parameter in rates.by_parameter],
             }
-            for each in self.by_parameter
+            for rates in self.by_parameter
         ]
 
     def markdown_lines(self) -> Iterator[str]:
-        """The tables in Markdown."""
+        """Yields the lines of the tables in Markdown."""
         columns = ("role", "layer", "trainings with it (95% interval)", "heads", "median step of emergence")
         rows = [
             (rate.role, self.layer_name(rate.layer), rate_label(rate.rate), f"{rate.head_share:.1%}", step_label(when))
@@ -243,11 +245,11 @@ class RoleResults(Record):
         yield from markdown_table(columns, rows)
         if len(self.by_parameter) > _MOST_MARKDOWN_COLUMNS:
             return
-        names = [f"{each.role}, {self.layer_name(each.layer)}" for each in self.by_parameter]
-        for parameters in zip(*(each.by_parameter for each in self.by_parameter), strict=True):
+        names = [f"{rates.role}, {self.layer_name(rates.layer)}" for rates in self.by_parameter]
+        for parameters in zip(*(rates.by_parameter for rates in self.by_parameter), strict=True):
             # The bins of one parameter are the same for all roles.
-            bins = zip(*(each.bins for each in parameters), strict=True)
-            rows = [(same[0].label, same[0].n_trials, *(rate_label(each.rate) for each in same)) for same in bins]
+            bins = zip(*(parameter.bins for parameter in parameters), strict=True)
+            rows = [(same[0].label, same[0].n_trials, *(rate_label(bin_.rate) for bin_ in same)) for same in bins]
             yield ""
             yield from markdown_table([parameters[0].title, "trials", *names], rows)
 
@@ -266,8 +268,7 @@ def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Rol
 
 
 def step_label(when: RoleEmergence) -> str:
-    """`2,000 (25% through)`: the median step of emergence, and its share of the steps if all trainings took as many;
-    `-` if no role emerged."""
+    """Formats the median step of emergence and its share of all steps: `2,000 (25% through)`; `-` if there is none."""
     if when.median_step is None:
         return "-"
     through = "" if when.median_share is None else f" ({when.median_share:.0%} through)"

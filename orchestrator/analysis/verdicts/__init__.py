@@ -1,1 +1,1 @@
-"""What trainings say about a claim: evidence, verdict, and how many trainings a verdict takes."""
+"""Verdicts on claims: the evidence of trainings, the decision, and a forecast of the trainings that it takes."""

@@ -1,20 +1,20 @@
 """Evidence for statements on rates and medians: natural logarithms of e-values.
 
-An e-value is a product over the trainings, averaged over rates for which the statement holds: the chance of what was
-seen at such a rate, over that at a rate where it just does not hold. If the statement is false, this is on average at
-most what it was before, with each training, so by Ville's inequality it ever exceeds 1 / 0.05 with a chance of at most
-5%, whatever decides when to look or to stop.
+An e-value is a likelihood ratio, averaged over rates for which the statement holds: the likelihood of the trainings at
+such a rate, over their likelihood at a null rate, for which the statement just does not hold. If the statement is
+false, each further training leaves the expected e-value the same or lowers it. So by Ville's inequality the e-value
+ever exceeds 1 / 0.05 with a chance of at most 5%, whatever decides when to look or to stop.
 
-- **One rate**, `above` and `below`: the rates are drawn from a Beta(1/2, 1/2), cut off at the number that the rate is
-  compared with. The chances below the line are those at this number: a rate further off only lowers the average.
-- **An order of two rates**, `ordered`: of pairs of trainings, one of each group. For each pair of rates with
-  `lower < factor upper`, the chances below the line are those at the pair with `lower = factor upper` that is nearest
-  by relative entropy. If the true rates are on the line and d off that pair, the factor of one group is on average
-  1 - a d and that of the other 1 + a d, with the same a, because the pair is nearest: together at most 1.
-- **A median** is below a step if more than half of the trainings have come before it: a statement on a rate.
+- **One rate**, `above` and `below`: the rates are averaged with the weights of a Beta(1/2, 1/2), cut off at the number
+  that the rate is compared with. The null rate is this number: a true rate further off only lowers the expectation.
+- **An order of two rates**, `ordered`, from pairs of trainings, one of each group. For each pair of rates with
+  `lower < factor * upper`, the null is the pair with `lower = factor * upper` that is nearest by relative entropy. If
+  the true rates are on this line at a distance d from the null pair, the expected ratio of one group is 1 - a d and
+  that of the other 1 + a d, with the same a because the pair is nearest: their product is at most 1.
+- **A median** is below a step if more than half of the trainings reached the goal before it: a statement about a rate.
 - **An order of two medians**, `medians_ordered`: the product of the evidence that one group's median is below a step
-  and that the other's is not, at the step that makes it least. At the true medians it is as above, so no correction is
-  needed for the steps that are tried.
+  and that the other group's is not, at the step where this product is smallest. At the true medians the product is an
+  e-value by the rule above, so no correction is needed for the number of steps that are tried.
 
 Axes: C candidate steps, R trainings, P pairs of rates.
 
@@ -31,11 +31,11 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 
 _N_RATES = 64
-"""Of each group, evenly spaced by their angle, in which a share has the same error everywhere."""
+"""The number of rates for each group, evenly spaced by arcsin(sqrt(rate)), for which all rates have equal variance."""
 
 
 def above(k: Any, n: Any, rate: Any) -> Any:
-    """Evidence that the true rate is above `rate`, from `k` of `n` trainings."""
+    """Computes the evidence that the true rate is above `rate`, from `k` of `n` trainings; arrays are allowed."""
     from scipy import special
 
     mixture = special.betaln(0.5 + k, 0.5 + n - k) - special.betaln(0.5, 0.5)
@@ -45,17 +45,17 @@ def above(k: Any, n: Any, rate: Any) -> Any:
 
 
 def below(k: Any, n: Any, rate: Any) -> Any:
-    """Evidence that the true rate is below `rate`."""
+    """Computes the evidence that the true rate is below `rate`, from `k` of `n` trainings; arrays are allowed."""
     return above(n - k, n, 1 - rate)
 
 
 def ordered(lower: int, upper: int, n: int, factor: float) -> float:
-    """Evidence that the rate of one group is below `factor` times that of another.
+    """Computes the evidence that the rate of one group is below `factor` times that of another.
 
     Args:
-        lower, upper: Of each group, how many trainings.
-        n: Of how many, of either.
-        factor: Above 0.
+        lower, upper: The number of trainings with the property in each group.
+        n: The number of trainings in each group.
+        factor: A factor above 0.
     """
     ratios_PR = _ratios(factor)
     logs_P = np.array([lower, n - lower, upper, n - upper]) @ ratios_PR
@@ -65,12 +65,15 @@ def ordered(lower: int, upper: int, n: int, factor: float) -> float:
 
 @lru_cache(maxsize=64)
 def _ratios(factor: float) -> Numbers:
-    """What a training of four kinds, with and without of either group, multiplies at each pair of rates, (4, P)."""
+    """Returns the log likelihood ratios of one training at each pair of rates, (4, P).
+
+    The rows are: with and without the property in the group `lower`, then in the group `upper`.
+    """
     rates = np.sin(np.pi / 2 * (np.arange(_N_RATES) + 0.5) / _N_RATES) ** 2
-    lower_P, upper_P = (each.ravel() for each in np.meshgrid(rates, rates))
+    lower_P, upper_P = (grid.ravel() for grid in np.meshgrid(rates, rates))
     below_line_P = lower_P < factor * upper_P
     lower_P, upper_P = lower_P[below_line_P], upper_P[below_line_P]
-    # The pair on the line that is nearest solves a quadratic equation; its smaller root, so that nothing cancels.
+    # The nearest pair on the line solves a quadratic equation; its smaller root is written so that nothing cancels.
     both_P, middle_P = lower_P + upper_P, 1 + factor + lower_P + factor * upper_P
     line_P = 2 * both_P / (middle_P + np.sqrt(np.maximum(middle_P**2 - 8 * factor * both_P, 0)))
     pairs = ((lower_P, factor * line_P), (upper_P, line_P))
@@ -78,12 +81,12 @@ def _ratios(factor: float) -> Numbers:
 
 
 def medians_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
-    """Evidence that the median of one group is below another's.
+    """Computes the evidence that the median step of one group is below that of another.
 
     Args:
-        lower_R, upper_R: When it came in each training; infinite where it has not come by the end.
-        last: The end in the group `upper`. There, what has not come counts as if it came right after it, in the group
-            `lower` as if it never came: either is against the statement.
+        lower_R, upper_R: (R,) the step at which each training reached the goal; infinite if it did not.
+        last: The last step of the group `upper`. Its trainings that did not reach the goal count as if they reached it
+            right after `last`, those of the group `lower` as if they never do: both are against the statement.
     """
     lower_R, upper_R = np.sort(lower_R), np.sort(np.minimum(upper_R, np.nextafter(last, np.inf)))
     steps_C = np.concatenate([[0.0], upper_R])
@@ -92,15 +95,15 @@ def medians_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
 
 
 def medians_not_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
-    """Evidence that it is not below it; `last` is the end in the group `lower`."""
+    """Computes the evidence that the median of `lower` is not below that of `upper`; `last` is for group `lower`."""
     lower_R, upper_R = np.sort(np.minimum(lower_R, np.nextafter(last, np.inf))), np.sort(upper_R)
     steps_C = np.concatenate([[0.0], lower_R])
-    n_lower_C, n_upper_C = (np.searchsorted(each_R, steps_C, side="right") for each_R in (lower_R, upper_R))
+    n_lower_C, n_upper_C = (np.searchsorted(group_R, steps_C, side="right") for group_R in (lower_R, upper_R))
     return float(np.min(below(n_lower_C, lower_R.size, 0.5) + above(n_upper_C, upper_R.size, 0.5)))
 
 
 def median_interval(steps_R: Numbers, confidence: float) -> tuple[float, float]:
-    """The median's interval, valid at all times; its ends are steps that were seen, 0, or infinite."""
+    """Returns the median's interval, which is anytime-valid; its ends are steps in `steps_R`, 0, or infinite."""
     least, sorted_R, n = np.log(2 / (1 - confidence)), np.sort(steps_R), steps_R.size
     seen_C = np.concatenate([[0.0], sorted_R, [np.inf]])
     is_too_low_C = below(np.searchsorted(sorted_R, seen_C, side="right"), n, 0.5) >= least

@@ -1,4 +1,4 @@
-"""How many trainings a verdict takes, if the claim holds with some margin."""
+"""Forecasts by simulation how many trainings a verdict takes if the claim holds with some margin."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -14,19 +14,21 @@ from attnsweep.search_spaces.statement import Quantity, Statement
 MARGINS = (0.05, 0.1, 0.2, 0.4)
 N_SIMULATED = 200
 _LAST = 2**30
-"""The step at which simulated trainings end: none comes later."""
+"""The step at which simulated trainings end; all have reached the goal by then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """What a budget buys if all statements hold with a margin.
+    """How often and how soon a claim is supported if all its statements hold with a margin.
 
     Attributes:
-        margin: How far each rate is on the right side of the number that it is compared with; of two groups, how far
-            apart the rates are, around one half. For medians, of the share that has come by the step.
-        share: Of simulated claims, how many are supported within the budget.
-        n_median: The trainings, of all groups, by which half of them are; `None` if fewer than half are.
-        n_most: The same for 90%.
+        margin: How far a rate is on the right side of the number that it is compared with; for two groups, how far
+            apart their rates are, around one half. For medians, the margin of the share of trainings that have reached
+            the goal by the step.
+        share: The share of simulated claims that are supported within the budget.
+        n_median: The number of trainings, of all groups, by which half of the simulated claims are supported; `None` if
+            fewer than half are.
+        n_most: The number of trainings by which 90% are supported; `None` if fewer are.
     """
 
     margin: float
@@ -35,17 +37,16 @@ class Power:
     n_most: int | None
 
     def line(self) -> str:
-        """For people."""
-        half, most = ("more than the budget" if each is None else f"{each:,}" for each in (self.n_median, self.n_most))
+        """Formats the forecast as one line for people."""
+        half, most = ("more than the budget" if n is None else f"{n:,}" for n in (self.n_median, self.n_most))
         return f" margin {self.margin:g}: {self.share:.0%} supported within the budget; half by {half}, 90% by {most}"
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
         return asdict(self)
 
 
 def power(claim: Claim, n_simulated: int = N_SIMULATED) -> list[Power]:
-    """What the claim's budget buys, by simulation: for each margin that its numbers leave room for."""
+    """Simulates claims for each margin with which the claim's rates stay between 0 and 1."""
     return [
         _power(claim, margin, n_simulated)
         for margin in MARGINS
@@ -69,10 +70,11 @@ def _sizes(claim: Claim) -> Iterator[int]:
 
 
 def _until(claim: Claim, margin: float, sizes: Sequence[int], rng: np.random.Generator) -> float:
-    """The trainings of a group at which one simulated claim is supported; infinite if it is not."""
+    """Simulates one claim; returns the trainings of a group at which it is supported, or infinity if it is not."""
     drawn = [_drawn(statement, margin, sizes[-1], rng) for statement in claim.statements]
     for n in sizes:
-        evidence = together([_weighed(statement, of, n) for statement, of in zip(claim.statements, drawn, strict=True)])
+        samples = zip(claim.statements, drawn, strict=True)
+        evidence = together([_weighed(statement, sample, n) for statement, sample in samples])
         if evidence.decision(claim.confidence) != "undecided":
             return n if evidence.decision(claim.confidence) == "supported" else np.inf
     return np.inf
@@ -83,7 +85,7 @@ def _weighed(statement: Statement, drawn: dict[Quantity, NDArray[Any]], n: int) 
 
 
 def _drawn(statement: Statement, margin: float, n: int, rng: np.random.Generator) -> dict[Quantity, Sample]:
-    """Trainings of each side, as many as there can be."""
+    """Draws `n` trainings of each side of the statement."""
     if statement.kind == "rate":
         return {side: rng.random(n) < rate for side, rate in _rates(statement, margin)}
     return {side: np.exp(rng.normal(middle, 1, n)) for side, middle in _middles(statement, margin)}
@@ -96,14 +98,14 @@ def _rates(statement: Statement, margin: float) -> Iterator[tuple[Quantity, floa
         return
     assert lower is not None
     assert upper is not None
-    # On the line, their mean is one half: where rates vary most.
+    # Without a margin the mean of both rates is one half, where shares vary most.
     factor = statement.upper_factor / statement.lower_factor
     yield lower, factor / (1 + factor) - margin / 2
     yield upper, 1 / (1 + factor) + margin / 2
 
 
 def _middles(statement: Statement, margin: float) -> Iterator[tuple[Quantity, float]]:
-    """The logarithms of medians: of the one group this share more has come by the step, of the other fewer."""
+    """Yields each side of the statement with the logarithm of its median, so that the statement holds by the margin."""
     from scipy import special
 
     apart = float(special.ndtri(0.5 + margin))

@@ -1,4 +1,4 @@
-"""The verdict on a claim: supported, refuted or undecided, by the trainings that there are."""
+"""The verdict on a claim: supported, refuted or undecided, from the trainings in the ledger."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -28,33 +28,32 @@ from attnsweep.workloads.vocabulary import UNJUDGED_OUTCOMES
 
 Decision: TypeAlias = Literal["supported", "refuted", "undecided"]
 Sample: TypeAlias = NDArray[Any]
-"""Of the judged trainings of a group, in their order: of a rate, whether it is true (bool); of a median, the step at
-which it came, infinite where it did not (float)."""
+"""The judged trainings of a group in their order. For a rate: whether each has the property (bool). For a median: the
+step at which each reached the goal, infinite if it did not (float)."""
 
 _MOST = 1e12
-"""An e-value above this says no more."""
+"""E-values above this are reported as this value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """For and against something: natural logarithms of e-values."""
+    """Evidence for and against a statement or a claim: natural logarithms of e-values."""
 
     pro: float
     contra: float
 
     def decision(self, confidence: float) -> Decision:
-        """What it decides; it is never large both ways."""
+        """Decides by the thresholds of this confidence; both thresholds are never passed at once."""
         least = -np.log(1 - confidence)
         return "supported" if self.pro >= least else "refuted" if self.contra >= least else "undecided"
 
     def as_json(self) -> dict[str, float]:
-        """The e-values."""
         return {"for": e_value(self.pro), "against": e_value(self.contra)}
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A rate or a median of a group, with its interval, which is valid at all times."""
+    """A rate or a median of a group, with its anytime-valid interval."""
 
     group: str
     value: float
@@ -63,13 +62,13 @@ class Measured:
     n: int
 
     def __str__(self) -> str:
-        value, low, high = (_short(each) for each in (self.value, self.low, self.high))
+        value, low, high = (_short(number) for number in (self.value, self.low, self.high))
         return f"{self.group} {value} [{low}, {high}] of {self.n}"
 
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """A statement, what was measured of its sides, and the evidence."""
+    """A statement of a claim, the measured rates or medians of its sides, and the evidence."""
 
     text: str
     measured: tuple[Measured, ...]
@@ -86,14 +85,14 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What is known of a claim.
+    """The verdict on a claim with its evidence.
 
     Attributes:
         claim: The claim.
-        decision: Of the first look that decided, else `undecided`.
-        looks: Up to that one.
-        statements: At the last of them.
-        n_failed: Trainings that failed, and count as if they had not been drawn.
+        decision: The decision of the first look that decided, else `undecided`.
+        looks: All looks up to the one that decided.
+        statements: The statements with their evidence at the last look.
+        n_failed: The number of trainings that failed; they count as if they had not been drawn.
     """
 
     claim: Claim
@@ -104,97 +103,97 @@ class Verdict:
 
     @property
     def n_trainings(self) -> int:
-        """Of all groups, at the last look."""
+        """The number of trainings of all groups at the last look."""
         return self.looks[-1].n * len(self.claim.groups) if self.looks else 0
 
     def to_json(self) -> str:
-        """One line of JSON."""
         content = {
             "claim": self.claim.model_dump(mode="json"),
             "verdict": self.decision,
             "trainings": self.n_trainings,
             "failed": self.n_failed,
-            "statements": [_statement_json(each) for each in self.statements],
-            "looks": [{"trainings_each": each.n, **each.evidence.as_json()} for each in self.looks],
+            "statements": [_statement_json(statement) for statement in self.statements],
+            "looks": [{"trainings_each": look.n, **look.evidence.as_json()} for look in self.looks],
         }
         return json.dumps(content, allow_nan=False)
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Formats the verdict as lines for people."""
         claim = self.claim
         lines = [f"{self.decision}: {claim.claim}", f" source: {claim.source}"]
-        for each in self.statements:
-            decision = each.evidence.decision(claim.confidence)
-            lines.append(f" {each.text}: {decision}; {', '.join(map(str, each.measured))}; {said(each.evidence)}")
+        for statement in self.statements:
+            decision = statement.evidence.decision(claim.confidence)
+            lines.append(
+                f" {statement.text}: {decision}; {', '.join(map(str, statement.measured))}; {said(statement.evidence)}"
+            )
         failed = f", {self.n_failed} failed" if self.n_failed else ""
         last = f"; {said(self.looks[-1].evidence)}" if self.looks else ""
         lines.append(f" after {self.n_trainings} trainings of a budget of {claim.budget}{failed}{last}")
         return lines
 
     def print(self, console: Console) -> None:
-        """Prints it."""
         for line in self.lines():
             console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def e_value(log: float) -> float:
-    """The e-value of its logarithm, at most 1e12."""
+    """Returns the e-value of a logarithm, at most 1e12."""
     return float(np.exp(min(log, np.log(_MOST))))
 
 
 def said(evidence: Evidence) -> str:
-    """The larger side, for people: `evidence 31 for`."""
+    """Formats the larger of both e-values for people: `evidence 31 for`."""
     side = "for" if evidence.pro >= evidence.contra else "against"
     return f"evidence {e_value(max(evidence.pro, evidence.contra)):.3g} {side}"
 
 
 def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
-    """The verdict on a claim. It is a function of the rows: a resumed run finds the one of an undisturbed one.
+    """Decides a claim. The verdict is a function of the rows: a resumed run reaches that of an uninterrupted run.
 
     Args:
         claim: The claim.
-        trainings: The table `trainings` of its sweep.
-        sizes: The trainings of each group at each look.
+        trainings: The table `trainings` of the claim's sweep.
+        sizes: The number of trainings of each group at each look.
 
     Raises:
-        UserError: If the rows are not of the claim's groups.
+        UserError: If a row belongs to none of the claim's groups.
     """
     rows = _by_group(claim, trainings)
-    n_ended = min(len(each) for each in rows.values())
+    n_ended = min(len(group_rows) for group_rows in rows.values())
     looks: list[Look] = []
     decision: Decision = "undecided"
     for n in sizes:
         if n > n_ended or decision != "undecided":
             break
-        evidence = together([_weighed(each, rows, n) for each in claim.statements])
+        evidence = together([_weighed(statement, rows, n) for statement in claim.statements])
         looks.append(Look(n, evidence))
         decision = evidence.decision(claim.confidence)
-    n = looks[-1].n if looks else 0
+    n, stated = (looks[-1].n, claim.statements) if looks else (0, ())
     return Verdict(
         claim=claim,
         decision=decision,
         looks=tuple(looks),
-        statements=tuple(_stated(each, rows, n, claim.confidence) for each in claim.statements) if looks else (),
-        n_failed=sum(not _is_judged(each) for group in rows.values() for each in group[:n]),
+        statements=tuple(_stated(statement, rows, n, claim.confidence) for statement in stated),
+        n_failed=sum(not _is_judged(row) for group in rows.values() for row in group[:n]),
     )
 
 
 def together(evidence: Sequence[Evidence]) -> Evidence:
-    """The evidence that all statements hold: the least for one; against it: the mean, which is an e-value too."""
-    contra = np.array([each.contra for each in evidence])
+    """Combines the evidence of statements: for all of them, the least e-value; against, the mean, also an e-value."""
+    contra = np.array([statement.contra for statement in evidence])
     mean = float(contra.max() + np.log(np.mean(np.exp(contra - contra.max()))))
-    return Evidence(min(each.pro for each in evidence), mean)
+    return Evidence(min(statement.pro for statement in evidence), mean)
 
 
 def weigh(statement: Statement, sample_of: Callable[[Quantity], Sample], end_of: Callable[[str], int]) -> Evidence:
-    """The evidence for a statement and against it.
+    """Computes the evidence for a statement and against it.
 
     Args:
         statement: The statement.
-        sample_of: The sample of each of its sides.
-        end_of: The step at which the trainings of a group end.
+        sample_of: Returns the sample of a side of the statement.
+        end_of: Returns the step at which the trainings of a group end.
     """
-    lower, upper = (None if each is None else sample_of(each) for each in (statement.lower, statement.upper))
+    lower, upper = (None if side is None else sample_of(side) for side in (statement.lower, statement.upper))
     if lower is None or upper is None:
         return _weigh_one(statement, statement.quantities[0], sample_of)
     if statement.kind == "rate":
@@ -212,7 +211,10 @@ def weigh(statement: Statement, sample_of: Callable[[Quantity], Sample], end_of:
 
 
 def _weigh_one(statement: Statement, quantity: Quantity, sample_of: Callable[[Quantity], Sample]) -> Evidence:
-    """Of a rate or a median and a number. A median is below a number if more than half came before it."""
+    """Computes the evidence for a statement that compares one rate or median with a number.
+
+    A median is below a number if more than half of the trainings reached the goal before it.
+    """
     sample, bound, is_above = sample_of(quantity), statement.bound, statement.upper is not None
     assert bound is not None
     if quantity.kind == "median":
@@ -226,23 +228,24 @@ Row: TypeAlias = Mapping[str, Any]
 
 
 def _by_group(claim: Claim, trainings: pa.Table) -> dict[str, list[Row]]:
-    """The rows of each group in the order of their replicates, up to the first that has not ended."""
+    """Returns the rows of each group by replicate, up to the first replicate that has not ended."""
     group_of = {tuple(values[name] for name in claim.parameters): group for group, values in claim.groups.items()}
-    found: dict[str, dict[int, Row]] = {group: {} for group in claim.groups}
+    rows_of: dict[str, dict[int, Row]] = {group: {} for group in claim.groups}
     for row in trainings.to_pylist():
         values = tuple(row.get(f"param_{name}") for name in claim.parameters)
         if values not in group_of:
-            of = ", ".join(f"{name}={value}" for name, value in zip(claim.parameters, values, strict=True))
-            given = f"a training with {of}"
-            raise UserError("trainings", given=given, expected="those of the claim's groups", fix="restore the sweep")
-        found[group_of[values]][row["replicate"]] = row
-    return {group: [rows[at] for at in takewhile(rows.__contains__, count())] for group, rows in found.items()}
+            settings = ", ".join(f"{name}={value}" for name, value in zip(claim.parameters, values, strict=True))
+            given, expected = f"a training with {settings}", "trainings of the claim's groups"
+            raise UserError("trainings", given=given, expected=expected, fix="restore the sweep from a copy")
+        rows_of[group_of[values]][row["replicate"]] = row
+    return {group: [rows[at] for at in takewhile(rows.__contains__, count())] for group, rows in rows_of.items()}
 
 
 def columns(claim: Claim) -> list[str]:
-    """The columns of `trainings` that a verdict on a claim needs."""
-    of = [each for statement in claim.statements for each in statement.quantities]
-    events = {each.name for each in of if each.is_event} | {each.before for each in of if each.before is not None}
+    """Lists the columns of `trainings` that a verdict on a claim needs."""
+    sides = [side for statement in claim.statements for side in statement.quantities]
+    events = {side.name for side in sides if side.is_event}
+    events |= {side.before for side in sides if side.before is not None}
     parameters = {f"param_{name}" for name in (*claim.parameters, "n_steps")}
     return ["replicate", "outcome", "stuck", "onset_step", *(f"event_{name}" for name in sorted(events)), *parameters]
 
@@ -253,7 +256,7 @@ def _is_judged(row: Row) -> bool:
 
 def _weighed(statement: Statement, rows: Mapping[str, list[Row]], n: int) -> Evidence:
     return weigh(
-        statement, lambda each: _sample(each, rows[each.group][:n]), lambda group: int(rows[group][0]["param_n_steps"])
+        statement, lambda side: _sample(side, rows[side.group][:n]), lambda group: int(rows[group][0]["param_n_steps"])
     )
 
 
@@ -268,11 +271,11 @@ def _sample(quantity: Quantity, rows: Sequence[Row]) -> Sample:
 
 
 _LATEST = float(2**62)
-"""After every step of a training."""
+"""A step after the end of every training."""
 
 
 def _step(name: str, row: Row, *, is_event: bool) -> float:
-    """The step at which an event first held, or from which the training's outcome did; infinite if never."""
+    """Returns the step at which an event first held, or from which the outcome held; infinite if it never did."""
     if is_event:
         step = row[f"event_{name}"]
     else:
@@ -281,7 +284,7 @@ def _step(name: str, row: Row, *, is_event: bool) -> float:
 
 
 def _stated(statement: Statement, rows: Mapping[str, list[Row]], n: int, confidence: float) -> Stated:
-    measured = tuple(_measured(each, _sample(each, rows[each.group][:n]), confidence) for each in statement.quantities)
+    measured = tuple(_measured(side, _sample(side, rows[side.group][:n]), confidence) for side in statement.quantities)
     return Stated(statement.text, measured, _weighed(statement, rows, n))
 
 
@@ -300,9 +303,9 @@ def _statement_json(stated: Stated) -> dict[str, Any]:
     return {
         "text": stated.text,
         "measured": [
-            {"group": each.group, "n": each.n}
-            | {name: _or_none(getattr(each, name)) for name in ("value", "low", "high")}
-            for each in stated.measured
+            {"group": measured.group, "n": measured.n}
+            | {name: _or_none(getattr(measured, name)) for name in ("value", "low", "high")}
+            for measured in stated.measured
         ],
         **stated.evidence.as_json(),
     }

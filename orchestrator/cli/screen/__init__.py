@@ -1,1 +1,1 @@
-"""What commands print for a reader, where the result does not print itself."""
+"""Printed output of commands whose results have no `print` method."""

@@ -1,4 +1,4 @@
-"""`attnsweep compare`: two sweeps side by side."""
+"""Prints the result of `attnsweep compare`."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 
 
 def print_comparison(comparison: SweepComparison, console: Console) -> None:
-    """Prints the two sweeps, the table of differences, and a sentence that sums them up."""
+    """Prints the two sweeps, the table of differences, and a sentence that summarizes them."""
     for line in (f"A {comparison.a}", f"B {comparison.b}"):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
     if comparison.changed:
@@ -28,9 +28,9 @@ def print_comparison(comparison: SweepComparison, console: Console) -> None:
     console.print(_table("", rows))
     if comparison.by:
         title = comparison.by.replace(",", " × ")
-        console.print(_table(title, {each.label: each.rate for each in comparison.groups}))
+        console.print(_table(title, {group.label: group.rate for group in comparison.groups}))
     if comparison.by_test is not None:
-        words = f"Does the change, as a factor of the odds, differ between these? {comparison.by_test}"
+        words = f"Does the change, as a factor of the odds, differ between these groups? {comparison.by_test}"
         console.print(words, soft_wrap=True, markup=False, highlight=False)
     if comparison.rate.p is not None:
         console.print(f"McNemar's exact test, pairs taken as independent: p = {comparison.rate.p:.2g}", highlight=False)
@@ -41,12 +41,12 @@ def _table(title: str, rows: Mapping[str, RateDifference]) -> Table:
     table = Table(
         Column(Text(title)), "A (95% interval)", "B (95% interval)", "change", "", box=None, header_style="bold"
     )
-    for label, each in rows.items():
-        words = (label, _rate(each.before), _rate(each.after), difference_label(each))
-        table.add_row(*map(Text, words), "shown" if each.is_shown else "")
+    for label, difference in rows.items():
+        words = (label, _rate(difference.before), _rate(difference.after), difference_label(difference))
+        table.add_row(*map(Text, words), "shown" if difference.is_shown else "")
     return table
 
 
 def _rate(rate: Rate) -> str:
-    """The rate without the number of trainings, which is the same in every row."""
+    """Formats the rate without the number of trainings, which is the same in every row."""
     return rate_label(rate).partition(" of ")[0]

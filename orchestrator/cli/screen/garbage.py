@@ -1,4 +1,4 @@
-"""`attnsweep gc`: what sweep directories no longer need, by kind."""
+"""Prints the result of `attnsweep gc`: files that sweep directories no longer need, by kind."""
 
 import json
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ from attnsweep.orchestrator.terminal import PlainConsole
 
 
 def collect_garbage(directories: Sequence[str], *, delete: bool, thin: int | None, as_json: bool) -> None:
-    """Prints on stdout what can go, or what was removed.
+    """Prints on stdout which files can be removed, or were removed.
 
     Raises:
-        UserError: As `collect`; of several sweeps, those before it are done.
+        UserError: As `collect`; sweeps named before the faulty one are already collected.
     """
-    parts = [part for each in directories for part in parts_of(place_of(each))]
-    found = {str(each): collect(each, delete=delete, thin=thin) for each in parts}
+    parts = [part for directory in directories for part in parts_of(place_of(directory))]
+    files_of = {str(part): collect(part, delete=delete, thin=thin) for part in parts}
     if as_json:
-        content = {place: [asdict(each) for each in files] for place, files in found.items()}
-        print(json.dumps({"deleted": delete, "sweeps": content}))  # noqa: T201  # The command's answer.
+        content = {place: [asdict(file) for file in files] for place, files in files_of.items()}
+        print(json.dumps({"deleted": delete, "sweeps": content}))  # noqa: T201  # JSON is the command's result.
         return
     table = Table(
         Column("sweep", overflow="fold"),
@@ -33,16 +33,16 @@ def collect_garbage(directories: Sequence[str], *, delete: bool, thin: int | Non
         box=None,
         header_style="bold",
     )
-    for place, files in found.items():
-        for kind in dict.fromkeys(each.kind for each in files):
-            sizes = [each.n_bytes for each in files if each.kind == kind]
+    for place, files in files_of.items():
+        for kind in dict.fromkeys(file.kind for file in files):
+            sizes = [file.n_bytes for file in files if file.kind == kind]
             table.add_row(as_argument(place), kind, f"{len(sizes):,}", decimal(sum(sizes)))
     console = PlainConsole(soft_wrap=True)
-    every = [each for files in found.values() for each in files]
-    if not every:
+    all_files = [file for files in files_of.values() for file in files]
+    if not all_files:
         console.print("nothing can go")
         return
     console.print(table)
-    total = f"{decimal(sum(each.n_bytes for each in every))} in {len(every):,} files"
+    total = f"{decimal(sum(file.n_bytes for file in all_files))} in {len(all_files):,} files"
     again = " ".join(map(as_argument, directories)) + (f" --thin-curves {thin}" if thin else "")
     console.print(f"freed {total}" if delete else f"{total} can go; free them with: attnsweep gc {again} --delete")

@@ -1,4 +1,4 @@
-"""`attnsweep score-heads`: a table of attention matrices."""
+"""Prints the result of `attnsweep score-heads`: a table of attention matrices."""
 
 import sys
 
@@ -35,18 +35,18 @@ far below 0 is nearer than chance. The families are nested: compare z, not dista
 Not measured, for want of tokens: {missing}."""
 
 
-def print_scores(found: MatrixScores) -> None:
-    """Prints a row per head on stdout."""
+def print_scores(scores: MatrixScores) -> None:
+    """Prints one row per head on stdout."""
     grid = Table(box=box.SIMPLE_HEAD)
     grid.add_column("head", justify="right")
     grid.add_column("role")
-    columns = {name: column for name, column in _COLUMNS.items() if name in found.scores}
+    columns = {name: column for name, column in _COLUMNS.items() if name in scores.scores}
     for name, (title, _) in columns.items():
         if name == "sigma_2":
             grid.add_column("w", justify="right")
             grid.add_column("p", justify="right")
         grid.add_column(title, justify="right", no_wrap=True)
-    for record in as_records(found):
+    for record in as_records(scores):
         cells = [str(record["head"]), "positional" if record["positional"] else "?"]
         for name, (_, form) in columns.items():
             if name == "sigma_2":
@@ -54,7 +54,7 @@ def print_scores(found: MatrixScores) -> None:
             value = record[name]
             cells.append("-" if value is None else format(value, form))
         grid.add_row(*cells)
-    # A pipe has no width that the table must fit.
+    # A pipe has no width, so the table may be as wide as it needs.
     console = PlainConsole(width=None if sys.stdout.isatty() else 200)
     console.print(grid)
     console.print(_LEGEND.format(missing=", ".join(NOT_MEASURED)), soft_wrap=True)

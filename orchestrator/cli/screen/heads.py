@@ -1,4 +1,4 @@
-"""The heads of a training as a short table on a terminal."""
+"""Prints the heads of a training as a short table."""
 
 import sys
 
@@ -21,7 +21,7 @@ _SHOWN = (
     "solution_2",
     "solution_3",
 )
-"""Scores that roles follow from, in the order of their columns."""
+"""Scores that decide roles, in the order of their columns."""
 _MOST_SCORES = 5
 _LEGEND = """\
 scores: at the last probe, as the ledger has them (all of them: --json). nearest: the structure of docs/roles.md
@@ -29,24 +29,24 @@ that the map is nearest to in z, its distance in standard deviations of shuffled
 D/n: the exact distance to it per token."""
 
 
-def print_heads(found: Heads, console: Console) -> None:
-    """Prints a row for each head."""
+def print_heads(heads: Heads, console: Console) -> None:
+    """Prints one row per head."""
     if not sys.stdout.isatty():
-        # A pipe has no width that the table must fit.
+        # A pipe has no width, so the table may be as wide as it needs.
         console.width = 200
-    row = found.row
+    row = heads.row
     detail = f" ({row['outcome_detail']})" if row["outcome_detail"] else ""
     lines = [
-        f"{found.name}  {row['outcome']}{detail}; sentence {found.maps.number} of {found.maps.n_sentences}:",
-        found.maps.text,
+        f"{heads.name}  {row['outcome']}{detail}; sentence {heads.maps.number} of {heads.maps.n_sentences}:",
+        heads.maps.text,
     ]
-    for line in [*lines, *([found.note] if found.note else [])]:
+    for line in [*lines, *([heads.note] if heads.note else [])]:
         console.print(line, soft_wrap=True, markup=False, highlight=False)
-    names = _shown(found)
+    names = _shown(heads)
     table = Table("layer", "head", "role", "nearest", "D/n", "z", *names, box=None, header_style="bold")
-    for head in found.heads:
+    for head in heads.heads:
         table.add_row(
-            found.layer_title(head.layer),
+            heads.layer_title(head.layer),
             str(head.head),
             head.role or "-",
             *_structure(head),
@@ -56,18 +56,18 @@ def print_heads(found: Heads, console: Console) -> None:
     console.print(_LEGEND, soft_wrap=True, markup=False, highlight=False)
 
 
-def _shown(found: Heads) -> list[str]:
-    there = list(dict.fromkeys(name for head in found.heads for name in head.scores))
-    return ([name for name in _SHOWN if name in there] or there)[:_MOST_SCORES]
+def _shown(heads: Heads) -> list[str]:
+    measured = list(dict.fromkeys(name for head in heads.heads for name in head.scores))
+    return ([name for name in _SHOWN if name in measured] or measured)[:_MOST_SCORES]
 
 
 def _structure(head: Head) -> tuple[str, str, str]:
-    found = head.structure
-    if found is None:
+    structure = head.structure
+    if structure is None:
         return "-", "-", "-"
-    if found.family == "none":
+    if structure.family == "none":
         return "none", "-", "-"
-    return found.label, f"{found.distance[found.family]:.2f}", f"{found.z[found.family]:.1f}"
+    return structure.label, f"{structure.distance[structure.family]:.2f}", f"{structure.z[structure.family]:.1f}"
 
 
 def _score(head: Head, name: str) -> str:

@@ -1,4 +1,4 @@
-"""`attnsweep list`: all sweeps below folders or prefixes of an object store, the newest first."""
+"""Prints `attnsweep list`: all sweeps below folders or prefixes of an object store, the newest first."""
 
 import json
 import re
@@ -29,16 +29,16 @@ _NOT_MEASURED = Rate(0, 0, None, None)
 
 @dataclass(frozen=True)
 class Listed:
-    """One sweep, as its directory describes it.
+    """A sweep in the list, read from its directory.
 
     Attributes:
-        place: Its directory, or its prefix in an object store.
-        state: `finished`, `running`, `not finished`, or why it cannot be read.
-        n_trainings: Rows in its ledger.
-        stuck, solved: Rates over its trials.
-        n_bytes: The size of all its files.
-        created_at: When it was started, in ISO format; empty if that is not recorded.
-        note, tags: What the user wants to remember of it.
+        place: The sweep's directory, or prefix in an object store.
+        state: `finished`, `running`, `not finished`, or why the sweep cannot be read.
+        n_trainings: The number of rows in the ledger.
+        stuck, solved: The rates over all trials.
+        n_bytes: The size of all files.
+        created_at: When the sweep was started, in ISO format; empty if that is not recorded.
+        note, tags: The user's note and tags.
     """
 
     place: str
@@ -63,8 +63,8 @@ def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
     below, stderr = ", ".join(map(str, places)), PlainConsole(stderr=True, soft_wrap=True)
     passed_over: list[OSError] = []
     with stderr.status(f"looking for sweeps below {below}; Ctrl-C stops it"):
-        found = sorted(
-            (one for place in places for one in _sweeps_below(place_of(place), passed_over.append)),
+        rows = sorted(
+            (row for place in places for row in _sweeps_below(place_of(place), passed_over.append)),
             key=_newest_first,
             reverse=True,
         )
@@ -73,7 +73,7 @@ def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
         more = f", nor {len(passed_over) - 1} more" if len(passed_over) > 1 else ""
         stderr.print(f"not looked into: {first.filename} ({first.strerror}){more}")
     if as_json:
-        print(json.dumps([_plain(one) for one in found], allow_nan=False))  # noqa: T201  # The command's answer.
+        print(json.dumps([_plain(row) for row in rows], allow_nan=False))  # noqa: T201  # JSON is the command's result.
         return
     table = Table(
         Column("sweep", overflow="fold"),
@@ -86,15 +86,15 @@ def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
         box=None,
         header_style="bold",
     )
-    for one in found:
-        remembered = [f"{name}={value}" for name, value in (one.tags or {}).items()] + [one.note] * bool(one.note)
-        rates = (share_label(one.stuck), share_label(one.solved))
-        size = decimal(one.n_bytes)
-        table.add_row(as_argument(one.place), one.state, f"{one.n_trainings:,}", *rates, size, "; ".join(remembered))
+    for row in rows:
+        remembered = [f"{name}={value}" for name, value in (row.tags or {}).items()] + [row.note] * bool(row.note)
+        rates = (share_label(row.stuck), share_label(row.solved))
+        size = decimal(row.n_bytes)
+        table.add_row(as_argument(row.place), row.state, f"{row.n_trainings:,}", *rates, size, "; ".join(remembered))
     console = PlainConsole()
-    # Wider than the terminal if need be: a path that is cut into pieces cannot be copied.
+    # The table may be wider than the terminal, because a path that is cut into pieces cannot be copied.
     width = max(console.width, console.measure(table, options=console.options.update_width(_WIDEST)).maximum)
-    PlainConsole(width=width).print(table if found else "no sweep there")
+    PlainConsole(width=width).print(table if rows else "no sweep there")
 
 
 def _sweeps_below(place: Place, pass_over: Callable[[OSError], object]) -> Iterator[Listed]:
@@ -105,13 +105,13 @@ def _sweeps_below(place: Place, pass_over: Callable[[OSError], object]) -> Itera
     folders = {PurePosixPath(path).parent for path in sizes if PurePosixPath(path).name == SWEEP_FILE}
     for folder in folders:
         if not folders.isdisjoint(folder.parents) or _is_in_mlflow(folder):
-            continue  # A part of another sweep, or a copy of its record.
+            continue  # The folder is a part of another sweep, or a copy of its record in MLflow.
         n_bytes = sum(size for path, size in sizes.items() if PurePosixPath(path).is_relative_to(folder))
         yield _listed(place if folder == PurePosixPath() else place_of(f"{place}/{folder}"), n_bytes)
 
 
 def _is_in_mlflow(folder: PurePosixPath) -> bool:
-    """Whether it is `RUN_ID/artifacts`, where MLflow keeps a sweep's record."""
+    """Whether the folder is `RUN_ID/artifacts`, where MLflow keeps a copy of a sweep's record."""
     return folder.name == "artifacts" and re.fullmatch(r"[0-9a-f]{32}", folder.parent.name) is not None
 
 
@@ -134,8 +134,8 @@ def _listed(place: Place, n_bytes: int) -> Listed:
 def _state(directory: SweepDirectory) -> str:
     if directory.finished:
         return "finished"
-    said = progress_of(directory.homes)
-    return "running" if said is not None and said.is_running(datetime.now(UTC)) else "not finished"
+    progress = progress_of(directory.homes)
+    return "running" if progress is not None and progress.is_running(datetime.now(UTC)) else "not finished"
 
 
 def _rates(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> tuple[int, Rate, Rate]:
@@ -143,9 +143,9 @@ def _rates(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> 
     return n_trainings, stuck_rate(connection, directory.spec), solved_rate(connection, directory.spec)
 
 
-def _newest_first(one: Listed) -> tuple[str, str]:
-    return one.created_at, one.place
+def _newest_first(row: Listed) -> tuple[str, str]:
+    return row.created_at, row.place
 
 
-def _plain(one: Listed) -> dict[str, Any]:
-    return asdict(one) | {"stuck": one.stuck.as_json(), "solved": one.solved.as_json(), "tags": dict(one.tags or {})}
+def _plain(row: Listed) -> dict[str, Any]:
+    return asdict(row) | {"stuck": row.stuck.as_json(), "solved": row.solved.as_json(), "tags": dict(row.tags or {})}

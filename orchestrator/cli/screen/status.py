@@ -1,4 +1,4 @@
-"""`attnsweep status`: the progress of a sweep, from its ledger and its driver's last report; also while it runs."""
+"""Prints `attnsweep status`: the progress of a sweep, from its ledger and the last progress file of its driver."""
 
 import math
 import threading
@@ -26,35 +26,37 @@ from attnsweep.search_spaces.sweep import Sweep
 _SHOWN_PACKS = 16
 _LOOK_SECONDS = 2.0
 _RECENT = timedelta(minutes=5)
-"""The time over which the speed is measured."""
+"""The speed is measured over this time before the last training."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Speed:
-    """Trainings per second, and the half-width of its 95% interval as a part of it, packs taken to end at random."""
+    """Trainings per second, and the half-width of its 95% interval relative to it; assumes that packs end at random."""
 
     per_second: float
     spread: float
 
     def left(self, n_trainings: int) -> str:
-        """`10 min (8 min to 14 min)`: the time that so many trainings take."""
-        ends = [n_trainings / self.per_second / by for by in (1 + self.spread, 1, 1 - self.spread) if by > 0]
+        """Estimates the time that this many trainings take: `10 min (8 min to 14 min)`."""
+        ends = [
+            n_trainings / self.per_second / factor for factor in (1 + self.spread, 1, 1 - self.spread) if factor > 0
+        ]
         low, middle, *high = (span(timedelta(seconds=end)) for end in ends)
         return f"{middle} ({low} to {high[0]})" if high else f"{middle} (at least {low})"
 
 
 @dataclass(frozen=True)
 class _Counts:
-    """What the ledger says.
+    """The part of the status that is read from the ledger.
 
     Attributes:
-        outcomes: Trainings by outcome.
+        outcomes: The number of trainings by outcome.
         stuck: The stuck rate.
-        slow: Whether the stuck trainings had time enough; `None` where no law says so.
-        n_trials: Trials with trainings.
+        slow: How many stuck trainings more steps would free; `None` without predictions.
+        n_trials: The number of trials with trainings.
         last: When the last training finished.
-        speed: Of late; `None` before the second commit.
-        failure: The last failed training and the end of its error, in words; `None` without one.
+        speed: The recent speed; `None` before the second commit.
+        failure: The last failed training and the last line of its error, in words; `None` without one.
     """
 
     outcomes: dict[str, int]
@@ -67,7 +69,7 @@ class _Counts:
 
 
 def print_status(where: PlaceName) -> None:
-    """Prints on stdout whether the sweep runs, its trials, unfinished packs, trainings, outcomes and stuck rate.
+    """Prints on stdout the state of a sweep, its trials, trainings, outcomes, stuck rate and unfinished packs.
 
     Raises:
         UserError: If there is no sweep in the directory.
@@ -78,7 +80,7 @@ def print_status(where: PlaceName) -> None:
 
 
 def follow_status(where: PlaceName) -> None:
-    """Prints the status anew every two seconds, until the sweep is finished or its driver has ended.
+    """Updates the status every two seconds, until the sweep is finished or its driver has ended.
 
     Raises:
         UserError: If there is no sweep in the directory.
@@ -88,19 +90,19 @@ def follow_status(where: PlaceName) -> None:
         while True:
             directory = SweepDirectory.open(where)
             live.update("\n".join(_lines(directory)), refresh=True)
-            said = progress_of(directory.homes)
-            if directory.finished or said is None or not said.is_running(datetime.now(UTC)):
+            progress = progress_of(directory.homes)
+            if directory.finished or progress is None or not progress.is_running(datetime.now(UTC)):
                 return
             ticks.wait(_LOOK_SECONDS)
 
 
 def _lines(directory: SweepDirectory) -> Iterator[str]:
     spec, now = directory.own_spec, datetime.now(UTC)
-    said = None if directory.finished else progress_of(directory.homes)
+    progress = None if directory.finished else progress_of(directory.homes)
     counts = Ledger(directory.place).ask(partial(_read, spec=spec))
     replays = earlier_replays(directory)
     fault = None if replays is None else replays.fault
-    state = "finished" if directory.finished else said.in_words(now) if said else "not finished"
+    state = "finished" if directory.finished else progress.in_words(now) if progress else "not finished"
     yield f"{directory.sweep}: {state}{', with a fault' if fault else ''}"
     if fault:
         yield f"fault       {fault}"
@@ -108,17 +110,16 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
         yield f"shards      {directory.shortfall}"
         yield from _shards(directory, now)
     if directory.sources:
-        yield f"merged from {', '.join(each.sweep for each in directory.sources)}"
-    asked = (
-        f"{said.n_asked} of {spec.trials} drawn, {counts.n_trials}" if said else f"{counts.n_trials} of {spec.trials}"
-    )
-    yield f"trials      {asked} with trainings in the ledger"
+        yield f"merged from {', '.join(source.sweep for source in directory.sources)}"
+    drawn = f"{progress.n_asked} of {spec.trials} drawn, " if progress else ""
+    of_trials = "" if progress else f" of {spec.trials}"
+    yield f"trials      {drawn}{counts.n_trials}{of_trials} with trainings in the ledger"
     most, n_trainings = spec.trials * most_wanted(spec.replicates), sum(counts.outcomes.values())
-    of = f"of {most}" if isinstance(spec.replicates, int) else f"of at most {most}"
-    yield f"trainings   {n_trainings} {of} in the ledger, the last at {_utc(counts.last)}"
+    planned = f"of {most}" if isinstance(spec.replicates, int) else f"of at most {most}"
+    yield f"trainings   {n_trainings} {planned} in the ledger, the last at {_utc(counts.last)}"
     if directory.finished and isinstance(spec.replicates, int) and n_trainings < most:
-        by = f"refused by the workload, or lost: attnsweep audit {as_argument(directory.place)}"
-        yield f"missing     {most - n_trainings}, {by}"
+        reason = f"refused by the workload, or lost: attnsweep audit {as_argument(directory.place)}"
+        yield f"missing     {most - n_trainings}, {reason}"
     for outcome, count in counts.outcomes.items():
         yield f"  {outcome:16} {count}"
     yield f"engine      {directory.engine_in_words}"
@@ -129,29 +130,29 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
         yield counts.slow.sentence()
     if counts.failure is not None:
         yield f"failed      {counts.failure}"
-    is_running = said is not None and said.is_running(now)
-    if said is not None and is_running:
+    is_running = progress is not None and progress.is_running(now)
+    if progress is not None and is_running:
         if counts.speed:
             at_most = "" if isinstance(spec.replicates, int) else "at most "
             left = counts.speed.left(most - n_trainings)
             yield f"speed       {counts.speed.per_second:.3g} trainings per second, {at_most}{left} left"
-        if said.mlflow:
-            yield f"MLflow      {said.mlflow}"
-        yield from _packs(said.packs)
-    if not is_running and any(not each.finished for each in directory.parts or (directory,)):
+        if progress.mlflow:
+            yield f"MLflow      {progress.mlflow}"
+        yield from _packs(progress.packs)
+    if not is_running and any(not part.finished for part in directory.parts or (directory,)):
         yield f"continue with  attnsweep resume {as_argument(directory.place)}"
 
 
 def _shards(directory: SweepDirectory, now: datetime) -> Iterator[str]:
-    """Each shard that is not finished, and whether it runs."""
-    begun = {each.of_shard.index for each in directory.parts}
+    """Yields a line for the first shard that has not begun, and for each unfinished shard whether it runs."""
+    begun = {part.of_shard.index for part in directory.parts}
     for missing in [index for index in range(directory.shards) if index not in begun][:1]:
         where = f"--shard {missing}/{directory.shards} --dir {as_argument(directory.place)}"
         yield f"  {f'shard-{missing}':16} begin it with  attnsweep run SPEC {where}"
-    unfinished = [each for each in directory.parts if not each.finished]
-    for each in unfinished[:_SHOWN_PACKS]:
-        said = progress_of(each.homes)
-        yield f"  {each.of_shard.folder:16} {said.in_words(now) if said else 'not finished'}"
+    unfinished = [part for part in directory.parts if not part.finished]
+    for part in unfinished[:_SHOWN_PACKS]:
+        progress = progress_of(part.homes)
+        yield f"  {part.of_shard.folder:16} {progress.in_words(now) if progress else 'not finished'}"
     if len(unfinished) > _SHOWN_PACKS:
         yield f"  and {len(unfinished) - _SHOWN_PACKS} more shards"
 
@@ -185,7 +186,7 @@ def _read(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> _Counts:
 
 
 def _speed(connection: duckdb.DuckDBPyConnection) -> _Speed | None:
-    """The speed between the first and the last pack of late; the trainings of the first one took longer."""
+    """Measures the speed from the first recent commit to the last; trainings of the first began before this time."""
     packs = connection.execute(
         """
         select count(*), epoch(max(finished_at::timestamp)) as ended from trainings
@@ -201,10 +202,10 @@ def _speed(connection: duckdb.DuckDBPyConnection) -> _Speed | None:
 
 
 def _last_failure(connection: duckdb.DuckDBPyConnection) -> str | None:
-    found = connection.execute(
+    row = connection.execute(
         "select trial, replicate, error from trainings where outcome = 'failed' order by finished_at desc limit 1"
     ).fetchone()
-    if found is None:
+    if row is None:
         return None
-    trial, replicate, error = found
+    trial, replicate, error = row
     return f"last: {trial}/{replicate}, {(error or '').rstrip().rpartition(chr(10))[2][:200]}"

@@ -1,4 +1,4 @@
-"""The shipped sweeps, as a table. Light to import: it needs no torch."""
+"""Prints the shipped sweeps as a table. Fast to import: it needs no torch."""
 
 from rich.table import Table
 
@@ -8,7 +8,7 @@ from attnsweep.search_spaces.sweep import Sweep
 
 
 def print_sweeps() -> None:
-    """Prints the shipped sweeps: what they train, how often, and what varies."""
+    """Prints the shipped sweeps with workload, number of trainings, question and varied parameters."""
     table = listing("sweep", "workload", "trainings", "what it answers, and what varies")
     for name in shipped_names():
         sweep = load_sweep(name)
@@ -18,7 +18,7 @@ def print_sweeps() -> None:
 
 
 def listing(*columns: str) -> Table:
-    """A table without lines, for names and long texts."""
+    """Makes a table without lines, for names and long texts."""
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column in ("sweep", "workload", "parameter"))

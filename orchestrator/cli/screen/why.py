@@ -1,4 +1,4 @@
-"""The page about a training on a terminal."""
+"""Prints the page of `attnsweep why` on a terminal."""
 
 import math
 
@@ -13,7 +13,7 @@ _SHADES = " ░▒▓█"
 
 
 def print_page(page: WhyPage, console: Console) -> None:
-    """Prints one page."""
+    """Prints facts, the table of words, notes, attention maps and the curve."""
 
     def say(*lines: str) -> None:
         for line in lines:
@@ -22,28 +22,28 @@ def print_page(page: WhyPage, console: Console) -> None:
     say(page.headline, *(f"{name}: {text}" for name, text in page.facts), "")
     table = Table(box=None, header_style="bold")
     for column in page.columns:
-        # A name that is cut off may be that of several weights.
+        # Names are folded, not cut, because a cut name may stand for several weights.
         table.add_column(column, overflow="fold")
     for row in page.rows:
         table.add_row(*row)
     console.print(table)
     for note in page.notes:
-        # Definitions of a deep model fill many lines: broken between words.
+        # Notes wrap between words, because definitions of a deep model fill many lines.
         console.print(note, markup=False, highlight=False)
     say("")
-    for each in page.maps:
-        say(*_drawn_map(each), "")
+    for shown_map in page.maps:
+        say(*_drawn_map(shown_map), "")
     say(*_drawn_curve(page), f"replay {page.replay}")
 
 
-def _drawn_map(of: ShownMap) -> list[str]:
-    """Two characters a cell; darker is larger."""
-    rows = ["".join(2 * _SHADES[of.shade(value)] for value in row) for row in of.cells]
-    return [of.title, *(f"  |{row}|" for row in rows)]
+def _drawn_map(shown_map: ShownMap) -> list[str]:
+    """Draws a map with two characters per cell; a darker character means a larger weight."""
+    rows = ["".join(2 * _SHADES[shown_map.shade(value)] for value in row) for row in shown_map.cells]
+    return [shown_map.title, *(f"  |{row}|" for row in rows)]
 
 
 def _drawn_curve(page: WhyPage) -> list[str]:
-    """The curve as a row of blocks, one per probe or per several."""
+    """Draws the curve as a row of blocks, one per probe or, of many probes, per several."""
     points = page.heights()
     if not points:
         return []

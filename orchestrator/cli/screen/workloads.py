@@ -1,4 +1,4 @@
-"""The installed workloads, and the parameters of one, as tables."""
+"""Prints the installed workloads, or the parameters of one, as tables."""
 
 from collections.abc import Mapping
 
@@ -9,11 +9,11 @@ from attnsweep.workloads.parameters import Parameter, Value
 from attnsweep.workloads.registry import load_workload, registered_names
 
 _WIDE = 120
-"""Columns of a screen that has room for a table with meanings."""
+"""The least width of a screen, in columns, on which the meanings fit beside the other columns."""
 
 
 def print_workloads() -> None:
-    """Prints the installed workloads."""
+    """Prints the installed workloads with their summaries."""
     table = listing("workload", "what it trains")
     for name in registered_names():
         table.add_row(name, load_workload(name).summary)
@@ -21,11 +21,11 @@ def print_workloads() -> None:
 
 
 def print_workload(name: str, values: Mapping[str, Value]) -> None:
-    """Prints one workload, the engine that trains a shape of it, and its parameters.
+    """Prints one workload, the engine that would train it with these values, and its parameters.
 
     Args:
         name: A workload's name, or FILE.py:CLASS.
-        values: The parameters of the shape that are not at their defaults.
+        values: The parameters that are not at their defaults.
 
     Raises:
         UserError: If there is no such workload, or it does not accept the values.
@@ -36,13 +36,13 @@ def print_workload(name: str, values: Mapping[str, Value]) -> None:
     console.print(f"engine: {engine_of_shape(workload, values)}\n")
     rows = [
         (
-            *(each.name, each.kind.__name__, _shown(values.get(each.name, each.default)), _range(each)),
-            *("static" if each.static else "", each.doc),
+            *(param.name, param.kind.__name__, _shown(values.get(param.name, param.default)), _range(param)),
+            *("static" if param.static else "", param.doc),
         )
-        for each in workload.parameters.declared().values()
+        for param in workload.parameters.declared().values()
     ]
     heads = ("parameter", "type", "default", "range", "static", "meaning")
-    # On a narrow screen the last column would be a word wide, so it has a table of its own.
+    # On a narrow screen the meanings would be one word wide, so they get a table of their own.
     n_beside = len(heads) if console.width >= _WIDE else len(heads) - 1
     for columns in (range(n_beside), (0, *range(n_beside, len(heads)))):
         if len(columns) > 1:

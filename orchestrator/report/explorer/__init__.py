@@ -1,1 +1,1 @@
-"""What the page's own script draws: every trial and training as compact columns, and some trainings in full."""
+"""Data of the report's interactive section *Explore*: all trials as compact columns, and some trainings in full."""

@@ -1,4 +1,4 @@
-"""The data of the page's script on one sweep."""
+"""Collects the data on one sweep for the page's script."""
 
 import math
 from collections.abc import Sequence
@@ -22,18 +22,18 @@ from attnsweep.search_spaces.sweep import Sweep
 
 _MOST = 5
 _MOST_TRIALS, _MOST_TRAININGS = 100_000, 300_000
-"""In the page: it has 6 MB with so many, and a browser draws them without a pause."""
+"""The most trials and trainings in the page: with this many it has 6 MB, and a browser draws them without a pause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extremes:
-    """The first trials in one order.
+    """The first trials in one order, such as the lowest median loss.
 
     Attributes:
         title: The order in words.
-        measure: What `values` are.
-        trials: Places among all trials.
-        values: The measure of each.
+        measure: The name of the measure in `values`.
+        trials: The places of the trials among all trials.
+        values: The measure of each of the trials.
     """
 
     title: str
@@ -44,16 +44,16 @@ class Extremes:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Explorer:
-    """What the script draws of one sweep.
+    """The data that the script draws of one sweep.
 
     Attributes:
-        points: All trials and trainings.
-        axes: The names of the axes that it draws first.
-        extremes: The trials that it lists.
-        samples: The trainings that it shows in full.
-        curves: What it draws before the curves of these.
+        points: The trials and trainings in the page.
+        axes: The names of the two axes that are drawn at first.
+        extremes: The lists of extreme trials.
+        samples: The trainings that are shown in full.
+        curves: The median curves that are drawn in front of the curves of `samples`.
         has_heads: Whether attention heads were scored.
-        n_trials: The trials of the sweep, of which `points` may be some.
+        n_trials: The number of the sweep's trials, of which `points` may have only some.
     """
 
     points: Points
@@ -66,40 +66,40 @@ class Explorer:
 
     @property
     def lot(self) -> str:
-        """Which trials it shows, if not all."""
+        """A sentence that says which trials the page has; empty if all."""
         if len(self.points.trials) == self.n_trials:
             return ""
         return (
-            f"The page has {len(self.points.trials):,} of {self.n_trials:,} trials, chosen by lot, and the extremes of"
+            f"The page has {len(self.points.trials):,} of {self.n_trials:,} trials: random ones, and the extremes of"
             " all. "
         )
 
     def as_json(self, place: str, levels: Sequence[ReferenceLevel] = (), maps: Sequence[TrainingMaps] = ()) -> Markup:
-        """The data as JSON that may stand in a `script` element.
+        """Formats the data as JSON for a `script` element.
 
         Args:
-            place: The sweep's directory as a command names it.
+            place: The sweep's directory, as an argument of commands.
             levels: The reference levels.
             maps: The attention maps of some trainings.
         """
-        names = [each.name for each in self.points.axes]
+        names = [axis.name for axis in self.points.axes]
         data: dict[str, Any] = self.points.as_json() | {
             "place": place,
             "first_axes": [names.index(name) for name in self.axes],
-            "extremes": [asdict(each) for each in self.extremes],
-            "samples": [each.as_json() for each in self.samples],
-            "curves": [_curve_json(each) for each in self.curves],
-            "levels": [{"name": text(each.name), "value": each.median} for each in levels],
+            "extremes": [asdict(extremes) for extremes in self.extremes],
+            "samples": [sample.as_json() for sample in self.samples],
+            "curves": [_curve_json(curve) for curve in self.curves],
+            "levels": [{"name": text(level.name), "value": level.median} for level in levels],
             "heads": self.has_heads or bool(maps),
-            "maps": [each.as_json() for each in maps],
+            "maps": [training_maps.as_json() for training_maps in maps],
         }
         return script_json(data)
 
 
 def _curve_json(curve: MotionCurve) -> dict[str, Any]:
-    points = [(each.step, each.low, each.median, each.high) for each in curve.points]
-    # JSON has no infinity: a quartile of trainings that diverged is null.
-    quartiles = [[float(f"{each:.5g}") if math.isfinite(each) else None for each in point] for point in points]
+    points = [(point.step, point.low, point.median, point.high) for point in curve.points]
+    # JSON has no infinity, so an infinite quartile, from diverged trainings, becomes null.
+    quartiles = [[float(f"{number:.5g}") if math.isfinite(number) else None for number in point] for point in points]
     return {"outcome": text(curve.outcome), "motion": curve.motion, "n": curve.n_trainings, "quartiles": quartiles}
 
 
@@ -111,8 +111,8 @@ def read_explorer(
     Args:
         connection: From `Ledger.connect`.
         spec: The sweep.
-        regions: Its axes are drawn first.
-        plane: Its phase diagram says where the boundary is.
+        regions: The regions, whose axes are drawn at first.
+        plane: The plane, whose phase diagram says where the boundary is.
     """
     points = read_points(connection, spec)
     if points is None:
@@ -120,33 +120,33 @@ def read_explorer(
     chosen = [axis.parameter for axis in regions.axes] if regions else [points.axes[0].name]
     x, y = [*chosen, LOSS][:2]
     extremes = _extremes(points, plane.asked if plane else None)
-    trials = points.trials[[at for one in extremes for at in one.trials]].tolist()
+    trials = points.trials[[at for order in extremes for at in order.trials]].tolist()
     has_heads = connection.execute("select 1 from heads limit 1").fetchone() is not None
     samples = read_samples(connection, trials, heads=has_heads)
     n_trials, shown = len(points.trials), _shown(points, extremes)
-    extremes = tuple(replace(each, trials=tuple(np.searchsorted(shown, each.trials).tolist())) for each in extremes)
+    extremes = tuple(replace(order, trials=tuple(np.searchsorted(shown, order.trials).tolist())) for order in extremes)
     return Explorer(points.only(shown), (x, y), extremes, samples, read_motion_curves(connection), has_heads, n_trials)
 
 
 def _shown(points: Points, extremes: Sequence[Extremes]) -> NDArray[np.int64]:
-    """The places of the trials that the page has: of many some by lot, which their numbers decide, and the extremes."""
+    """Chooses the places of the trials in the page: all, or if these are too many, random ones and the extremes."""
     n_trials = len(points.trials)
     n_shown = min(n_trials * _MOST_TRAININGS // max(points.trainings.num_rows, _MOST_TRAININGS), _MOST_TRIALS)
     if n_shown == n_trials:
         return np.arange(n_trials)
     lot = np.random.default_rng(0).permutation(n_trials)[:n_shown]
-    return np.union1d(lot, [at for each in extremes for at in each.trials]).astype(np.int64)
+    return np.union1d(lot, [at for order in extremes for at in order.trials]).astype(np.int64)
 
 
 def _extremes(points: Points, diagram: PhaseDiagram | None) -> tuple[Extremes, ...]:
-    """At most five trials of each kind; equal ones in the order of their numbers.
+    """Lists at most five extreme trials of each kind; ties are in the order of their numbers.
 
     Args:
         points: The trials.
-        diagram: The phase diagram of what the report asks about; its model says where the boundary is.
+        diagram: The phase diagram of the report's question, whose model says where the boundary is.
     """
     loss = points.axis(LOSS).values
-    found = [
+    orders = [
         _first("lowest median loss", LOSS, loss, loss),
         _first("highest median loss that is finite", LOSS, -loss, loss),
     ]
@@ -155,8 +155,8 @@ def _extremes(points: Points, diagram: PhaseDiagram | None) -> tuple[Extremes, .
         share = diagram.surface.at(*places)[0]
         label = diagram.ending.label
         title = f"nearest the boundary: the model's share of {label} is nearest 1/2"
-        found.append(_first(title, f"share of {label} by the model", np.abs(share - 0.5), share))
-    return tuple(each for each in found if each.trials)
+        orders.append(_first(title, f"share of {label} by the model", np.abs(share - 0.5), share))
+    return tuple(order for order in orders if order.trials)
 
 
 def _first(title: str, measure: str, by: NDArray[np.float64], values: NDArray[np.float64]) -> Extremes:

@@ -1,4 +1,4 @@
-"""The attention maps of some trainings, as data of the page's script. Axes: Q query token, K key token."""
+"""Attention maps of some trainings, as data for the page's script. Axes: Q query token, K key token."""
 
 import math
 from collections.abc import Sequence
@@ -12,17 +12,17 @@ from attnsweep.orchestrator.report.explorer.points import text
 from attnsweep.orchestrator.report.script import packed
 
 _MOST_CELLS = 40
-"""Of a map, along each side; of larger ones, neighbours are averaged."""
+"""The most cells along each side of a map; in larger maps, neighbours are averaged."""
 _MOST_LETTERS = 24
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ShownHead:
-    """One head.
+    """The attention map of one head.
 
     Attributes:
-        title: Its number, its role, and the structure that it is nearest to.
-        weights_QK: Its attention.
+        title: The head's number, its role, and the attention structure that it is nearest to.
+        weights_QK: The attention weights.
     """
 
     title: str
@@ -31,7 +31,7 @@ class ShownHead:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ShownLayer:
-    """The heads of one layer, and the tokens that their queries and keys are of."""
+    """The heads of one layer, and the texts of their query and key tokens."""
 
     title: str
     queries: tuple[str, ...]
@@ -40,14 +40,14 @@ class ShownLayer:
 
     @property
     def n_cells(self) -> int:
-        """Of all heads together."""
+        """The number of cells in the maps of all heads together."""
         return len(self.heads) * len(_grouped(self.queries)) * len(_grouped(self.keys))
 
     def as_json(self) -> dict[str, Any]:
-        """For the page's script. Weights have 8 bits: whole multiples of `unit`, which is the same for all heads."""
-        cells = [averaged_map(each.weights_QK) for each in self.heads]
-        top = max((float(np.abs(each).max()) for each in cells), default=0.0) or 1.0
-        is_signed = any(bool((each < 0).any()) for each in cells)
+        """Encodes the heads for the page's script, weights in 8 bits as multiples of a `unit` common to all heads."""
+        maps = [averaged_map(head.weights_QK) for head in self.heads]
+        top = max((float(np.abs(weights).max()) for weights in maps), default=0.0) or 1.0
+        is_signed = any(bool((weights < 0).any()) for weights in maps)
         unit = top / (127 if is_signed else 255)
         kind = "i1" if is_signed else "u1"
         return {
@@ -56,15 +56,15 @@ class ShownLayer:
             "keys": _grouped(self.keys),
             "unit": float(f"{unit:.9g}"),
             "heads": [
-                {"title": text(head.title), "weights": packed(np.rint(each / unit), kind)}
-                for head, each in zip(self.heads, cells, strict=True)
+                {"title": text(head.title), "weights": packed(np.rint(weights / unit), kind)}
+                for head, weights in zip(self.heads, maps, strict=True)
             ],
         }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class TrainingMaps:
-    """All heads of one training on one sentence.
+    """The attention maps of all heads of one training on one sentence.
 
     Attributes:
         name: TRIAL/REPLICATE.
@@ -77,17 +77,16 @@ class TrainingMaps:
     layers: tuple[ShownLayer, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """For the page's script."""
-        return {"name": self.name, "text": self.text, "layers": [each.as_json() for each in self.layers]}
+        return {"name": self.name, "text": self.text, "layers": [layer.as_json() for layer in self.layers]}
 
 
 def _size(n: int) -> int:
-    """How many neighbours one cell stands for."""
+    """Returns how many neighbouring tokens of `n` one cell averages."""
     return math.ceil(n / _MOST_CELLS)
 
 
 def averaged_map(weights_QK: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A map of at most 40 x 40 cells: of larger ones, neighbours are averaged."""
+    """Averages neighbours of a larger map, so that it has at most 40 x 40 cells."""
     for axis, n in enumerate(weights_QK.shape):
         firsts = np.arange(0, n, _size(n))
         counts = np.diff(np.append(firsts, n))
@@ -96,7 +95,7 @@ def averaged_map(weights_QK: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _grouped(tokens: Sequence[str]) -> list[str]:
-    """The text of each cell's tokens."""
+    """Returns the text of each cell's tokens, cut to 24 letters."""
     size = _size(len(tokens))
     groups = [tokens[first : first + size] for first in range(0, len(tokens), size)]
     return [text(" ".join(group))[:_MOST_LETTERS] for group in groups]

@@ -1,4 +1,4 @@
-"""Every trial and every training of a sweep, as columns for the page's script."""
+"""All trials and trainings of a sweep, as columns for the page's script."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import Outcome
 
 LOSS = "loss_median"
-"""The measure of a trial beside its parameters: its median loss, of the view `trials`."""
+"""The axis beside the parameters: a trial's median loss, a column of the view `trials`."""
 _TRAININGS = """
 select trial, replicate, outcome, coalesce(outcome_detail, '') as detail, eval_loss from trainings
 order by trial, replicate
@@ -31,13 +31,13 @@ order by trial, replicate
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Axis:
-    """What one trial has one value of: a swept parameter, or the median loss.
+    """A quantity that has one value for each trial: a swept parameter, or the median loss.
 
     Attributes:
         name: The parameter's name, or `loss_median`.
-        log: Whether its axis is logarithmic.
-        values: One for each trial: numbers with NaN for null, or places in `choices`.
-        choices: The labels of the values; empty if they are numbers.
+        log: Whether the axis is logarithmic.
+        values: (T,) one for each trial: numbers with NaN for null, or places in `choices`.
+        choices: The labels of the values; empty if the values are numbers.
     """
 
     name: str
@@ -46,10 +46,9 @@ class Axis:
     choices: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """For the page's script."""
         column = counts(self.values.astype(np.int64)) if self.choices else measures(self.values)
         label = "median evaluation loss" if self.name == LOSS else plain_label(self.name)
-        shown = {"name": text(self.name), "label": text(label), "choices": [text(each) for each in self.choices]}
+        shown = {"name": text(self.name), "label": text(label), "choices": [text(choice) for choice in self.choices]}
         return shown | {"log": self.log, "values": column}
 
 
@@ -62,7 +61,7 @@ class Points:
         axes: The swept parameters, then the median loss.
         trainings: The columns `trial`, `replicate`, `outcome`, `detail` and `eval_loss`.
         judged: The outcomes that count in rates.
-        outcomes: What outcomes mean, by label.
+        outcomes: The description of each outcome, by label.
     """
 
     trials: NDArray[np.int64]
@@ -72,26 +71,24 @@ class Points:
     outcomes: Mapping[str, Outcome]
 
     def axis(self, name: str) -> Axis:
-        """The axis of this name."""
-        return next(each for each in self.axes if each.name == name)
+        return next(axis for axis in self.axes if axis.name == name)
 
     def only(self, places: NDArray[np.int64]) -> "Points":
-        """The trials at these places, in rising order, and their trainings."""
+        """Selects the trials at these places, given in rising order, and their trainings."""
         axes = tuple(replace(axis, values=axis.values[places]) for axis in self.axes)
         chosen = np.isin(self.trainings["trial"].to_numpy(), self.trials[places])
         return replace(self, trials=self.trials[places], axes=axes, trainings=self.trainings.filter(pa.array(chosen)))
 
     def as_json(self) -> dict[str, Any]:
-        """For the page's script."""
-        whose = self.trainings["trial"].to_numpy()
+        trial_of_row = self.trainings["trial"].to_numpy()
         outcomes = sorted(self.trainings["outcome"].unique().to_pylist(), key=outcome_order)
         _, outcome = coded(self.trainings["outcome"].to_pylist(), outcomes)
         details, detail = coded(self.trainings["detail"].to_pylist(), [])
-        sizes = np.searchsorted(whose, self.trials, "right") - np.searchsorted(whose, self.trials, "left")
+        sizes = np.searchsorted(trial_of_row, self.trials, "right") - np.searchsorted(trial_of_row, self.trials, "left")
         return {
             "trial": counts(self.trials),
             "size": counts(sizes),
-            "axes": [each.as_json() for each in self.axes],
+            "axes": [axis.as_json() for axis in self.axes],
             "replicate": counts(self.trainings["replicate"].to_numpy().astype(np.int64)),
             "outcome": counts(outcome),
             "detail": counts(detail),
@@ -105,7 +102,7 @@ class Points:
                 }
                 for name in outcomes
             ],
-            "details": [text(each) for each in details],
+            "details": [text(detail_text) for detail_text in details],
         }
 
 
@@ -133,7 +130,7 @@ def read_points(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Points | 
 
 
 def text(value: object) -> str:
-    """Any text as the page shows it: short, without folders of this machine."""
+    """Shortens a text for the page, and removes this machine's folders."""
     return clipped(without_folders(str(value)), 60)
 
 
@@ -154,6 +151,6 @@ def _choices(dimension: Dimension) -> tuple[object, ...]:
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
-    """The column with NaN for null and for what is not finite."""
+    """Converts the column to float64 with NaN for null and for values that are not finite."""
     values = np.array(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
     return np.where(np.isfinite(values), values, np.nan)

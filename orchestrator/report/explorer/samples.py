@@ -1,4 +1,4 @@
-"""The trainings that the page shows in full: their learning curves and the roles of their heads."""
+"""Trainings that the page shows in full, with their learning curves and the roles of their heads."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from attnsweep.orchestrator.report.explorer.points import text
 
 PER_ENDING = 24
 _MOST_REPLICATES = 8
-"""Of one trial that is shown in full."""
+"""The most replicates of one trial that are shown in full."""
 _MOST_PROBES = 64
 LOT = (
-    f"up to {PER_ENDING} of each outcome that still moved at their end and up to {PER_ENDING} that stood still, chosen"
-    " by the MD5 of their training_id"
+    f"up to {PER_ENDING} trainings of each outcome whose loss still fell at the end and up to {PER_ENDING} whose loss"
+    " did not, chosen by the MD5 of their training_id"
 )
 RULE = (
-    f"{LOT}, and up to {_MOST_REPLICATES} of each trial among the extremes; of each curve, up to"
-    f" {_MOST_PROBES} probes spread evenly, the last one included"
+    f"{LOT}, and up to {_MOST_REPLICATES} of each extreme trial; each curve has up to {_MOST_PROBES} probes, spread"
+    " evenly, with the last one"
 )
 
 _CHOSEN = f"""
@@ -46,14 +46,14 @@ select trial, replicate, layer, list(role order by head) from ended group by tri
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One training in full.
+    """A training that the page shows in full.
 
     Attributes:
-        trial, replicate: Which one it is.
-        outcome: How it ended.
-        motion: Whether it still moved at its end, as in `MotionCurve`.
-        is_by_lot: Whether it stands for the others; else it was chosen for its trial.
-        curve: `eval_loss` at its probes, as (step, value), rising steps; without values that are not finite.
+        trial, replicate: The training's numbers.
+        outcome: The training's outcome.
+        motion: Whether the loss was still falling at the end, as in `MotionCurve`.
+        is_by_lot: Whether the training was drawn at random; else it was chosen because its trial is an extreme one.
+        curve: `eval_loss` at the probes, as (step, value), rising steps; without values that are not finite.
         roles: The roles of the heads at the last probe, as (layer, the role of each head).
     """
 
@@ -66,8 +66,7 @@ class Sample:
     roles: tuple[tuple[int, tuple[str, ...]], ...]
 
     def as_json(self) -> dict[str, Any]:
-        """For the page's script."""
-        roles = [[layer, [text(role) for role in of]] for layer, of in self.roles]
+        roles = [[layer, [text(role) for role in roles_of_heads]] for layer, roles_of_heads in self.roles]
         curve = [[step, float(f"{value:.5g}")] for step, value in self.curve]
         return {
             **{"trial": self.trial, "replicate": self.replicate, "outcome": text(self.outcome)},
@@ -77,7 +76,7 @@ class Sample:
 
 
 def read_samples(connection: duckdb.DuckDBPyConnection, trials: Iterable[int], *, heads: bool) -> tuple[Sample, ...]:
-    """Reads the trainings to show in full, in the order of trial and replicate.
+    """Reads the trainings that are shown in full, in the order of trial and replicate.
 
     Args:
         connection: From `Ledger.connect`.
@@ -92,8 +91,8 @@ def read_samples(connection: duckdb.DuckDBPyConnection, trials: Iterable[int], *
         for trial, replicate, steps, values in connection.execute(_CURVES).fetchall()
     }
     roles: dict[tuple[int, int], list[tuple[int, tuple[str, ...]]]] = {}
-    for trial, replicate, layer, of in connection.execute(_HEADS).fetchall() if heads else ():
-        roles.setdefault((trial, replicate), []).append((layer, tuple(of)))
+    for trial, replicate, layer, roles_of_heads in connection.execute(_HEADS).fetchall() if heads else ():
+        roles.setdefault((trial, replicate), []).append((layer, tuple(roles_of_heads)))
     return tuple(
         Sample(
             trial=trial,
@@ -109,7 +108,7 @@ def read_samples(connection: duckdb.DuckDBPyConnection, trials: Iterable[int], *
 
 
 def thinned(probes: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """At most 64 of the probes, spread evenly, the first and the last included."""
+    """Selects at most 64 of the probes, spread evenly, the first and the last included."""
     if len(probes) <= _MOST_PROBES:
         return list(probes)
     return [probes[round(at * (len(probes) - 1) / (_MOST_PROBES - 1))] for at in range(_MOST_PROBES)]

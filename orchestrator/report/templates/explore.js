@@ -1,4 +1,4 @@
-// Puts the parts together for each sweep of the page. Without this script the page shows everything else.
+// Builds the section Explore of each sweep. Without this script the page still shows all other sections.
 
 function makeSelect(label, options, chosen, onChange) {
   const select = make("select", {}, ...options.map((text, at) => make("option", { value: String(at) }, text)));
@@ -56,7 +56,7 @@ async function explore(section, chosen) {
     await breath();
   }
   view.choose = (at, name) => { state.chosen = at; scatter.mark(); showTrial(sweep, at, view.detail, name); };
-  // Where the trial may be out of sight.
+  // Like `choose`, and scrolls to the trial's details, which may be out of sight.
   view.show = (at, name) => { view.choose(at, name); view.detail.scrollIntoView({ block: "nearest", behavior: "smooth" }); };
   const [scatter, parallel, curves] = [makeScatter(view), makeParallel(view), makeCurves(view)];
   view.settled = () => section.setAttribute("aria-busy", String(!(scatter.points.done && parallel.lines.done)));
@@ -92,7 +92,7 @@ async function explore(section, chosen) {
     make("div", { class: "controls" }, clear, inside),
     ...(curves.isEmpty ? [] : [
       make("h3", {}, "Single learning curves"),
-      make("p", { class: "note" }, "Thin lines are trainings; the line and the band before them are the median and the middle half of all that ended so: apart those whose loss still fell by more than 1% over the last fifth of their steps (moving), and the others (still). Click a line to see its training. Horizontal lines are the reference levels, as in the figures by outcome below. Brushes hide lines and change no median."),
+      make("p", { class: "note" }, "Thin lines are trainings; the thick line and the band are the median and the middle half of all trainings with this outcome: separately for those whose loss still fell by more than 1% over the last fifth of their steps (moving), and for the others (still). Click a line to see its training. Horizontal lines are the reference levels, as in the figures by outcome below. Brushes hide lines but do not change medians."),
       curves.element,
     ]),
     make("div", { class: "figures large" }, ...sweep.extremes.map((each) => makeExtremes(view, each))),
@@ -122,7 +122,7 @@ async function explore(section, chosen) {
   }).observe(section);
 }
 
-// What a reader has chosen, by the section's id, so that a newer page can show the same.
+// Returns what the reader has chosen, by the section's id, so that a newer version of the page can show the same.
 const views = new Map();
 
 async function begin(chosen) {

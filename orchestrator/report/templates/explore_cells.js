@@ -1,6 +1,6 @@
-// The plane in cells: how the trainings of the trials in each ended.
+// The plane divided into cells, coloured by how the trainings of their trials ended.
 
-const MOST_BINS = 8; // of an axis of numbers
+const MOST_BINS = 8; // along an axis of numbers
 
 const binsOf = (axis) => axis.choices.length || MOST_BINS;
 
@@ -9,14 +9,14 @@ function isLight(colour) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18;
 }
 
-// The ends of a bin as people write them; of a choice its label.
+// Formats the ends of a bin; for a choice, its label.
 function binText(axis, scale, bin) {
   if (axis.choices.length) return axis.choices[bin];
   const end = (at) => { const unit = scale.unitOf(at / MOST_BINS); return Number((axis.log ? 10 ** unit : unit).toPrecision(3)); };
   return `${shown(end(bin))} to ${shown(end(bin + 1))}`;
 }
 
-// By its place: each cell with trials in the brushes, its colour in the palette, its share and all in words.
+// Returns by place the cells with trials inside the brushes: the colour's place in the palette, the share, and a text.
 function binTrials(view) {
   const { sweep, state } = view;
   const axes = [sweep.axes[state.x], sweep.axes[state.y]];

@@ -1,4 +1,4 @@
-// Single learning curves behind the median and the middle half of all, by outcome and by whether they still moved.
+// Single learning curves, with the median and the middle half of all, by outcome and by whether they still moved.
 
 const CURVES_HIGH = 210;
 const INSET = { left: 46, right: 10, top: 8, bottom: 34 };
@@ -6,13 +6,13 @@ const BEYOND_LEVELS = 30; // as in the page's figures
 const MOST_LOSS = 1e30;
 const LEAST_DECADES = 1.3;
 
-// Steps from 0 to 1 along the axis: logarithmic from the first probe on, if early probes are close together.
+// Maps steps to 0..1 along the axis: logarithmic from the first probe on, if early probes are close together.
 function scaleSteps(steps) {
   const sorted = [...new Set(steps)].sort((a, b) => a - b);
   const [first, last] = [sorted.find((step) => step > 0) ?? 1, sorted[sorted.length - 1] || 1];
   const isLog = last >= 10 * first && sorted.length < last / first / 2;
   const decades = Math.log10(last / first);
-  const linear = 0.5 / (0.5 + decades); // of the axis, before the first probe
+  const linear = 0.5 / (0.5 + decades); // the share of the axis before the first probe
   const place = (step) => {
     if (!isLog) return step / last;
     return step < first ? (linear * step) / first : linear + ((1 - linear) * Math.log10(step / first)) / decades;
@@ -138,7 +138,7 @@ function makeCurvePlate(view, group, scales, levels) {
     });
   }
 
-  // The loss of a curve where the pointer is, between two probes as the line is drawn.
+  // The height of a curve at the pointer, interpolated between two probes like the drawn line.
   function heightAt(single, left) {
     const after = single.curve.findIndex(([step]) => x(step) >= left);
     if (after < 0 || (after === 0 && x(single.curve[0][0]) > left)) return null;

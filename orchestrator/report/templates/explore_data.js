@@ -1,8 +1,8 @@
-// The sweep's columns, unpacked, and what is counted from them.
+// Unpacks the sweep's columns, and counts trainings by outcome.
 
 const ARRAYS = { i1: Int8Array, u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f4: Float32Array, f8: Float64Array };
 
-// Lets the browser answer its user between two pieces of work.
+// Lets the browser handle events between two pieces of work.
 const breath = () => new Promise((resolve) => { setTimeout(resolve); });
 
 function unpack(column) {
@@ -22,7 +22,7 @@ async function unpackSweep(packed) {
     sweep.axes.push({ ...axis, values: unpack(axis.values) });
     await breath();
   }
-  // The trainings of trial t are first[t] to first[t + 1].
+  // The trainings of the trial at place t are first[t] to before first[t + 1].
   sweep.first = new Uint32Array(sweep.trial.length + 1);
   sweep.size.forEach((size, at) => { sweep.first[at + 1] = sweep.first[at] + size; });
   sweep.samples = new Map(packed.samples.map((each) => [`${each.trial}/${each.replicate}`, each]));
@@ -30,7 +30,7 @@ async function unpackSweep(packed) {
   return sweep;
 }
 
-// The place of a trial by its number; -1 if there is none. Trials stand in the order of their numbers.
+// The place of the trial with this number; -1 if there is none. Trials are sorted by number.
 function placeOf(sweep, number) {
   let low = 0;
   let high = sweep.trial.length - 1;
@@ -43,14 +43,14 @@ function placeOf(sweep, number) {
   return -1;
 }
 
-// Of one trial: its trainings with each outcome.
+// Counts the trainings of one trial by outcome.
 function outcomesOf(sweep, at) {
   const counts = new Array(sweep.outcomes.length).fill(0);
   for (let one = sweep.first[at]; one < sweep.first[at + 1]; one += 1) counts[sweep.outcome[one]] += 1;
   return counts;
 }
 
-// How many of these trainings count in rates, and how many of those have the ending: as in the page's own rates.
+// Counts n trainings that count in rates, and k of them with the ending, as in the rates of the rest of the page.
 function shareOf(sweep, counts, isEnding) {
   let n = 0;
   let k = 0;
@@ -62,7 +62,7 @@ function shareOf(sweep, counts, isEnding) {
   return { n, k };
 }
 
-// What the points' colours can show. `test` says which outcomes count; without one it is the most frequent outcome.
+// The choices for the points' colour. `test` selects outcomes whose share is shown; null shows the most frequent one.
 function endingsOf(sweep) {
   const endings = [{ label: "most frequent outcome", test: null, colour: null }];
   if (sweep.outcomes.some((each) => each.stuck)) {
@@ -77,7 +77,7 @@ function endingsOf(sweep) {
 
 const said = (count) => count.toLocaleString("en");
 
-// A number as people write it, to six digits.
+// Formats a number with six digits.
 function shown(value) {
   if (!Number.isFinite(value)) return "-";
   const rounded = Number(value.toPrecision(6));

@@ -1,4 +1,4 @@
-// One trial: its parameters, how its trainings ended, and of those shown in full the curve and the roles of heads.
+// One trial: its parameters and the outcomes of its trainings; of trainings shown in full also curve and head roles.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -16,7 +16,7 @@ function makeCommand(text) {
       await navigator.clipboard.writeText(text);
       button.textContent = "Copied";
     } catch {
-      // A page from a file may not write to the clipboard everywhere: mark the text instead.
+      // Some browsers forbid a page from a file to write to the clipboard: select the text instead.
       getSelection().selectAllChildren(pre);
       button.textContent = "Marked";
     }

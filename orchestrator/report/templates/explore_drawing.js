@@ -1,4 +1,4 @@
-// Canvases, scales, colours, and drawing in slices that leave the browser free to answer.
+// Canvases, scales and colours, and drawing in slices between which the browser handles events.
 
 const SLICE_MS = 10;
 const PER_SLICE = 400;
@@ -11,8 +11,8 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-// Calls work(from, to) until all of `n` is done, some at a time; a later call with the same `owner` ends this one.
-// `settled` is told when `owner.done` changes.
+// Calls work(from, to) on one part of `n` items after another; a later call with the same `owner` ends this one.
+// Calls `settled` when `owner.done` changes.
 function inSlices(owner, n, work, settled) {
   owner.run = (owner.run ?? 0) + 1;
   const mine = owner.run;
@@ -36,7 +36,7 @@ function inSlices(owner, n, work, settled) {
   slice();
 }
 
-// Two canvases on top of each other, the drawing and what changes with the pointer, and above them what the pointer reads.
+// Two canvases on top of each other, the drawing and the marks at the pointer, and above them a tooltip.
 function makePlate(height, label) {
   const below = make("canvas", { role: "img", "aria-label": label });
   const above = make("canvas", { "aria-hidden": "true" });
@@ -80,18 +80,18 @@ function mixed(from, to, share) {
   return `#${channels(from).map((each, at) => Math.round(each + share * (end[at] - each)).toString(16).padStart(2, "0")).join("")}`;
 }
 
-// The page's own colours, as its style sheet has them for the scheme in force.
+// The colours of the page's style sheet for the current colour scheme.
 function schemeColours() {
   const style = getComputedStyle(document.documentElement);
   const of = (name) => style.getPropertyValue(name).trim();
   const [ink, soft, line, paper, mark] = ["--ink", "--soft", "--line", "--paper", "--mark"].map(of);
   const weight = (colour) => channels(colour).reduce((sum, each) => sum + each, 0);
-  // Black on a dark page would not be seen.
+  // Replaces a colour that is too close to the page's background, such as black on a dark page.
   const seen = (colour) => (Math.abs(weight(colour) - weight(paper)) < 130 ? ink : colour);
   return { ink, soft, line, paper, mark, seen };
 }
 
-// The colour of each trial: a palette, each trial's place in it, and a legend.
+// Colours the trials: returns a palette, each trial's place in the palette (`of`), and a legend.
 function colourTrials(sweep, ending, scheme) {
   const n = sweep.trial.length;
   const of = new Uint8Array(n);
@@ -145,7 +145,7 @@ function linearTicks(low, high) {
   return ticks;
 }
 
-// From units, logarithms if `isLog`, to places between 0 and 1, and back; its ticks as [place, label].
+// Maps units (logarithms if `isLog`) to places between 0 and 1, and back; ticks are [place, label].
 function scaleNumbers(lowest, highest, isLog, margin) {
   const room = margin * (highest - lowest) || 0.5;
   const [low, high] = [lowest - room, highest + room];
@@ -154,7 +154,7 @@ function scaleNumbers(lowest, highest, isLog, margin) {
   return { placeOf, unitOf: (place) => low + place * (high - low), ticks, band: 0 };
 }
 
-// The scale of an axis, and where its values lie; NaN for null. A choice has a band of the scale.
+// The scale of an axis, and the places of the axis' values; NaN for null. Each choice has a band of the scale.
 function scaleAxis(axis) {
   const n = axis.choices.length;
   if (n) {
@@ -171,7 +171,7 @@ function scaleAxis(axis) {
   return { ...scale, places: Float32Array.from(scaled, scale.placeOf) };
 }
 
-// The label, cut in its middle where it is wider than its room: choices often differ at their ends.
+// Cuts a label that is wider than its room in the middle, because choices often differ at their ends.
 function cutLabel(pen, label, room) {
   let cut = label;
   for (let kept = label.length - 1; pen.measureText(cut).width > room; kept -= 1) {
@@ -182,9 +182,9 @@ function cutLabel(pen, label, room) {
 }
 
 const GAP = 6; // between two labels, in pixels
-const LEAST_ROOM = 44; // for a cut label that still says something
+const LEAST_ROOM = 44; // for a cut label that is still readable
 
-// The ticks along a line of so many pixels, without those whose labels would touch: every second, third, ...
+// The ticks along a line of `length` pixels: every second, third, ... one, so that no labels touch.
 // The labels of choices are also cut.
 function roomyTicks(pen, { ticks, band }, length) {
   const widths = ticks.map(([, label]) => (band ? Math.min(pen.measureText(label).width, LEAST_ROOM) : pen.measureText(label).width));
@@ -200,22 +200,22 @@ function roomyTicks(pen, { ticks, band }, length) {
   }
 }
 
-// The room to the right of so many pixels, for the half of the last label that reaches beyond the axis.
+// The room right of an axis of `length` pixels for the half of the last label that reaches beyond the axis.
 function roomAtEnd(pen, { ticks, band }, length, least) {
   const beyond = ([place, label]) => (band ? 0 : pen.measureText(label).width / 2 - (1 - place) * (length - least));
   return Math.ceil(Math.max(least, ...ticks.map((tick) => beyond(tick) + 2)));
 }
 
-const LINE = 14; // of text, in pixels
+const LINE = 14; // the height of a line of text, in pixels
 
-// The same along a line that goes up: labels are as high as a line of text, and as wide as there is room.
+// Like `roomyTicks`, but for a vertical axis: labels are as high as a line of text, and cut to `room`.
 function stackedTicks(pen, { ticks }, length, room) {
   let every = 1;
   while (ticks.slice(every).some(([place], at) => (place - ticks[at][0]) * length < LINE)) every += 1;
   return ticks.filter((_, at) => at % every === 0).map(([place, label]) => [place, cutLabel(pen, label, room)]);
 }
 
-// The frame of a plane with the ticks and the names of its two axes; the second name may be empty.
+// Draws the frame of a plane with the ticks and names of its two axes; the second name may be empty.
 function drawFrame(pen, plate, margin, [across, up], [name, nameUp], { ink, line }) {
   const [right, bottom] = [plate.width - margin.right, plate.height - margin.bottom];
   const [wide, high] = [right - margin.left, bottom - margin.top];
@@ -235,7 +235,7 @@ function drawFrame(pen, plate, margin, [across, up], [name, nameUp], { ink, line
   pen.restore();
 }
 
-// The same part of -0.5 to 0.5 for a trial in each drawing: trials with the same two choices do not cover each other.
+// A number in -0.5..0.5 that is the same in every drawing: it keeps trials with the same two choices apart.
 function jitter(at) {
   return ((at * 0.6180339887) % 1) - 0.5;
 }

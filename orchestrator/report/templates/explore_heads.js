@@ -1,8 +1,8 @@
-// The attention maps of one training: a canvas for each head. The pointer on a cell reads its tokens and weight.
+// The attention maps of one training: a canvas for each head. Pointing at a cell shows its tokens and weight.
 
 const [WIDEST_MAP, LARGEST_CELL] = [176, 14];
 
-// Opacity is the weight's share of the largest in the layer; weights below 0 have a colour of their own.
+// A cell's opacity is its weight relative to the largest of the layer; negative weights have another colour.
 function drawMap(canvas, weights, most) {
   const pen = canvas.getContext("2d");
   const image = pen.createImageData(canvas.width, canvas.height);
@@ -46,7 +46,7 @@ function makeHeads(sweep, name) {
   const maps = sweep.maps.get(name);
   const command = makeCommand(`attnsweep heads ${sweep.place} ${name}`);
   if (!maps) {
-    return make("div", { class: "heads" }, make("p", { class: "note" }, "Its attention maps are not in this page; this trains it again and draws them:"), command);
+    return make("div", { class: "heads" }, make("p", { class: "note" }, "Its attention maps are not in this page; this command replays the training and draws them:"), command);
   }
   const isSigned = maps.layers.some((layer) => layer.heads.some((head) => head.weights.type === "i1"));
   const parts = maps.layers.flatMap((layer) => {
@@ -55,6 +55,6 @@ function makeHeads(sweep, name) {
     return [make("h4", {}, layer.title), make("div", { class: "head-maps" }, ...figures), told];
   });
   return make("div", { class: "heads" }, make("h4", {}, "Attention maps where it ended"),
-    make("p", { class: "note" }, `${maps.text}. Rows are queries, columns keys; the stronger the colour, the larger the weight, up to the largest of the layer${isSigned ? "; weights below 0 have the other colour" : ""}. Below each: the head, its role, and the structure that it is nearest to, if any.`),
+    make("p", { class: "note" }, `${maps.text}. Rows are queries, columns keys; the stronger the colour, the larger the weight, up to the largest of the layer${isSigned ? "; negative weights have another colour" : ""}. Below each: the head, its role, and the structure that it is nearest to, if any.`),
     ...parts, make("p", { class: "note" }, "As a figure, with the tokens beside it:"), command);
 }

@@ -1,11 +1,11 @@
-// Trials as lines over all axes; a part of an axis that the pointer marks chooses the trials that pass through it.
+// Parallel coordinates: trials as lines over all axes; brushing part of an axis selects the trials that pass there.
 
 const MOST_LINES = 5000;
 const SIDE = 48;
 const TOP = 40;
 const FOOT = 14;
-const GRIP = 22; // of an axis, to either side, in pixels
-const LEAST_APART = 56; // two axes, in pixels; more of them than there is room for scroll sideways
+const GRIP = 22; // how far from an axis, in pixels, the pointer still brushes it
+const LEAST_APART = 56; // the least distance of two axes, in pixels; if they need more room, the plate scrolls sideways
 
 function makeParallel(view) {
   const { sweep, state } = view;
@@ -52,7 +52,7 @@ function makeParallel(view) {
       pen.stroke();
       pen.textAlign = axis === 0 ? "left" : isLast ? "right" : "center";
       pen.fillStyle = ink;
-      // On two lines in turn, so that each name has the room of two; those at the ends also have what is beside them.
+      // Names alternate between two lines, so that each may be two axes wide; the first and last also use the margin.
       const name = cutLabel(pen, sweep.axes[axis].name, axis === 0 || isLast ? room + SIDE - GAP : 2 * room - GAP);
       pen.fillText(name, left + (axis === 0 ? 4 - SIDE : isLast ? SIDE - 4 : 0), axis % 2 ? 12 + LINE : 12);
       pen.textAlign = isLast ? "left" : "right";
@@ -106,7 +106,7 @@ function makeParallel(view) {
     view.brushed();
   }
 
-  // Brushes in the axes' own units: on a newer page the axes may end elsewhere.
+  // Brushes are remembered in the axes' units, because axes may have other ends in a newer version of the page.
   const remember = () => [...brushes].map(([axis, ends]) => [sweep.axes[axis].name, ...ends.map(view.scales[axis].unitOf)]);
   function recall(kept) {
     for (const [name, ...ends] of kept) {
@@ -135,7 +135,7 @@ function makeParallel(view) {
     if (held === null) return;
     const { place } = placeAt(event);
     const ends = [Math.min(held.from, place), Math.max(held.from, place)];
-    // A click, which clears the brush, moves a little too.
+    // A click, which clears the brush, may move the pointer a little.
     if (ends[1] - ends[0] > 0.01) brushes.set(held.axis, ends);
     drawAxes();
   });
@@ -148,6 +148,6 @@ function makeParallel(view) {
   plate.element.addEventListener("pointercancel", release);
 
   const clear = () => { brushes.clear(); applyBrushes(); };
-  const note = every === 1 ? "" : ` Drawn are ${said(Math.ceil(n / every))} of the lines, one trial in ${every}; brushes and counts take all.`;
+  const note = every === 1 ? "" : ` Only ${said(Math.ceil(n / every))} lines are drawn, one trial in ${every}; brushes and counts include all trials.`;
   return { element: make("div", { class: "scroll" }, plate.element), draw, clear, remember, recall, lines, note };
 }

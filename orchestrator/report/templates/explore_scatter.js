@@ -2,7 +2,7 @@
 
 const MARGIN = { left: 62, right: 12, top: 10, bottom: 44 };
 const FONT = "12px system-ui, sans-serif";
-const [REACH, TOUCH_REACH] = [12, 22]; // of a mouse and of a finger, in pixels
+const [REACH, TOUCH_REACH] = [12, 22]; // how far a mouse and a finger may miss a point, in pixels
 const reachOf = (event) => (event.pointerType === "touch" ? TOUCH_REACH : REACH);
 
 function makeScatter(view) {
@@ -19,7 +19,7 @@ function makeScatter(view) {
   function placePoints() {
     const [across, up] = [view.scales[state.x], view.scales[state.y]];
     const [wide, high] = [plate.width - margin.left - margin.right, plate.height - margin.top - margin.bottom];
-    // Beside an axis of numbers the points of one choice lie on a line, at its own value.
+    // Points are spread within their choices only if both axes are choices; else a choice is a line of points.
     const areChoices = across.band > 0 && up.band > 0;
     for (let at = 0; at < n; at += 1) {
       const [right, raised] = areChoices ? [jitter(at) * 0.7 * across.band, jitter(at + 7919) * 0.7 * up.band] : [0, 0];
@@ -28,7 +28,7 @@ function makeScatter(view) {
     }
   }
 
-  // Lines between choices: a point belongs to the choice in whose lane it lies.
+  // Draws lines between the bands of choices.
   function drawLanes(pen, wide, high) {
     pen.beginPath();
     for (let place = view.scales[state.x].band; place > 0 && place < 0.999; place += view.scales[state.x].band) {
@@ -46,7 +46,7 @@ function makeScatter(view) {
     plate.fit();
     const pen = plate.clear(plate.below);
     pen.font = FONT;
-    // Names of choices are longer than numbers.
+    // Names of choices need a wider margin than numbers.
     margin.left = view.scales[state.y].band ? Math.max(MARGIN.left, Math.min(110, 0.3 * plate.width)) : MARGIN.left;
     margin.right = roomAtEnd(pen, view.scales[state.x], plate.width - margin.left, MARGIN.right);
     placePoints();

@@ -1,4 +1,4 @@
-// Tables that are sorted by a column: up, down, and back to the order that they came in.
+// Sorts tables by a column: ascending, descending, and back to the original order.
 
 const NUMBER = /^[<>]?\s*([-+−]?[\d,]*\.?\d+(?:e[-+]?\d+)?)/i;
 const DIRECTIONS = { none: "ascending", ascending: "descending", descending: "none" };
@@ -17,7 +17,7 @@ function sortRows(rows, column, direction) {
   return [...rows].sort((one, other) => {
     if (!isNumeric) return sign * texts.get(one).localeCompare(texts.get(other), "en", { numeric: true });
     const [a, b] = [numbers.get(one), numbers.get(other)];
-    // What has no number comes last either way.
+    // Rows without a number come last in both directions.
     if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) - Number.isNaN(b);
     return sign * (a - b);
   });

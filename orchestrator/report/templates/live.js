@@ -1,4 +1,4 @@
-// Of a page that `attnsweep serve` shows: when the server has a newer one it is loaded, where its reader was.
+// For a page from `attnsweep serve`: loads a newer version when the server has one, and restores what the reader saw.
 
 const MEMORY = "attnsweep";
 
@@ -8,11 +8,11 @@ function recalled() {
   return kept === null ? { sections: {}, open: [], isPaused: false } : JSON.parse(kept);
 }
 
-// A name for what stands in the page, which may have moved on a newer one.
+// Identifies a heading or summary by section and text, because it may have moved in a newer version of the page.
 const nameOf = (element) => `${element.closest("main")?.id} ${element.textContent}`;
 const all = (selector) => [...document.querySelectorAll(selector)];
 
-// The last heading above the reader, and how far below it the window begins.
+// The last heading above the visible part, and how far below this heading the visible part begins.
 function whereabouts() {
   const above = all("main h1, main h2, main h3").filter((each) => each.getBoundingClientRect().top <= 1 && each.offsetParent);
   const last = above[above.length - 1];
@@ -34,7 +34,7 @@ function renew() {
   location.reload();
 }
 
-// Not under a reader's hands: while something is dragged, typed or selected, or nobody looks.
+// Renews the page only while the reader neither drags, types nor selects anything and the page is visible.
 function renewIfFree() {
   const isFree = !(reader.isPaused || reader.isHolding || reader.isEditing || document.hidden) && getSelection().isCollapsed;
   if (reader.isDue && isFree) renew();
@@ -60,7 +60,7 @@ function follow(bar) {
 
   const listen = (kinds, change) => kinds.forEach((kind) => document.addEventListener(kind, (event) => {
     change(event);
-    // After what the event itself does.
+    // The timeout lets the browser handle the event first.
     setTimeout(renewIfFree);
   }));
   const isField = (event) => event.target.matches("input, select");

@@ -1,1 +1,1 @@
-"""What is looked at before the first training: one sample of the space, for refusals, a warning and the engine."""
+"""Checks before the first training: a sample of the space shows mistakes, leads to warnings, and chooses the engine."""

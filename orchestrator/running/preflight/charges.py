@@ -1,4 +1,4 @@
-"""Whether a sweep that is to record charges has any."""
+"""Checks that a sweep with `record_charges` has charges to record."""
 
 from attnsweep.orchestrator.running.preflight.sample import Sample
 from attnsweep.workloads.engine.conserved import conserved_by
@@ -7,19 +7,19 @@ from attnsweep.workloads.user_code import users_code
 
 
 def check_charges(sample: Sample) -> None:
-    """Refuses `record_charges` where no training declares what it conserves: nothing would be recorded.
+    """Refuses `record_charges` if no training declares a conserved quantity, because nothing would be recorded.
 
     Raises:
-        SpecError: If they are to record charges, and none declares any.
+        SpecError: If trainings are to record charges, and none declares any.
         UserError: If the workload's own code fails.
     """
     spec, workload = sample.spec, sample.workload
     if spec.parameters().get("record_charges", False) is False:
         return
-    drawn = [training.parameters for of_shape in sample.shapes for training in of_shape]
-    recorded = [each for each in drawn if each.record_charges]
+    drawn = [training.parameters for trainings in sample.shapes for training in trainings]
+    recorded = [parameters for parameters in drawn if parameters.record_charges]
     with users_code(f"{spec.workload}: identities", "what gradients satisfy", "correct it, or leave it out"):
-        if not recorded or any(conserved_by(workload, each) for each in recorded):
+        if not recorded or any(conserved_by(workload, parameters) for parameters in recorded):
             return
     raise SpecError(
         "record_charges",

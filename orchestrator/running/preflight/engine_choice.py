@@ -1,4 +1,4 @@
-"""Which engine takes the steps of a new sweep, from its beginning to its end."""
+"""Chooses the engine that takes the steps of a new sweep, the same from the first to the last."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -27,28 +27,28 @@ from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.user_code import users_code
 
 _SECONDS_SAVED_BY_BLOCKS, _SECONDS_SAVED_BY_GRADIENTS = 1e-9, 1.5e-10
-"""For each number that a step computes. The vmapped engine takes 1 ns, of which blocks leave a tenth (system P) to a
-third (a user's attention); with large matrices 0.3 ns, of which a compiled gradient leaves a half
+"""Seconds saved per number that a step computes. The vmapped engine takes 1 ns per number; blocks take a tenth (system
+P) to a third of that (a user's attention). With large matrices it takes 0.3 ns, and a compiled gradient half of that
 (benchmarks/RESULTS.md)."""
 _LARGE_STEP, _SECONDS_SAVED_IN_LARGE_STEPS = 2_600_000, 1.2e-10
-"""A step of so many numbers no longer fits the cache, even in blocks of eight: of the template's and those of
-`docs/examples`, with 64 sequences a batch, blocks save a seventh to a fifth."""
+"""A step of this many numbers does not fit the cache, even in blocks of eight. For the template and `docs/examples`,
+with 64 sequences a batch, blocks then save a seventh to a fifth."""
 _SECONDS_TO_COMPILE, _SECONDS_AN_OPERATION = 10.0, 0.02
-"""Of CPU, once per machine: 12 s for the 108 operations of a step of system P, 33 s for the 1,125 of the encoder, 17 s
-for the 301 of the gradient of solution 3."""
+"""CPU seconds to compile, once per machine: 12 s for the 108 operations of a step of system P, 33 s for the 1,125 of
+the encoder, 17 s for the 301 of the gradient of solution 3."""
 _MARGIN = 2.0
-"""How often all trainings of one shape have to repay a compile, since several trainers wait for it."""
+"""How many times all trainings of one shape must repay a compile, because several trainers wait for it."""
 _MOST_SAVED_IN_A_STEP, _MOST_SAVED_IN_PARTS = 1e-3, 2e-2
-"""Seconds: more than the step of any shape saves, so that the step of a short sweep need not be traced."""
+"""Seconds. No step of any shape saves more, so a short sweep can be recognized without tracing a step."""
 
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """The engine of a sweep, and why it is that one.
+    """The engine of a sweep and the reason for it.
 
     Attributes:
-        engine: What takes the steps of its trainings.
-        reason: A clause; empty where it was not recorded, before version 0.2.
+        engine: The engine that takes the steps of the sweep's trainings.
+        reason: A clause; empty if it was not recorded, as before version 0.2.
     """
 
     engine: Engine
@@ -56,7 +56,7 @@ class EngineChoice:
 
     @property
     def notice(self) -> str | None:
-        """What a user has to know while nothing seems to happen; `None` if all trains at once."""
+        """A line that explains a long pause before training; `None` if training begins at once."""
         if self.engine != "blocks":
             return None
         return "training in compiled blocks: compiling takes 10 to 30 s, once for each shape and machine"
@@ -65,13 +65,13 @@ class EngineChoice:
 def engine_for(
     spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["auto"], console: Console
 ) -> EngineChoice:
-    """The engine of a new sweep. It depends on the spec, the workload and whether this machine can compile.
+    """Returns the engine of a new sweep. It depends on the spec, the workload and whether this machine can compile.
 
     Args:
         spec: The sweep.
-        workload: Its workload.
-        wanted: `auto` for the faster one.
-        console: Told where compiled blocks were asked for, or would be faster, and cannot be had.
+        workload: The sweep's workload.
+        wanted: The engine that the user asks for; `auto` chooses the faster one.
+        console: Prints a line if compiled blocks were asked for, or would be faster, but are not possible.
     """
     obstacle = _no_blocks(spec, workload) if wanted == "blocks" else None
     if wanted != "auto" and obstacle is None:
@@ -95,7 +95,7 @@ def _tell(console: Console, line: str) -> None:
 
 
 def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str:
-    """What would take the steps of a long sweep of trainings with these parameters, and why.
+    """Describes the engine of a long sweep of trainings with these parameters, and the reason for it.
 
     Raises:
         UserError: If the workload does not accept the parameters, or if its code fails.
@@ -115,13 +115,13 @@ def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str
 
 
 def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
-    """The most steps that all trainings of one shape take, if the shapes of a sweep are equally frequent."""
+    """Returns an upper bound of the steps that all trainings of one shape take, if shapes are equally frequent."""
     declared = workload.parameters.declared()
     n_shapes = prod(
         len(dimension.grid()) if isinstance(dimension, Categorical) else dimension.high - dimension.low + 1
         for name, dimension in spec.drawn().items()
         if isinstance(dimension, Categorical | Int)
-        and any(declared[each].static for each in spec.unzipped({name: dimension.grid()[0]}))
+        and any(declared[parameter].static for parameter in spec.unzipped({name: dimension.grid()[0]}))
     )
     trainings = spec.trials * most_wanted(spec.replicates)
     n_steps: int = _a_training(spec, workload).n_steps
@@ -130,11 +130,11 @@ def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
 
 @dataclass(frozen=True)
 class Ahead:
-    """What a thread prepares while Ray starts.
+    """Results that a thread prepares while Ray starts.
 
     Attributes:
-        choice: The engine of the sweep.
-        programs: Of its first shape, for trainers.
+        choice: The sweep's engine.
+        programs: The compiled programs of the sweep's first shape, for trainers.
     """
 
     choice: "Future[EngineChoice]" = field(default_factory=Future)
@@ -142,13 +142,13 @@ class Ahead:
 
     @classmethod
     def of(cls, spec: Sweep, workload: Workload[Any], resources: Resources, choose: Callable[[], EngineChoice]) -> Self:
-        """Chooses the engine, then compiles what the first pack needs. What is raised meanwhile is raised by `choice`.
+        """Starts a thread that chooses the engine, then compiles what the first pack needs. `choice` raises its errors.
 
         Args:
             spec: The sweep.
-            workload: Its workload.
-            resources: What it runs on. What trains in this process compiles its own programs: PyTorch traces in one
-                thread at a time.
+            workload: The sweep's workload.
+            resources: What the sweep runs on. Trainers in this process compile their own programs, because PyTorch can
+                trace in only one thread at a time.
             choose: Chooses the engine.
         """
         ahead = cls()
@@ -156,7 +156,7 @@ class Ahead:
         def prepare() -> None:
             try:
                 ahead.choice.set_result(choose())
-            except BaseException as error:  # noqa: BLE001  # Raised where the result is asked for.
+            except BaseException as error:  # noqa: BLE001  # `choice.result()` raises it.
                 ahead.choice.set_exception(error)
                 return
             is_compiled = (
@@ -169,27 +169,27 @@ class Ahead:
 
 
 def _first_programs(spec: Sweep, workload: Workload[Any]) -> KnownPrograms:
-    """The program of a sweep's first shape, compiled if this machine has not done so before."""
-    found = KnownPrograms()
-    # Whatever keeps it from being compiled, the first trainer meets it too, and says so.
+    """Returns the program of a sweep's first shape, compiled if this machine has not compiled it before."""
+    programs = KnownPrograms()
+    # Errors are ignored, because the first trainer meets the same error and reports it.
     with suppress(BaseException):
-        Pack(workload, [Training(_a_training(spec, workload), 0)], programs=Programs(found)).compile()
-    return found.as_sent()
+        Pack(workload, [Training(_a_training(spec, workload), 0)], programs=Programs(programs)).compile()
+    return programs.as_sent()
 
 
 _TOO_SHORT = "its steps would not repay compiling"
 
 
 def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
-    """Why the steps of a sweep's first shape are not compiled; `None` if they can be, and take long enough."""
+    """Returns why the steps of a sweep's first shape are not compiled; `None` if they can be, and take long enough."""
     training, steps = Training(_a_training(spec, workload), 0), steps_of_a_shape(spec, workload)
     in_parts = workload.split(training.parameters) is not None
     if steps * (_MOST_SAVED_IN_PARTS if in_parts else _MOST_SAVED_IN_A_STEP) < _MARGIN * _SECONDS_TO_COMPILE:
         return _TOO_SHORT
     try:
         pack = Pack(workload, [training])
-        # Counting is cheap; to trace, PyTorch imports its compiler, which takes longer than many a sweep's steps. Of
-        # shipped workloads it finds 0.9 to 1.6 times as many as a graph has, whose operations are others.
+        # Counting comes first, because tracing imports PyTorch's compiler, which takes longer than the steps of many a
+        # sweep. For shipped workloads it counts 0.9 to 1.6 times the numbers of the graph, whose operations differ.
         if not in_parts and steps * pack.count_numbers() * _SECONDS_SAVED_BY_BLOCKS < _SECONDS_TO_COMPILE:
             return _TOO_SHORT
         graph = pack.compiled_graph()
@@ -197,7 +197,7 @@ def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
         raise
     except NoRuleError as error:
         return str(error)
-    except BaseException:  # noqa: BLE001  # What a training raises becomes its outcome, once it is trained.
+    except BaseException:  # noqa: BLE001  # An error of a training becomes its outcome once it is trained.
         return "its first training raises an error"
     compiling = _SECONDS_TO_COMPILE + _SECONDS_AN_OPERATION * graph.n_operations
     repays = steps * graph.n_numbers * _seconds_saved(graph) >= _MARGIN * compiling
@@ -205,26 +205,26 @@ def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
 
 
 def _no_blocks(spec: Sweep, workload: Workload[Any]) -> str | None:
-    """Why the steps of a sweep's first shape cannot be compiled; `None` if they can, or if it cannot be found out."""
+    """Returns why the steps of a sweep's first shape cannot be compiled; `None` if they can be, or if unknown."""
     try:
         Pack(workload, [Training(_a_training(spec, workload), 0)]).compiled_graph()
     except STOPS:
         raise
     except NoRuleError as error:
         return str(error)
-    except BaseException:  # noqa: BLE001  # As above.
+    except BaseException:  # noqa: BLE001  # An error of a training becomes its outcome once it is trained.
         return None
     return None
 
 
 def _seconds_saved(graph: StepGraph | GradientGraph) -> float:
-    """For each number that a step computes."""
+    """Returns the seconds that compiling saves per number that a step computes."""
     if isinstance(graph, GradientGraph):
         return _SECONDS_SAVED_BY_GRADIENTS
     return _SECONDS_SAVED_BY_BLOCKS if graph.n_numbers < _LARGE_STEP else _SECONDS_SAVED_IN_LARGE_STEPS
 
 
 def _a_training(spec: Sweep, workload: Workload[Any]) -> Any:
-    """The parameters of a training in the corner of a sweep's space where each parameter has its first value."""
+    """Returns the parameters of the training with the first value of every parameter of a sweep's space."""
     corner = {name: dimension.grid()[0] for name, dimension in spec.drawn().items()}
     return workload.parameters.resolve({**spec.fixed(), **spec.unzipped(corner)})

@@ -1,4 +1,4 @@
-"""The warning of a new sweep whose trainings end before they can leave their start."""
+"""Warns about a new sweep whose trainings end before they can leave their start."""
 
 import time
 from collections.abc import Sequence
@@ -19,22 +19,22 @@ _SHARE = 0.05
 
 
 def few_steps_warning(sample: Sample, seconds: float = _SECONDS) -> str | None:
-    """One line if the budget decides the outcome of over 5% of the trainings whose start has a law.
+    """Returns a line if over 5% of the trainings with a predictable escape time end before it.
 
-    Looks at the trainings shape by shape, until the time is up. Nothing is trained. Of a shape for which the workload's
-    code raises, nothing is known: the rows will say why.
+    Looks at the trainings shape by shape until the time is up. Nothing is trained. A shape for which the workload's
+    code raises is passed over: its rows will contain the error.
 
     Args:
-        sample: Trainings of the sweep.
-        seconds: How long to look at most.
+        sample: Some trainings of the sweep.
+        seconds: The longest time to look at trainings.
     """
     until = time.monotonic() + seconds
     steps, budgets = [], []
     with training_settings():
         for trainings in sample.shapes:
-            found = _predicted(sample.workload, trainings, until)
-            steps.append(found)
-            budgets += [training.parameters.n_steps for training in trainings[: len(found)]]
+            predicted_steps = _predicted(sample.workload, trainings, until)
+            steps.append(predicted_steps)
+            budgets += [training.parameters.n_steps for training in trainings[: len(predicted_steps)]]
     predicted = np.concatenate([np.empty(0), *steps])
     is_known, is_late = ~np.isnan(predicted), predicted > budgets
     if is_late.sum() <= _SHARE * is_known.sum():
@@ -47,10 +47,10 @@ def few_steps_warning(sample: Sample, seconds: float = _SECONDS) -> str | None:
 
 
 def _predicted(workload: Workload[Any], trainings: Sequence[Training[Any]], until: float) -> NDArray[np.float64]:
-    """The predictions for trainings of one shape, or for as many as the time left allows."""
+    """Returns predicted escape steps of trainings of one shape, or of as many as the remaining time allows."""
     parts: list[NDArray[np.float64]] = [np.empty(0)]
     expected = 0.0
-    # The first one is slow to begin with, so the time of the others is told by a second one alone.
+    # The first prediction includes start-up, so the time of the next ones is estimated from a second single one.
     for n_next in (1, 1, 4, 16, 64):
         n_known, started = sum(map(len, parts)), time.monotonic()
         if n_known >= len(trainings) or started + expected > until:

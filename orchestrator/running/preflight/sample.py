@@ -1,4 +1,4 @@
-"""Some trainings of a sweep, drawn at random from its space whatever its sampler is."""
+"""Some trainings of a sweep, drawn at random from its space, whatever its sampler is."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -15,12 +15,12 @@ _TRIALS = 64
 
 @dataclass(frozen=True)
 class Sample:
-    """One training of each of 64 trials, or of as many as the sweep has.
+    """One training of each of 64 random trials, or of as many as the sweep has.
 
     Attributes:
         spec: A sweep that fits its workload.
-        workload: Its workload.
-        shapes: The trainings, those of equal static parameters together.
+        workload: The sweep's workload.
+        shapes: The trainings, grouped by equal static parameters.
     """
 
     spec: Sweep
@@ -29,15 +29,15 @@ class Sample:
 
     @classmethod
     def of(cls, spec: Sweep, workload: Workload[Any]) -> Self:
-        """Draws them.
+        """Draws the trainings of a sample at random.
 
         Raises:
-            SpecError: If the workload refuses all that are drawn.
+            SpecError: If the workload refuses every drawn training.
         """
         drawn = sorted(drawn_parameters(spec, workload.parameters, _TRIALS)[: spec.trials], key=_shape)
         shapes = (
-            tuple(Training(each, training_seed(spec.seed, trial, 0)) for trial, each in enumerate(of_shape))
-            for _, of_shape in groupby(drawn, key=_shape)
+            tuple(Training(parameters, training_seed(spec.seed, trial, 0)) for trial, parameters in enumerate(group))
+            for _, group in groupby(drawn, key=_shape)
         )
         return cls(spec, workload, tuple(shapes))
 

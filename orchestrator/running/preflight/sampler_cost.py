@@ -1,15 +1,15 @@
-"""The warning of a new sweep whose sampler takes longer to choose the trials than trainers may take to train them."""
+"""Warns about a new sweep whose sampler may take longer to choose the trials than trainers take to train them."""
 
 from attnsweep.search_spaces.sweep import Sampler, Sweep
 
 _SECONDS: dict[Sampler, float] = {"tpe": 1e-6, "cmaes": 1e-6, "nsga2": 2.1e-6, "boundary": 4.6e-4}
-"""Of the driver, for the square of the number of trials: each draw looks at all trials before it. Measured on one core,
-with 16,000 trials told of `tpe` and `cmaes`, 4,000 of `nsga2` and 1,000 of `boundary`."""
+"""Driver seconds per squared number of trials, because each draw looks at all earlier trials. Measured on one core,
+with 16,000 trials for `tpe` and `cmaes`, 4,000 for `nsga2` and 1,000 for `boundary`."""
 _LONG = 600.0
 
 
 def sampler_warning(spec: Sweep) -> str | None:
-    """One line if the sampler of a sweep keeps the driver busy for over ten minutes."""
+    """Returns a line if the sampler of a sweep keeps the driver busy for over ten minutes."""
     seconds = _SECONDS.get(spec.sampler, 0.0) * spec.trials**2
     if seconds <= _LONG:
         return None

@@ -1,4 +1,4 @@
-"""Whether the trainings of a sweep can train side by side, looked at before the first of them is trained."""
+"""Checks before the first training that the trainings of a sweep can be trained side by side."""
 
 import time
 from collections.abc import Sequence
@@ -25,27 +25,27 @@ from attnsweep.workloads.user_code import user_code_of
 _SECONDS = 0.3
 _SIDE_BY_SIDE = 8
 _MOST_WEIGHTS = 1_000_000
-"""Of modules whose loss is computed: that of larger ones may take long here."""
+"""The largest modules whose loss is computed here, in weights, because larger ones may take long."""
 
 
 def check_starts(sample: Sample, seconds: float = _SECONDS) -> None:
-    """Refuses a workload whose modules differ where they may not, whose loss is not one for many trainings, or whose
-    labels are not known.
+    """Refuses a workload whose modules differ in what must be equal, whose loss cannot be computed for many trainings
+    at once, or whose labels are unknown.
 
-    Looks at a few trainings of each shape at a time, until the time is up; at a few in any case. Any other error of the
-    workload's code is left to the rows.
+    Looks at a few trainings of each shape at a time until the time is up, and at a few in any case. Any other error of
+    the workload's code is left to the trainings, whose rows will contain it.
 
     Args:
-        sample: Trainings of the sweep.
-        seconds: How long to look at most.
+        sample: Some trainings of the sweep.
+        seconds: The longest time to look at trainings.
 
     Raises:
-        SpecError: If trainings cannot be trained side by side as they would be alone, or get a label that is none.
+        SpecError: If trainings side by side would differ from trainings alone, or if a label is unknown.
     """
     workload, until = sample.workload, time.monotonic() + seconds
     with training_settings():
         for trainings in sample.shapes:
-            # The first one once more, beside each group of others.
+            # The first training is repeated in each group of others.
             others = trainings[1:] or trainings
             try:
                 _compute(workload, trainings[:1])
@@ -55,13 +55,13 @@ def check_starts(sample: Sample, seconds: float = _SECONDS) -> None:
                         workload, [*trainings, Training(trainings[0].parameters, training_seed(sample.spec.seed, 0, 1))]
                     )
                 for first in range(0, len(others), _SIDE_BY_SIDE):
-                    some = [trainings[0], *others[first : first + _SIDE_BY_SIDE]]
-                    check_alike(workload, Lanes(some, torch.device("cpu")))
+                    group = [trainings[0], *others[first : first + _SIDE_BY_SIDE]]
+                    check_alike(workload, Lanes(group, torch.device("cpu")))
                     if time.monotonic() > until:
                         return
             except (UserError, *STOPS):
                 raise
-            except BaseException:  # noqa: BLE001  # The rows will say what the workload's code raises.
+            except BaseException:  # noqa: BLE001  # The trainings' rows will contain the error.
                 continue
 
 
@@ -74,7 +74,7 @@ def _compute(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Non
 
 
 def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
-    """Labels some starts, and losses at their reference levels. Those of shipped workloads are tested."""
+    """Labels some starts, and some losses at reference levels. Only for users' workloads: shipped ones are tested."""
     pack = Pack(workload, trainings)
     pack.advance(1, n_probes=1)
     evidence = pack.result().evidence
@@ -84,8 +84,8 @@ def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
 
 
 def _compare(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
-    """Compares the first training, and the one that differs most from it, with what plain PyTorch computes of each.
-    Shipped workloads are tested."""
+    """Compares the first training, and the one that differs most from it, with training by plain PyTorch. Only for
+    users' workloads: shipped ones are tested."""
     first, *others = trainings
     values = first.parameters.values()
 

@@ -1,4 +1,4 @@
-"""Whether the metrics exist by which the trainings of a sweep are to end."""
+"""Checks that the metrics exist by which trainings of a sweep are to end."""
 
 from attnsweep.orchestrator.running.preflight.sample import Sample
 from attnsweep.workloads.engine.pack import Pack
@@ -7,10 +7,10 @@ from attnsweep.workloads.user_code import users_code
 
 
 def check_stop_metrics(sample: Sample) -> None:
-    """Refuses `stop_when` with a metric that the workload does not measure: measures a start for each condition.
+    """Refuses `stop_when` with a metric that the workload does not measure, by measuring a start for each condition.
 
     Raises:
-        SpecError: If it names such a metric.
+        SpecError: If `stop_when` names such a metric.
         UserError: If the workload's own code fails.
     """
     conditions: set[str] = set()

@@ -1,1 +1,2 @@
-"""`attnsweep doctor`: what a user gets wrong before the first sweep, on this machine or on each node of a cluster."""
+"""`attnsweep doctor`: finds common faults of an installation before the first sweep, on this machine or each cluster
+node."""

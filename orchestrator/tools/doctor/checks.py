@@ -1,4 +1,4 @@
-"""What is wrong with some nodes, and what to do about it: one finding for each check."""
+"""The checks of nodes: what is wrong with some of them, and how to fix it, as one finding per check."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from attnsweep.orchestrator.tools.doctor.nodes import Node
 LEAST_SHM_BYTES = 1_000_000_000
 MOST_CLOCK_SECONDS = 60.0
 _MOST_NAMED = 4
-_OF_CLUSTERS = ("code", "clocks")
-"""What a machine by itself cannot have otherwise."""
+_CLUSTER_CHECKS = ("code", "clocks")
+"""The checks that compare nodes, which are left out for a single machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found.
+    """The result of one check of the doctor: `ok`, or a fault with its fix.
 
     Attributes:
-        check: Its name.
-        words: What is so.
-        fix: What to do about it; empty where nothing is wrong.
+        check: The name of the check.
+        words: The state that it found, in words.
+        fix: How to fix it; empty if nothing is wrong.
     """
 
     check: str
@@ -35,13 +35,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class NodeCheck:
-    """A check of each node.
+    """A check that is made on each node.
 
     Attributes:
-        name: What is checked.
-        fault: What is wrong with a node, in words; empty where nothing is.
-        fine: What is so where nothing is wrong.
-        fix: What to do about a fault.
+        name: The name of the check.
+        fault: Returns what is wrong with a node, in words; empty if nothing is.
+        fine: What to print if nothing is wrong.
+        fix: How to fix a fault.
     """
 
     name: str
@@ -50,7 +50,7 @@ class NodeCheck:
     fix: str
 
     def find(self, nodes: Sequence[Node]) -> Finding:
-        """What it found among the nodes that answered."""
+        """Returns the finding over all nodes that answered."""
         faults = [
             f"{node.name}: {fault}"
             for node in nodes
@@ -64,15 +64,15 @@ class NodeCheck:
 
 
 def check_nodes(nodes: Sequence[Node], driver: Environment) -> list[Finding]:
-    """All checks of nodes.
+    """Makes all checks of nodes, and returns a finding for each check.
 
     Args:
-        nodes: The answers of some nodes.
-        driver: The environment of this process, as a sweep's driver has it.
+        nodes: The answers of the nodes.
+        driver: The environment of this process, which would be a sweep's driver.
     """
     checks = _checks(driver)
     if all(node.n_ray_gpus is None for node in nodes):
-        checks = tuple(check for check in checks if check.name not in _OF_CLUSTERS)
+        checks = tuple(check for check in checks if check.name not in _CLUSTER_CHECKS)
     return [_check_answers(nodes), *(check.find(nodes) for check in checks)]
 
 

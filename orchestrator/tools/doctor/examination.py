@@ -1,4 +1,4 @@
-"""All checks of the doctor, in the order in which a user repairs what they find."""
+"""All checks of the doctor, in the order in which a user fixes the faults that they find."""
 
 from collections.abc import Iterator
 
@@ -12,11 +12,11 @@ from attnsweep.workloads.registry import load_workload
 
 
 def examine(address: str | None, directory: Place | None) -> Iterator[Finding]:
-    """Looks at this machine, or at each node of a cluster; yields what each check found.
+    """Checks this machine, or each node of a cluster; yields the finding of each check.
 
     Args:
         address: The cluster; `None` for this machine, on which no Ray is started.
-        directory: Where a sweep would be written; `None` to leave that out.
+        directory: The directory of a future sweep, which is checked too; `None` for no directory.
     """
     yield check_versions()
     yield check_token(address)

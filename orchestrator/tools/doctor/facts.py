@@ -1,4 +1,4 @@
-"""What a node says of itself. Run as a module there, in a process of its own, it prints one JSON object."""
+"""The facts about a node. Run as a module on the node, in a process of its own, it prints them as one JSON object."""
 
 import json
 import os
@@ -25,17 +25,17 @@ _TINY = {"n_steps": 20, "n_categories": 3, "n_positions": 4}
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFacts:
-    """One node, as it finds itself.
+    """The facts that a node reports about itself.
 
     Attributes:
-        host: Its name.
+        host: The node's host name.
         environment: Versions of libraries, and digests of the code that trains: fields of an `Environment`.
-        n_gpus: NVIDIA GPUs that the kernel's driver has.
-        n_torch_gpus: Those that PyTorch sees. Of a GPU's slices (MIG) a process sees one: if it does, all that it is
-            given count.
-        shm_bytes: Size of /dev/shm.
-        clock: Its time, in seconds since 1970.
-        packs: By device, what was wrong with a tiny pack trained on it; empty where nothing was.
+        n_gpus: The number of NVIDIA GPUs that the kernel's driver has.
+        n_torch_gpus: The number of GPUs that PyTorch sees. PyTorch sees only one slice of a GPU (MIG) per process; if
+            it sees one, all slices in CUDA_VISIBLE_DEVICES count.
+        shm_bytes: The size of /dev/shm.
+        clock: The node's time, in seconds since 1970.
+        packs: By device, the error of a tiny pack that was trained on it; empty if there was none.
     """
 
     host: str
@@ -48,7 +48,7 @@ class NodeFacts:
 
     @classmethod
     def here(cls) -> "NodeFacts":
-        """Of this process's node. Takes seconds: PyTorch is imported, and trains."""
+        """Collects the facts of this process's node. Takes seconds, because it imports PyTorch and trains."""
         n_seen = torch.cuda.device_count()
         return cls(
             host=platform.node(),
@@ -63,27 +63,30 @@ class NodeFacts:
 
 def _shm_bytes() -> int:
     try:
-        found = os.statvfs("/dev/shm")
+        stats = os.statvfs("/dev/shm")
     except OSError:
         return 0
-    return found.f_frsize * found.f_blocks
+    return stats.f_frsize * stats.f_blocks
 
 
 def _with_slices(n_seen: int) -> int:
-    given = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    return len(given) if n_seen and given[0].startswith("MIG-") else n_seen
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return len(devices) if n_seen and devices[0].startswith("MIG-") else n_seen
 
 
 def _trained(device: str, index: int = -1) -> str:
-    """Trains a tiny pack, on a GPU by its index as on a trainer's only one; returns what was wrong with that."""
+    """Trains a tiny pack and returns the error, or an empty text.
+
+    A GPU is selected by its index, and becomes the current device as in a trainer with one GPU.
+    """
     workload = load_workload(_WORKLOAD)
     try:
         check_rounding()
-        # A negative index leaves everything as it is.
+        # `torch.cuda.device` does nothing for a negative index, which stands for the CPU.
         with torch.cuda.device(index):
             pack = Pack(workload, [Training(workload.parameters.resolve(_TINY), seed) for seed in range(2)], device)
             pack.train_to_end()
-    except Exception as error:  # noqa: BLE001  # A broken PyTorch or GPU raises whatever it likes.
+    except Exception as error:  # noqa: BLE001  # A broken PyTorch or GPU may raise any error.
         return in_words(error)
     return ""
 

@@ -1,4 +1,4 @@
-"""Asks nodes for their facts: this machine, or each node of a Ray cluster."""
+"""Collects the facts of nodes: of this machine, or of each node of a Ray cluster."""
 
 import json
 import os
@@ -13,20 +13,20 @@ from attnsweep.orchestrator.tools.doctor.facts import NodeFacts
 _MODULE = "attnsweep.orchestrator.tools.doctor.facts"
 _SECONDS = 180.0
 _OWN_DEVICES = {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
-"""Ray leaves the node's own setting of visible GPUs alone: else a task that asks for none sees none."""
+"""Environment variables of the tasks. This one keeps Ray from hiding the GPUs from a task that requests none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """One node.
+    """The answer of one node, and what Ray reports about it.
 
     Attributes:
-        name: As messages name it.
-        facts: `None` where it could not say.
-        error: Why.
-        n_ray_gpus: GPUs that Ray counts there; `None` without Ray.
-        clock_offset: Seconds by which its clock is ahead of ours; 0 for ours.
-        clock_slack: By how much that may be wrong, because the answer took as long.
+        name: The node's name in messages.
+        facts: The facts; `None` if the node could not report them.
+        error: Why there are no facts.
+        n_ray_gpus: The number of GPUs that Ray counts on the node; `None` without Ray.
+        clock_offset: Seconds by which the node's clock is ahead of this machine's; 0 without Ray.
+        clock_slack: The largest error of `clock_offset`: half the time until the node answered.
     """
 
     name: str
@@ -38,32 +38,33 @@ class Node:
 
 
 def this_machine() -> list[Node]:
-    """This machine, without Ray."""
+    """Returns the facts of this machine in a list, without Ray."""
     text, error = _ask(sys.executable)
     return [_node(os.uname().nodename, text, error)]
 
 
 def nodes_of_cluster() -> list[Node]:
-    """Every node of the cluster that this process is connected to, the head's first, the others by name."""
+    """Returns every node of the cluster that this process is connected to: the head node first, then by name."""
     import ray.cloudpickle
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    # By value: a node that lacks attnsweep shall say so, and not fail to read the question.
+    # The function is pickled by value: a node without attnsweep could not unpickle a reference, and would not report
+    # that attnsweep is missing.
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     alive = [node for node in ray.nodes() if node["Alive"]]
     alive.sort(key=lambda node: ("node:__internal_head__" not in node["Resources"], node["NodeManagerHostname"]))
-    ask = ray.remote(num_cpus=0, max_retries=0, runtime_env={"env_vars": _OWN_DEVICES})(_ask_there)
+    ask_node = ray.remote(num_cpus=0, max_retries=0, runtime_env={"env_vars": _OWN_DEVICES})(_ask_there)
     began = time.time()
-    asked = [
-        ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
+    answers = [
+        ask_node.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
         for node in alive
     ]
-    ready, _ = ray.wait(asked, num_returns=len(asked), timeout=_SECONDS)
+    ready, _ = ray.wait(answers, num_returns=len(answers), timeout=_SECONDS)
     answered = time.time()
     try:
         return [
             _answer(node, reference if reference in ready else None, began, answered)
-            for node, reference in zip(alive, asked, strict=True)
+            for node, reference in zip(alive, answers, strict=True)
         ]
     finally:
         ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
@@ -100,13 +101,13 @@ def _ask_there() -> tuple[str, str]:
 
 
 def _ask(python: str, options: Sequence[str] = ()) -> tuple[str, str]:
-    """The facts of the node that this runs on, as JSON; and why there are none."""
+    """Returns the facts of the node that this runs on, as JSON, and an error message; one of the two is empty."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [python, *options, "-m", _MODULE], capture_output=True, text=True, timeout=_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", str(error)
-    if done.returncode != 0:
-        return "", (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    return done.stdout, ""
+    if process.returncode != 0:
+        return "", (process.stderr.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+    return process.stdout, ""

@@ -1,4 +1,4 @@
-"""What a sweep needs besides nodes: the token, MLflow, a place for the sweep directory."""
+"""The checks of what a sweep needs besides nodes: library versions, Ray's token, MLflow, a sweep directory."""
 
 import os
 import platform
@@ -27,18 +27,18 @@ _TOKEN = "make one with ray get-auth-token --generate, and copy ~/.ray/auth_toke
 
 
 def check_versions() -> Finding:
-    """Whether this environment has what attnsweep asks for."""
+    """Checks that the installed libraries have the versions that attnsweep requires."""
     unmet = []
     for requirement in map(Requirement, requires("attnsweep") or ()):
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
         try:
-            found = version(requirement.name)
+            installed = version(requirement.name)
         except PackageNotFoundError:
             unmet.append(f"no {requirement.name}")
         else:
-            if not requirement.specifier.contains(found, prereleases=True):
-                unmet.append(f"{requirement.name} {found}, expected {requirement.specifier}")
+            if not requirement.specifier.contains(installed, prereleases=True):
+                unmet.append(f"{requirement.name} {installed}, expected {requirement.specifier}")
     if unmet:
         return Finding("versions", ", ".join(unmet), "install attnsweep again, in an environment of its own")
     named = [f"{name} {version(name)}" for name in ("attnsweep", "ray", "torch")]
@@ -46,7 +46,8 @@ def check_versions() -> Finding:
 
 
 def check_token(address: str | None) -> Finding:
-    """Whether a cluster asks for a token, and this user keeps it; on this machine Ray makes one by itself.
+    """Checks that a cluster requires a token and that this user keeps it secret; on this machine Ray creates a token
+    itself.
 
     Args:
         address: The cluster; `None` for this machine.
@@ -73,10 +74,10 @@ def check_token(address: str | None) -> Finding:
 
 
 def check_mlflow(uri: str | None = None) -> Finding:
-    """Whether MLflow's store answers.
+    """Checks that MLflow's store answers, or that its database can be created.
 
     Args:
-        uri: By default where sweeps log.
+        uri: The URI of the store; for `None` the store that sweeps log to.
     """
     try:
         uri = tracking_uri(uri)
@@ -91,17 +92,17 @@ def check_mlflow(uri: str | None = None) -> Finding:
         return Finding("MLflow", f"{shown}, made by the first sweep")
     try:
         open_client(uri).search_experiments(max_results=1)
-    except Exception as error:  # noqa: BLE001  # MLflow and its databases raise whatever they like.
+    except Exception as error:  # noqa: BLE001  # MLflow and its databases may raise any error.
         fix = "start it, or correct MLFLOW_TRACKING_URI; sweeps run without MLflow, and mlflow-sync logs them later"
         return Finding("MLflow", f"{shown}: {in_one_line(error)}", fix)
     return Finding("MLflow", f"{shown} answers")
 
 
 def check_directory(place: Place) -> Finding:
-    """Whether a sweep directory can be written, in an object store by writing an object and removing it.
+    """Checks that a sweep directory can be written; in an object store by writing an object and removing it.
 
     Args:
-        place: The directory, which need not be there yet.
+        place: The directory, which need not exist yet.
     """
     name = f"{secrets.token_hex(4)}.json"
     try:
@@ -118,17 +119,19 @@ def check_directory(place: Place) -> Finding:
 
 
 def _lets_strangers_in(address: str) -> bool:
-    """Asks the cluster for a sign of life without a token, in a process of its own, which ignores ours."""
+    """Returns whether the cluster answers a health check without a token, from a process without this user's token."""
     if address.startswith("ray://"):
         return False
-    kept: Mapping[str, str] = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    variables: Mapping[str, str] = {
+        name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")
+    }
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check"]
     if address != "auto":
         command += ["--address", address]
     try:
-        asked = subprocess.run(
-            command, env={**kept, "RAY_AUTH_MODE": "disabled"}, capture_output=True, timeout=_SECONDS, check=False
+        process = subprocess.run(
+            command, env={**variables, "RAY_AUTH_MODE": "disabled"}, capture_output=True, timeout=_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         return False
-    return asked.returncode == 0
+    return process.returncode == 0

@@ -1,1 +1,2 @@
-"""What a sweep would show and cost, before it runs: `attnsweep forecast`."""
+"""`attnsweep forecast`: predicts which trainings of a sweep leave their plateau, and what the sweep costs, before it
+runs."""

@@ -1,4 +1,6 @@
-"""The cases of a sweep: trainings that differ in init_sigma and seed alone, and the values of init_sigma they take."""
+"""Splits a sweep into cases: sets of trainings that differ only in init_sigma and seed, each with values of init_sigma
+to forecast.
+"""
 
 import itertools
 from collections.abc import Mapping
@@ -20,12 +22,12 @@ _MOST_CASES = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """One case.
+    """A set of trainings that differ only in init_sigma and seed.
 
     Attributes:
-        chosen: The values of the parameters that vary besides init_sigma; of a range, its middle.
-        parameters: Of its trainings, without an intervention.
-        sigmas: The values of init_sigma, falling; of a range, five from its end to its start.
+        chosen: The values of the parameters that vary besides init_sigma; for a range its middle.
+        parameters: The parameters of the trainings, without an intervention.
+        sigmas: The values of init_sigma, falling; for a range five values from its upper to its lower end.
     """
 
     chosen: Mapping[str, Scalar]
@@ -35,11 +37,11 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cases:
-    """Some cases of a sweep.
+    """The first cases of a sweep, and the number of all.
 
     Attributes:
-        cases: The first ones.
-        n_all: How many the sweep has.
+        cases: At most eight cases.
+        n_all: The number of cases that the sweep has.
         leaves_out_interventions: Whether the sweep has trainings with interventions, which the cases are without.
     """
 
@@ -49,14 +51,14 @@ class Cases:
 
 
 def cases_of(spec: Sweep, workload: Workload[Any]) -> Cases:
-    """The first eight combinations of a sweep's choices that can be trained, ranges at their middle.
+    """Returns the first eight combinations of a sweep's choices that can be trained, with ranges at their middle.
 
     Raises:
-        SpecError: If none can be trained.
+        SpecError: If no combination can be trained.
     """
     axes = {name: _values(dimension) for name, dimension in spec.drawn().items()}
     axes[_SCALE] = axes.get(_SCALE, [None])[:1]
-    found: list[Case] = []
+    cases: list[Case] = []
     refusal, has_interventions = None, False
     for point in itertools.product(*axes.values()):
         drawn = dict(zip(axes, point, strict=True))
@@ -72,15 +74,15 @@ def cases_of(spec: Sweep, workload: Workload[Any]) -> Cases:
         varies = [*spec.varied(), *spec.conditional()]
         chosen = {name: values[name] for name in varies if name in values and name not in (_SCALE, INTERVENTION)}
         case = Case(chosen=chosen, parameters=parameters, sigmas=_sigmas(spec, parameters, values))
-        if case not in found:
-            found.append(case)
-    if not found and refusal is not None:
+        if case not in cases:
+            cases.append(case)
+    if not cases and refusal is not None:
         raise refusal
-    return Cases(cases=tuple(found[:_MOST_CASES]), n_all=len(found), leaves_out_interventions=has_interventions)
+    return Cases(cases=tuple(cases[:_MOST_CASES]), n_all=len(cases), leaves_out_interventions=has_interventions)
 
 
 def _values(dimension: Varied) -> list[Scalar]:
-    """All choices; of a range, its middle."""
+    """Returns all choices of a dimension; for a range its middle."""
     if isinstance(dimension, Categorical):
         return list(dimension.choices)
     return dimension.model_copy(update={"points": 1}).grid()
@@ -92,10 +94,10 @@ def _sigmas(spec: Sweep, parameters: TrainingParameters, values: Mapping[str, Sc
         branch = dimension.then if values.get(dimension.on) in dimension.among else dimension.otherwise
         dimension = parameters.init_sigma if branch is None else branch
     if isinstance(dimension, Float):
-        found = dimension.model_copy(update={"points": _POINTS}).grid()
+        sigmas = dimension.model_copy(update={"points": _POINTS}).grid()
     elif isinstance(dimension, Categorical):
-        found = list(dimension.choices)
+        sigmas = list(dimension.choices)
     else:
-        found = [parameters.init_sigma]
-    numbers = {float(each) for each in found if isinstance(each, int | float)}
-    return (*sorted(numbers, reverse=True), *([None] if None in found else []))
+        sigmas = [parameters.init_sigma]
+    numbers = {float(sigma) for sigma in sigmas if isinstance(sigma, int | float)}
+    return (*sorted(numbers, reverse=True), *([None] if None in sigmas else []))

@@ -1,4 +1,4 @@
-"""The forecast of a sweep: orders, escapes and price, on the screen and as JSON."""
+"""The forecast of a sweep: growth orders, escape times and price, printed or as JSON."""
 
 import json
 import math
@@ -30,16 +30,16 @@ _WITHOUT_INTERVENTIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """The forecast of a sweep.
+    """The forecast of a sweep: the escape times of its cases, and its price.
 
     Attributes:
-        sweep: Its name.
-        escapes: One for each case.
-        n_cases: How many cases the sweep has; those above eight are left out.
-        leaves_out_interventions: Whether the sweep has interventions, which the escapes are without.
-        price: What the sweep costs.
-        engine: The engine that the price is for.
-        seconds: What the forecast took.
+        sweep: The sweep's name.
+        escapes: Each forecast case with its escape times.
+        n_cases: The number of cases of the sweep; those above eight are not forecast.
+        leaves_out_interventions: Whether the sweep has interventions, which the forecast cases are without.
+        price: The cost of the sweep.
+        engine: The engine that the price applies to.
+        seconds: The time that the forecast took.
     """
 
     sweep: str
@@ -51,25 +51,25 @@ class Forecast:
     seconds: float
 
     def content(self) -> dict[str, object]:
-        """All of it, as JSON holds it."""
+        """Returns the forecast as plain values for JSON."""
         return {
             "sweep": self.sweep,
             "n_cases": self.n_cases,
             "leaves_out_interventions": self.leaves_out_interventions,
-            "cases": [_case_content(*each) for each in self.escapes],
+            "cases": [_case_content(*case) for case in self.escapes],
             "price": asdict(self.price) | {"engine": self.engine},
             "seconds": self.seconds,
         }
 
     def to_json(self) -> str:
-        """One line of JSON, for scripts."""
+        """Returns one line of JSON, for scripts."""
         return json.dumps(self.content(), allow_nan=False)
 
     def print(self, console: Console) -> None:
         """Prints the cases, then the price."""
         lines = [self.sweep]
-        for case, found in self.escapes:
-            lines += _case_lines(case, found)
+        for case, escapes in self.escapes:
+            lines += _case_lines(case, escapes)
         if self.n_cases > len(self.escapes):
             lines.append(f"{self.n_cases - len(self.escapes)} more cases: choose one with --set")
         if self.leaves_out_interventions:
@@ -81,14 +81,14 @@ class Forecast:
 def forecast(
     spec: Sweep, code: UserCode | None, n_seeds: int, console: Console, say: Callable[[str], None]
 ) -> Forecast:
-    """Forecasts a sweep. Its price is remembered for the run that follows; nothing else is written.
+    """Forecasts a sweep. Its price is stored for comparison with the run that follows; nothing else is written.
 
     Args:
         spec: The sweep.
-        code: The user's code in place of the file that the spec names.
-        n_seeds: Seeds of the pilots, for each value of init_sigma.
-        console: Told where compiled blocks would be faster but cannot be compiled.
-        say: Told what begins.
+        code: The user's code that replaces the file that the spec names.
+        n_seeds: The number of seeds of the pilots, for each value of init_sigma.
+        console: Prints a hint if compiled blocks would be faster but cannot be compiled.
+        say: Called with a message when a part begins.
 
     Raises:
         UserError: If the sweep cannot be trained.
@@ -129,7 +129,7 @@ def _promise(price: Price) -> Promise:
 
 
 def seeds_for(share: float) -> int:
-    """The least number of trainings whose 95% interval (Wilson's) of this share is at most 0.02 to either side."""
+    """Returns the least number of trainings whose 95% Wilson interval for this share is within +-0.02."""
     low, high = 1, _MOST_SEEDS
     while low < high:
         middle = (low + high) // 2
@@ -138,52 +138,52 @@ def seeds_for(share: float) -> int:
     return low
 
 
-def _case_content(case: Case, found: EscapeForecast) -> dict[str, object]:
+def _case_content(case: Case, forecast: EscapeForecast) -> dict[str, object]:
     return {
         "chosen": dict(case.chosen),
-        "law": found.law,
-        "threshold": found.threshold,
-        "orders": [asdict(each) for each in found.orders],
+        "law": forecast.law,
+        "threshold": forecast.threshold,
+        "orders": [asdict(order) for order in forecast.orders],
         "escapes": [
             {
-                "init_sigma": each.init_sigma,
-                "measured": each.is_measured,
-                "n_left_out": each.n_left_out,
-                "median": each.quantile(0.5),
-                "q90": each.quantile(0.9),
-                "share_within_n_steps": each.share,
-                "n_steps": each.n_steps,
-                "n_steps_for_95": _whole(each.quantile(0.95)),
-                "seeds_for_0.02": seeds_for(each.share),
+                "init_sigma": escape.init_sigma,
+                "measured": escape.is_measured,
+                "n_left_out": escape.n_left_out,
+                "median": escape.quantile(0.5),
+                "q90": escape.quantile(0.9),
+                "share_within_n_steps": escape.share,
+                "n_steps": escape.n_steps,
+                "n_steps_for_95": _whole(escape.quantile(0.95)),
+                "seeds_for_0.02": seeds_for(escape.share),
             }
-            for each in found.escapes
+            for escape in forecast.escapes
         ],
     }
 
 
-def _case_lines(case: Case, found: EscapeForecast) -> list[str]:
+def _case_lines(case: Case, forecast: EscapeForecast) -> list[str]:
     chosen = " ".join(f"{name}={_short(value)}" for name, value in case.chosen.items()) or "one case"
-    lines = [f"{chosen}: {found.law}"]
-    if found.orders:
-        orders = ", ".join(f"{each.parameter} {_or_dash(each.order, '.2f')}" for each in found.orders)
+    lines = [f"{chosen}: {forecast.law}"]
+    if forecast.orders:
+        orders = ", ".join(f"{order.parameter} {_or_dash(order.order, '.2f')}" for order in forecast.orders)
         lines.append(f"  orders at the smallest init_sigma: {orders}")
-    if found.threshold is not None:
+    if forecast.threshold is not None:
         lines.append(
-            f"  threshold: norms change the orders at init_sigma = sqrt(layer_norm_eps) = {found.threshold:.2g}"
+            f"  threshold: norms change the orders at init_sigma = sqrt(layer_norm_eps) = {forecast.threshold:.2g}"
         )
     header = "  init_sigma  steps to leave: median      90%  leave within n_steps  n_steps for 95%  seeds for +-0.02"
-    return [*lines, header, *(_escape_line(each) for each in found.escapes)]
+    return [*lines, header, *(_escape_line(escape) for escape in forecast.escapes)]
 
 
-def _escape_line(each: Escape) -> str:
-    sigma = "default" if each.init_sigma is None else f"{each.init_sigma:.3g}"
-    median, most = (_or_dash(each.quantile(share), ".0f") for share in (0.5, 0.9))
-    freed = _whole(each.quantile(0.95))
-    how = "" if each.is_measured else "  by law"
-    how += f"  {each.n_left_out} left out: their pilots took too long" if each.n_left_out else ""
+def _escape_line(escape: Escape) -> str:
+    sigma = "default" if escape.init_sigma is None else f"{escape.init_sigma:.3g}"
+    median, q90 = (_or_dash(escape.quantile(share), ".0f") for share in (0.5, 0.9))
+    n_steps_95 = _whole(escape.quantile(0.95))
+    remarks = "" if escape.is_measured else "  by law"
+    remarks += f"  {escape.n_left_out} left out: their pilots took too long" if escape.n_left_out else ""
     return (
-        f"  {sigma:>10}  {median:>22} {most:>8}  {f'{each.share:.0%} of {each.n_steps}':>20}"
-        f"  {_or_dash(freed, 'd'):>15}  {seeds_for(each.share):>16}{how}"
+        f"  {sigma:>10}  {median:>22} {q90:>8}  {f'{escape.share:.0%} of {escape.n_steps}':>20}"
+        f"  {_or_dash(n_steps_95, 'd'):>15}  {seeds_for(escape.share):>16}{remarks}"
     )
 
 

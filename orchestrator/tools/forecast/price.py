@@ -1,4 +1,4 @@
-"""What a sweep costs, from packs of its own trainings that are trained for some seconds on this machine."""
+"""Estimates the cost of a sweep from short trainings of its own packs on this machine (pilots)."""
 
 import io
 import platform
@@ -26,30 +26,32 @@ from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.parameters import TrainingParameters
 
 _SMALL, _LARGE = PackSizer.smallest, 512
-"""Sizes of packs that are measured; the large one is at most half of a shape's trainings."""
+"""The two pack sizes that are measured; the large one is at most half of a shape's trainings."""
 _MOST_SHAPES = 4
 _SECONDS_A_PACK = 4.0
-"""Of CPU: on a busy machine a pilot takes longer, and is no shorter."""
+"""CPU time of a pilot's longest pack: on a busy machine a pilot takes longer, but trains as many steps."""
 _SECONDS = 60.0
-"""Of CPU, for all packs: shapes that are left by then are left out, but for the first one."""
+"""CPU time of all pilots: after it no further shape is measured, but the first shape always is."""
 _FEWEST_STEPS, _LONGER = 16, 4
-"""Steps of the first pilot of a shape, and how many times as many each further one has."""
+"""The steps of a shape's first pilot, and the factor by which the steps of each further pilot grow."""
 _REPEATS = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Price:
-    """What a sweep costs.
+    """The estimated cost of a sweep: training time, rows and bytes.
+
+    A shape is a set of trainings that can share a pack.
 
     Attributes:
-        n_trainings: The most that it trains.
-        core_seconds: Of training, on one core or GPU of this machine: the sum of `train_seconds`.
+        n_trainings: The largest number of trainings of the sweep.
+        core_seconds: Training time on one core or GPU of this machine: the sum of `train_seconds`.
         core_seconds_low, core_seconds_high: The same from the fastest and from the slowest of three repetitions.
-        is_bound: Whether pilots were cut short, so that trainings may end sooner than this counts.
-        spread: The largest over the least seconds a training, of the shapes that were measured.
-        n_rows: By table.
-        n_bytes: On disk, all tables.
-        n_shapes, n_measured: Shapes among the trials that were drawn, and those that pilots trained.
+        is_bound: Whether pilots were cut short, so that trainings may end sooner than assumed.
+        spread: The largest seconds per training over the least, among the measured shapes.
+        n_rows: The number of rows by table.
+        n_bytes: The size on disk of all tables.
+        n_shapes, n_measured: The number of shapes among the drawn trials, and of those that pilots trained.
     """
 
     n_trainings: int
@@ -66,12 +68,12 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """One shape.
+    """The measured cost of one shape.
 
     Attributes:
-        n_trainings: How many of them the sweep has.
-        seconds: Of all of them: by the median, the least and the most of what was measured.
-        n_bytes, rows: Of one training.
+        n_trainings: The expected number of the sweep's trainings with this shape.
+        seconds: The seconds of all these trainings, from the median, the fastest and the slowest repetition.
+        n_bytes, rows: The size on disk and the number of rows by table of one training.
         is_bound: Whether pilots were cut short.
     """
 
@@ -83,17 +85,16 @@ class _Measured:
 
 
 def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: float = _SECONDS) -> Price:
-    """Trains packs of two sizes for each of the four most frequent shapes, each for some seconds, compiling apart.
+    """Estimates the cost of a sweep from pilots: packs of two sizes for each of the four most frequent shapes.
 
-    Shapes that are not measured count as those that are.
+    Each pilot trains for some seconds, compilation excluded. Shapes that are not measured count as the average of those
+    that are. The trials are drawn at random from the sweep's space, whatever its sampler is.
 
     Args:
         spec: The sweep.
-        workload: Its workload.
-        engine: What would take the sweep's steps.
-        seconds: Of CPU, after which no further shape is begun; the most frequent one is always measured.
-
-    The trials are drawn at random from the sweep's space, whatever its sampler is.
+        workload: The sweep's workload.
+        engine: The engine that would take the sweep's steps.
+        seconds: CPU time after which no further shape is begun; the most frequent one is always measured.
 
     Raises:
         UserError: If no trial can be trained, or the workload's code fails.
@@ -102,51 +103,51 @@ def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: floa
     shapes.sort(key=len, reverse=True)
     n_drawn = sum(map(len, shapes))
     n_trainings = spec.trials * most_wanted(spec.replicates)
-    # One for all packs, as a sweep has it: it loads each program once.
+    # All packs share one trainer, as in a sweep, because it loads each program once.
     trainer = Trainer(workload, RunContext(spec.name, engine=engine, curves_every=spec.one_probe_in()), "cpu")
     measured: list[_Measured] = []
     until = time.process_time() + seconds
     for shape in shapes[:_MOST_SHAPES]:
         if not measured or time.process_time() < until:
             measured.append(_measured(shape, n_trainings * len(shape) / n_drawn, spec, workload, trainer))
-    scale = n_trainings / sum(each.n_trainings for each in measured)
-    per_training = [each.seconds[0] / each.n_trainings for each in measured]
-    tables = sorted({table for each in measured for table in each.rows})
-    core_seconds, low, high = (scale * sum(each.seconds[at] for each in measured) for at in range(3))
+    scale = n_trainings / sum(shape_cost.n_trainings for shape_cost in measured)
+    per_training = [shape_cost.seconds[0] / shape_cost.n_trainings for shape_cost in measured]
+    tables = sorted({table for shape_cost in measured for table in shape_cost.rows})
+    core_seconds, low, high = (scale * sum(shape_cost.seconds[index] for shape_cost in measured) for index in range(3))
     return Price(
         n_trainings=n_trainings,
         core_seconds=core_seconds,
         core_seconds_low=low,
         core_seconds_high=high,
-        is_bound=any(each.is_bound for each in measured),
+        is_bound=any(shape_cost.is_bound for shape_cost in measured),
         spread=max(per_training) / min(per_training),
         n_rows={
-            name: round(scale * sum(each.n_trainings * each.rows.get(name, 0.0) for each in measured))
+            name: round(scale * sum(shape_cost.n_trainings * shape_cost.rows.get(name, 0.0) for shape_cost in measured))
             for name in tables
         },
-        n_bytes=round(scale * sum(each.n_trainings * each.n_bytes for each in measured)),
+        n_bytes=round(scale * sum(shape_cost.n_trainings * shape_cost.n_bytes for shape_cost in measured)),
         n_shapes=len(shapes),
         n_measured=len(measured),
     )
 
 
 def seconds_of_packs(n_trainings: int, seconds: Mapping[int, float]) -> float:
-    """The seconds of all trainings of a shape, in the packs that one trainer makes of them.
+    """Returns the seconds of all trainings of a shape, in the packs that one trainer forms from them.
 
     Args:
-        n_trainings: Their number.
-        seconds: Of a pack, by one or two sizes. Between and beyond these, a further training costs the same each time.
+        n_trainings: The number of trainings.
+        seconds: The seconds of a pack by pack size, for one or two sizes. Interpolation and extrapolation are linear.
     """
     (smallest, at_smallest), *_, (largest, at_largest) = [*sorted(seconds.items()), *sorted(seconds.items())]
-    each = at_smallest / smallest
+    per_lane = at_smallest / smallest
     if largest > smallest:
-        each = min(max((at_largest - at_smallest) / (largest - smallest), 0.0), each)
+        per_lane = min(max((at_largest - at_smallest) / (largest - smallest), 0.0), per_lane)
     sizer, total, left = PackSizer(None), 0.0, n_trainings
     while left:
         size = min(sizer.size(left), left)
-        its = max(at_largest + each * (size - largest), each * size)
-        sizer.measured(size, size / its)
-        total, left = total + its, left - size
+        pack_seconds = max(at_largest + per_lane * (size - largest), per_lane * size)
+        sizer.measured(size, size / pack_seconds)
+        total, left = total + pack_seconds, left - size
     return total
 
 
@@ -157,45 +158,45 @@ def _measured(
     large = min(_LARGE, n_all // 2)
     sizes = [min(_SMALL, n_all), *([large] if large > _SMALL else [])]
     pilots = [_longest(shape, size, spec, workload, trainer) for size in sizes]
-    (trained, _, n_steps), n_lanes, whole = pilots[-1], sizes[-1], shape[0].n_steps
+    (trained, _, n_steps), n_lanes, all_steps = pilots[-1], sizes[-1], shape[0].n_steps
     probes = len(workload.probe_steps(shape[0])) / len(workload.probe_steps(_shortened(shape[0], n_steps)))
     tables = {"trainings": trained.rows.trainings, "curves": trained.rows.curves, "heads": trained.rows.heads}
-    grows = {name: 1.0 if name == "trainings" else probes for name in tables}
+    growth = {name: 1.0 if name == "trainings" else probes for name in tables}
     present = {name: table for name, table in tables.items() if table is not None}
-    of_packs = [[each * whole / steps for each in seconds] for _, seconds, steps in pilots]
+    pack_seconds = [[repetition * all_steps / steps for repetition in seconds] for _, seconds, steps in pilots]
     median, low, high = (
-        seconds_of_packs(n_all, dict(zip(sizes, map(choose, of_packs), strict=True)))
+        seconds_of_packs(n_all, dict(zip(sizes, map(choose, pack_seconds), strict=True)))
         for choose in (statistics.median, min, max)
     )
     return _Measured(
         n_trainings=n_trainings,
         seconds=(median, low, high),
-        n_bytes=sum(_bytes_of(table) * grows[name] for name, table in present.items()) / n_lanes,
-        rows={name: table.num_rows * grows[name] / n_lanes for name, table in present.items()},
-        is_bound=any(steps < whole for _, _, steps in pilots),
+        n_bytes=sum(_bytes_of(table) * growth[name] for name, table in present.items()) / n_lanes,
+        rows={name: table.num_rows * growth[name] / n_lanes for name, table in present.items()},
+        is_bound=any(steps < all_steps for _, _, steps in pilots),
     )
 
 
 def _longest(
     shape: list[TrainingParameters], n_lanes: int, spec: Sweep, workload: Workload[Any], trainer: Trainer
 ) -> tuple[Trained, list[float], int]:
-    """The longest pack that the seconds of a pilot allow, the seconds that each repetition took, and its steps."""
-    whole = shape[0].n_steps
-    n_steps = _shortened(shape[0], min(_FEWEST_STEPS, whole)).n_steps
-    # What is loaded or compiled at first is no price of a step.
+    """Trains the longest pack that a pilot's time allows; returns it, the seconds of each repetition, and its steps."""
+    all_steps = shape[0].n_steps
+    n_steps = _shortened(shape[0], min(_FEWEST_STEPS, all_steps)).n_steps
+    # The first pack loads and compiles programs, which is not part of the cost of a step.
     _train(_tasks(shape, n_lanes, spec, n_steps), workload, trainer)
     while True:
         tasks = _tasks(shape, n_lanes, spec, n_steps)
         started = time.process_time()
         trained, seconds = _train(tasks, workload, trainer)
-        if n_steps == whole or _LONGER * (time.process_time() - started) > _SECONDS_A_PACK:
+        if n_steps == all_steps or _LONGER * (time.process_time() - started) > _SECONDS_A_PACK:
             again = [_train(tasks, workload, trainer)[1] for _ in range(_REPEATS - 1)]
             return trained, [seconds, *again], n_steps
-        n_steps = min(_LONGER * n_steps, whole)
+        n_steps = min(_LONGER * n_steps, all_steps)
 
 
 def _tasks(shape: list[TrainingParameters], n_lanes: int, spec: Sweep, n_steps: int) -> list[Task]:
-    """Trainings of so many lanes, shortened to some steps."""
+    """Returns the tasks of a pack with `n_lanes` lanes, shortened to `n_steps` steps."""
     tasks = []
     for lane in range(n_lanes):
         trial, replicate = lane % len(shape), lane // len(shape)
@@ -205,7 +206,7 @@ def _tasks(shape: list[TrainingParameters], n_lanes: int, spec: Sweep, n_steps: 
 
 
 def _train(tasks: list[Task], workload: Workload[Any], trainer: Trainer) -> tuple[Trained, float]:
-    """A trained pack, and the seconds for which it trained."""
+    """Trains a pack and returns it with the sum of its `train_seconds`."""
     report = trainer.start(PackOrder("forecast", tasks))
     while isinstance(report, Progress):
         report = trainer.proceed()
@@ -214,7 +215,7 @@ def _train(tasks: list[Task], workload: Workload[Any], trainer: Trainer) -> tupl
             workload.name,
             given=f"an error on {platform.node()}: {report.error}",
             expected="a workload that trains",
-            fix="correct it",
+            fix="correct the workload's code",
         )
     if not isinstance(report, Trained):
         raise PoolError("the pilot was interrupted")
@@ -222,7 +223,7 @@ def _train(tasks: list[Task], workload: Workload[Any], trainer: Trainer) -> tupl
 
 
 def _shortened(parameters: TrainingParameters, n_steps: int) -> TrainingParameters:
-    """The same with fewer steps; unchanged if its steps are counted in epochs."""
+    """Returns the parameters with fewer steps; unchanged if the workload counts its steps in epochs."""
     try:
         return replace(parameters, n_steps=n_steps)
     except UserError:
@@ -230,7 +231,6 @@ def _shortened(parameters: TrainingParameters, n_steps: int) -> TrainingParamete
 
 
 def _bytes_of(table: pa.Table) -> int:
-    """On disk, as a merged file holds it."""
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd")
     return sink.tell()

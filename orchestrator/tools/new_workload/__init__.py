@@ -1,1 +1,1 @@
-"""`attnsweep new-workload`: a file with a small workload of the user's own, to be changed."""
+"""`attnsweep new-workload`: writes a file with a small workload for the user to change."""

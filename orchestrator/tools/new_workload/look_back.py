@@ -1,4 +1,4 @@
-"""look_back: after each word, say the word before it. A beginning: put your model and your data in place of these.
+"""look_back: for each word, predict the word before it. Replace the model and the data with your own.
 
 Everything here is written for ONE training; the engine trains many of them in one program.
 """
@@ -10,17 +10,17 @@ import attnsweep as at
 
 
 class Model(nn.Module):
-    """One causal block. Any module will do: of attnsweep's parts, PyTorch's, or another library's."""
+    """A causal transformer of one block. Use any modules: attnsweep's parts, PyTorch's, or another library's."""
 
     def __init__(self, n_words: int, n_tokens: int, d_model: int, layer_norm_eps: float) -> None:
         super().__init__()
         self.word, self.position = at.Embedding(n_words, d_model), at.Embedding(n_tokens, d_model)
-        # Also: n_heads=, d_ffn=, activation=, qk="merged", qk_rank=, attention_scale=.
+        # A block also takes n_heads=, d_ffn=, activation=, qk="merged", qk_rank=, attention_scale=.
         self.block = at.TransformerBlock(d_model, layer_norm_eps=layer_norm_eps)
         self.head = at.Linear(d_model, n_words)
 
     def trace(self, words: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The logits (sequence, token, word), and the attention weights (layer, sequence, head, query, key)."""
+        """Returns the logits (sequence, token, word), and the attention weights (layer, sequence, head, query, key)."""
         x = self.word(words) + self.position.weight
         x, weights = self.block(x, at.Sight.causal(x))
         return self.head(x), torch.stack([weights])
@@ -29,26 +29,26 @@ class Model(nn.Module):
         return self.trace(words)[0]
 
     def attention(self, words: torch.Tensor) -> torch.Tensor:
-        """What the scores of heads below are computed from."""
+        """Returns the attention weights, from which the scores of heads below are computed."""
         return self.trace(words)[1]
 
 
-# The arguments of these functions are what a sweep may vary, beside init_sigma, optimizer, learning_rate, n_steps and
-# the others of every training. An argument of the same name is the same parameter.
+# A sweep can vary the arguments of these functions, besides init_sigma, optimizer, learning_rate, n_steps and the other
+# parameters that every training has. Arguments with the same name are the same parameter.
 def model(n_words: int = 8, n_tokens: int = 12, d_model: int = 16, layer_norm_eps: float = 1e-5) -> nn.Module:
     return Model(n_words, n_tokens, d_model, layer_norm_eps)
 
 
 def data(draw: at.Draw, n_words: int, n_tokens: int, batch_size: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
-    """The data of one step: inputs and target, by random numbers that are the training's own."""
+    """Draws the batch of one step, inputs and targets, from the training's own random numbers."""
     words = draw.integers(n_words, batch_size, n_tokens)
     before = words.roll(1, dims=1)
-    before[:, 0] = -100  # The first word has none before it: such a target counts in no cross-entropy.
+    before[:, 0] = -100  # The first word has no word before it; PyTorch's cross-entropy ignores this target.
     return words, before
 
 
 def previous(weights: torch.Tensor) -> torch.Tensor:
-    """The share of each head's attention on the token before, (layer, head)."""
+    """Returns the share of each head's attention on the previous token, (layer, head)."""
     return weights.diagonal(offset=-1, dim1=-2, dim2=-1).mean((1, 3))
 
 
@@ -66,7 +66,7 @@ look_back = at.problem(
 
 
 def sweep() -> at.Sweep:
-    """What `attnsweep run look_back.py` runs: 8 configurations with 4 seeds each."""
+    """Returns the sweep that `attnsweep run look_back.py` runs: 8 configurations with 4 seeds each."""
     space = {"init_sigma": at.Float(1e-4, 1.0, log=True)}
     return at.Sweep(name="look_back", workload="look_back.py:look_back", space=space, trials=8, replicates=4)
 

@@ -21,8 +21,8 @@ def write_workload(name: str, folder: Path) -> Path:
     """Writes `name`.py into the folder, and returns its path.
 
     Args:
-        name: Its name in lower case.
-        folder: Where to write.
+        name: The name of the workload, in lower case.
+        folder: The folder to write to.
 
     Raises:
         UserError: For a bad name, a file that exists, or a folder that cannot be written. Nothing is written then.
@@ -35,7 +35,10 @@ def write_workload(name: str, folder: Path) -> Path:
             file.write(content)
     except FileExistsError as error:
         raise UserError(
-            "NAME", given=name, expected=f"a name for which there is no {path}", fix="choose another, or move the file"
+            "NAME",
+            given=name,
+            expected=f"a name for which there is no {path}",
+            fix="choose another name, or move the file",
         ) from error
     except OSError as error:
         with suppress(OSError):
@@ -45,7 +48,7 @@ def write_workload(name: str, folder: Path) -> Path:
 
 
 def next_commands(name: str) -> list[tuple[str, str]]:
-    """What to do with the file: commands, and what each is for."""
+    """Returns commands to continue with after the file is written, and the purpose of each."""
     file, workload = f"{name}.py", f"{name}.py:{name}"
     return [
         (f"attnsweep run {file} --local", "run its sweep in this process; without --local, on all cores"),
@@ -61,13 +64,13 @@ def _check_name(name: str) -> None:
             name, f"lower-case letters, digits and single underscores, at most {_LONGEST}, such as copy_task"
         )
     if keyword.iskeyword(name):
-        raise _refused(name, "a name that is no word of Python's own")
+        raise _refused(name, "a name that is not a keyword of Python")
     if name in registered_names():
         raise _refused(name, "a name that no installed workload has")
-    # Python looks beside a script first, so torch.py would be imported in place of PyTorch.
+    # Python looks for modules beside a script first, so a file torch.py would be imported instead of PyTorch.
     if importlib.util.find_spec(name) is not None:
         raise _refused(name, "a name that no installed module has")
 
 
 def _refused(name: str, expected: str) -> UserError:
-    return UserError("NAME", given=name, expected=expected, fix="choose another")
+    return UserError("NAME", given=name, expected=expected, fix="choose another name")

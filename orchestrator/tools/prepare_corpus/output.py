@@ -1,4 +1,4 @@
-"""What both kinds of preparation give: a file that appears at once or not at all, and a table of the rows used."""
+"""Output of both kinds of preparation: a file that is written atomically, and a table of how many rows were used."""
 
 import hashlib
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ def check_out(out: Path, kind: Format[Any]) -> None:
     check_output(out)
     if out.exists() and not kind.is_at(out):
         raise UserError(
-            "--out", given=str(out), expected=f"a new file, or a {kind.noun} to replace", fix="choose another"
+            "--out", given=str(out), expected=f"a new file, or a {kind.noun} to replace", fix="choose another path"
         )
 
 
 def write(table: pa.Table, out: Path) -> None:
-    """Writes a file; its content is on the disk before the file gets its name.
+    """Writes a table as a Parquet file by an atomic rename, after its content is durable.
 
     Raises:
         UserError: If the file cannot be written.
@@ -39,13 +39,12 @@ def write(table: pa.Table, out: Path) -> None:
 
 
 def sha256_of(file: Path) -> str:
-    """The digest of the file that a preparation read."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def rows_table(rows: int, dropped: Mapping[str, int], kept: int) -> Table:
-    """How many rows of a file were used, and why others were not."""
+    """Returns a table of how many rows of a file were used, and why others were dropped."""
     grid = Table(box=box.SIMPLE_HEAD)
     grid.add_column("rows")
     grid.add_column(f"{rows:,}", justify="right")

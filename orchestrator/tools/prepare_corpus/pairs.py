@@ -1,4 +1,4 @@
-"""`attnsweep prepare-corpus`: reads a file, prepares the corpus, writes it, and reports how many rows were used."""
+"""`attnsweep prepare-corpus`: reads parallel text, writes a corpus, and reports how many rows were used."""
 
 import json
 import shlex
@@ -18,14 +18,14 @@ from attnsweep.workloads.translation.prepared import CORPUS_FILE
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preparation:
-    """A corpus that was written.
+    """A corpus that was written to a file, with its origin, settings and report.
 
     Attributes:
         out: The file of the corpus.
         digest: The digest of the corpus.
-        origin: The file and columns it came from.
+        origin: The file and columns that it was made from.
         settings: The settings of the preparation.
-        report: How many rows were used, and why others were not.
+        report: The counts of used and dropped rows, and statistics.
     """
 
     out: Path
@@ -36,11 +36,11 @@ class Preparation:
 
     @property
     def next_command(self) -> str:
-        """The next command to type."""
+        """The command to continue with, a sweep that trains on the corpus."""
         return f"attnsweep run head_roles --set corpus={shlex.quote(str(self.out))}"
 
     def to_json(self) -> str:
-        """One line of JSON, for scripts."""
+        """Returns one line of JSON, for scripts."""
         content = {
             "corpus": str(self.out),
             "digest": self.digest,
@@ -52,7 +52,7 @@ class Preparation:
         return json.dumps(content, allow_nan=False)
 
     def print(self, console: Console) -> None:
-        """Prints the report with the next command to type."""
+        """Prints the report and the next command."""
         report = self.report
         console.print(_rows_table(report))
         console.print(_sides_table(report, (self.origin["source"], self.origin["target"])))
@@ -63,7 +63,7 @@ class Preparation:
 def prepare_file(
     file: Path, out: Path, source: str | None, target: str | None, settings: PreparationSettings
 ) -> Preparation:
-    """Prepares a file of parallel text.
+    """Prepares a file of parallel text: reads it, builds the corpus, and writes it to `out`.
 
     Args:
         file: TSV, gzipped TSV or Parquet.

@@ -1,4 +1,5 @@
-"""From raw pairs to a corpus: counts unusable rows, splits sentences into words, makes parts and vocabularies.
+"""Turns raw pairs of sentences into a corpus: drops unusable rows, splits sentences into words, makes parts and
+vocabularies.
 
 Axis: N sentence pair.
 """
@@ -31,7 +32,7 @@ _MOST = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparationSettings:
-    """How a corpus is prepared.
+    """The settings with which a corpus is prepared: which words and sentences are kept, and which are held out.
 
     Attributes:
         min_frequency: Words rarer than this in the training part become unknown words.
@@ -53,18 +54,20 @@ class PreparationSettings:
     def __post_init__(self) -> None:
         for flag, value in (("--min-frequency", self.min_frequency), ("--longest", self.longest)):
             if not 1 <= value <= _MOST:
-                raise UserError(flag, given=value, expected=f"a whole number from 1 to {_MOST}", fix="change it")
+                raise UserError(
+                    flag, given=value, expected=f"a whole number from 1 to {_MOST}", fix="correct the number"
+                )
         if not 0 < self.held_out < 1:
             raise UserError(
                 "--held-out",
                 given=self.held_out,
                 expected="a share between 0 and 1",
-                fix="for example --held-out 0.1",
+                fix="write for example --held-out 0.1",
             )
 
 
 class BySide(NamedTuple):
-    """One number per language."""
+    """A pair of numbers, one for the source and one for the target language."""
 
     source: float
     target: float
@@ -72,16 +75,16 @@ class BySide(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparationReport:
-    """How many rows were used, and why others were not.
+    """The counts of used and dropped rows, and statistics of the corpus.
 
     Attributes:
-        rows: Rows of the file.
-        kept: Pairs in the corpus.
-        dropped: Dropped rows, by the first reason that applies; they sum to `rows` minus `kept`.
-        pairs: Pairs by part.
-        words: Sizes of the vocabularies, specials included.
-        unknown_share: Share of words that are not in the vocabulary, by part.
-        mean_length: Mean words per sentence, EOS not counted.
+        rows: The number of rows of the file.
+        kept: The number of pairs in the corpus.
+        dropped: The number of dropped rows by the first reason that applies; they sum to `rows` minus `kept`.
+        pairs: The number of pairs by part.
+        words: The sizes of the vocabularies, specials included.
+        unknown_share: The share of words that are not in the vocabulary, by part.
+        mean_length: The mean number of words per sentence, EOS not counted.
     """
 
     rows: int
@@ -93,7 +96,7 @@ class PreparationReport:
     mean_length: BySide
 
     def to_dict(self) -> dict[str, object]:
-        """Plain content for JSON."""
+        """Returns the report as plain values for JSON."""
         content = asdict(self)
         content["words"] = self.words._asdict()
         content["mean_length"] = self.mean_length._asdict()
@@ -107,8 +110,8 @@ class PreparedCorpus:
 
     Attributes:
         corpus: The corpus as `read_corpus` will return it.
-        source, target: (N,) its sentences without EOS and padding.
-        report: How many rows were used, and why others were not.
+        source, target: The sentences of each side, (N,), without EOS and padding.
+        report: The counts of used and dropped rows, and statistics.
     """
 
     corpus: Corpus
@@ -118,7 +121,7 @@ class PreparedCorpus:
 
 
 def prepare(raw: RawPairs, settings: PreparationSettings) -> PreparedCorpus:
-    """Makes a corpus of raw pairs.
+    """Builds a corpus from raw pairs: drops unusable rows, splits sentences into words, makes parts and vocabularies.
 
     Raises:
         UserError: If no row can be used, or a part or a vocabulary is empty.
@@ -156,7 +159,12 @@ def prepare(raw: RawPairs, settings: PreparationSettings) -> PreparedCorpus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Usable:
-    """The pairs that are kept: each side's (N,) texts and sentences; and the number of dropped pairs by reason."""
+    """The pairs that are kept, and the number of dropped pairs by reason.
+
+    Attributes:
+        texts, sides: The texts (N,) and the split sentences of the source and of the target.
+        dropped: The number of dropped pairs by reason.
+    """
 
     texts: list[pa.LargeStringArray]
     sides: list[Sentences]
@@ -172,7 +180,7 @@ def _usable(raw: RawPairs, settings: PreparationSettings) -> _Usable:
     for side in sides:
         reasons.mark("too_long", side.lengths > settings.longest)
     mark_duplicates(sides, reasons)
-    dropped = {"wrong_number_of_fields": raw.n_wrong_fields, **{each: reasons.count(each) for each in _REASONS}}
+    dropped = {"wrong_number_of_fields": raw.n_wrong_fields, **{reason: reasons.count(reason) for reason in _REASONS}}
     kept = reasons.kept
     refuse_none(dropped, kept, "pairs of sentences", "see --source, --target and --longest")
     return _Usable(
@@ -185,7 +193,7 @@ def _usable(raw: RawPairs, settings: PreparationSettings) -> _Usable:
 def _with_vocabulary(
     name: str, usable: _Usable, index: int, is_trained: NDArray[np.bool_], settings: PreparationSettings
 ) -> Sentences:
-    """One side, with words numbered by the vocabulary of its training part."""
+    """Returns the sentences of one side, with words numbered by the vocabulary of the side's training part."""
     texts = usable.texts[index].filter(pa.array(is_trained)).to_pylist()
     words = learn_vocabulary(
         texts, "words", min_frequency=settings.min_frequency, lowercase=settings.lowercase, specials=SPECIALS
@@ -195,12 +203,15 @@ def _with_vocabulary(
             "--min-frequency",
             given=settings.min_frequency,
             expected=f"a number that some word of {name} reaches",
-            fix="lower it, or give more sentences",
+            fix="lower the frequency, or give more sentences",
         )
     return usable.sides[index].renumber(words, UNK)
 
 
 def _parts(source: Sentences, settings: PreparationSettings) -> NDArray[np.int64]:
-    """(N,) the part of each pair: a function of its source sentence and the seed, whatever else is in the file."""
+    """Returns whether each pair is for training, validation or test, (N,).
+
+    It depends on the source sentence and the seed alone, not on the other rows of the file.
+    """
     share = shares(source, settings.seed)
     return np.select([share < settings.held_out / 2, share < settings.held_out], [TEST, VALID], TRAIN)

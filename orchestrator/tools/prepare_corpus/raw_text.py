@@ -1,4 +1,4 @@
-"""From a file of text to columns of bytes, whose content is checked later, row by row.
+"""Reads columns of bytes from a file of text. The content is checked later, row by row.
 
 pyarrow's CSV reader is not used: it fails on a row that has both a wrong number of fields and a byte that is not UTF-8,
 and on a line longer than its block.
@@ -34,8 +34,8 @@ class RawPairs:
 
     Attributes:
         names: The names of the two columns.
-        source, target: (N,) large_binary; null where the file has no value.
-        n_wrong_fields: The number of further rows, whose number of fields differs from the header's.
+        source, target: The sentences, (N,) large_binary; null where the file has no value.
+        n_wrong_fields: The number of rows left out because their number of fields differs from the header's.
     """
 
     names: tuple[str, str]
@@ -56,14 +56,14 @@ def read_pairs(path: Path, source: str | None, target: str | None) -> RawPairs:
     """
     with _reading(path, _ACCEPTED):
         if _begins(path, _PARQUET):
-            there, read = _parquet_columns(path)
-            fix = f"give the text that it was made of (columns {', '.join(pq.read_schema(path).names)})"
+            columns, read = _parquet_columns(path)
+            fix = f"give the text from which this file was made (columns {', '.join(pq.read_schema(path).names)})"
         else:
-            there, read = _tsv_columns(path)
+            columns, read = _tsv_columns(path)
             fix = "separate the columns by tabs, and name them in the first line"
-        chosen = _choose(path, there, source, target, fix)
-        columns, n_wrong_fields = read(chosen)
-    return RawPairs(names=chosen, source=columns[0], target=columns[1], n_wrong_fields=n_wrong_fields)
+        chosen = _choose(path, columns, source, target, fix)
+        texts, n_wrong_fields = read(chosen)
+    return RawPairs(names=chosen, source=texts[0], target=texts[1], n_wrong_fields=n_wrong_fields)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,8 +72,8 @@ class RawRows:
 
     Attributes:
         name: The name of the column; empty for the lines of a plain text.
-        texts: (N,) large_binary; null where the file has no value.
-        n_wrong_fields: The number of further rows, whose number of fields differs from the header's.
+        texts: The rows, (N,) large_binary; null where the file has no value.
+        n_wrong_fields: The number of rows left out because their number of fields differs from the header's.
     """
 
     name: str
@@ -86,7 +86,7 @@ def read_rows(path: Path, column: str | None) -> RawRows:
 
     Args:
         path: Parquet, or with `column` a TSV with a header line, or else plain text; the latter two also gzipped.
-        column: The name of the column; by default that of the first column of text, or the lines of a plain text.
+        column: The name of the column; by default the first column of text in Parquet, else the lines of a plain text.
 
     Raises:
         UserError: If the file has another format, or lacks the column.
@@ -94,14 +94,14 @@ def read_rows(path: Path, column: str | None) -> RawRows:
     with _reading(path, _ACCEPTED_ROWS):
         if column is None and not _begins(path, _PARQUET):
             return RawRows(name="", texts=_lines(_content(path)))
-        there, read = _parquet_columns(path) if _begins(path, _PARQUET) else _tsv_columns(path)
-        if column is None and there:
-            column = there[0]
-        if column is None or there.count(column) != 1:
+        columns, read = _parquet_columns(path) if _begins(path, _PARQUET) else _tsv_columns(path)
+        if column is None and columns:
+            column = columns[0]
+        if column is None or columns.count(column) != 1:
             raise UserError(
                 "--column",
                 given=column,
-                expected=f"the name of one column of text among {', '.join(there) or 'none'}",
+                expected=f"the name of one column of text among {', '.join(columns) or 'none'}",
                 fix=f"see the columns of {path}",
             )
         (texts,), n_wrong_fields = read((column,))
@@ -129,11 +129,11 @@ def _content(path: Path) -> bytes:
 
 
 _Read: TypeAlias = Callable[[tuple[str, ...]], tuple[list[pa.LargeBinaryArray], int]]
-"""Reads columns by name, and counts the further rows whose number of fields is wrong."""
+"""A function that reads columns by name, and counts the rows left out for a wrong number of fields."""
 
 
 def _tsv_columns(path: Path) -> tuple[list[str], _Read]:
-    """The names of the columns, and how to read some of them."""
+    """Returns the names of the columns, and a function that reads some of them."""
     header, _, body = _content(path).partition(b"\n")
     try:
         names = header.decode().removesuffix("\r").split("\t")
@@ -144,14 +144,14 @@ def _tsv_columns(path: Path) -> tuple[list[str], _Read]:
 
     def read(chosen: tuple[str, ...]) -> tuple[list[pa.LargeBinaryArray], int]:
         fields = pc.split_pattern(_lines(body), "\t")
-        whole = fields.filter(pc.equal(pc.list_value_length(fields), len(names)))
-        return [pc.list_element(whole, names.index(name)) for name in chosen], len(fields) - len(whole)
+        complete = fields.filter(pc.equal(pc.list_value_length(fields), len(names)))
+        return [pc.list_element(complete, names.index(name)) for name in chosen], len(fields) - len(complete)
 
     return names, read
 
 
 def _lines(body: bytes) -> pa.LargeBinaryArray:
-    """The lines of a text, each with its line end, which is removed when fields are trimmed."""
+    """Returns the lines of a text, each with its line end, which is removed when fields are trimmed."""
     ends = np.flatnonzero(np.frombuffer(body, np.uint8) == ord("\n")) + 1
     if body and not body.endswith(b"\n"):
         ends = np.append(ends, len(body))
@@ -162,7 +162,7 @@ def _lines(body: bytes) -> pa.LargeBinaryArray:
 
 
 def _parquet_columns(path: Path) -> tuple[list[str], _Read]:
-    """The names of the columns of text, and how to read some of them."""
+    """Returns the names of the columns of text, and a function that reads some of them."""
     schema = pq.read_schema(path)
     is_struct = _STRUCT in schema.names and pa.types.is_struct(schema.field(_STRUCT).type)
     fields = list(schema.field(_STRUCT).type if is_struct else schema)
@@ -190,29 +190,29 @@ def _as_bytes(column: pa.Array) -> pa.LargeBinaryArray:
     return column.cast(pa.large_binary())
 
 
-def _choose(path: Path, there: Sequence[str], source: str | None, target: str | None, fix: str) -> tuple[str, str]:
-    if len(there) < 2:
+def _choose(path: Path, columns: Sequence[str], source: str | None, target: str | None, fix: str) -> tuple[str, str]:
+    if len(columns) < 2:
         raise UserError(
             "FILE",
-            given=f"{path}, text columns {', '.join(map(repr, there)) or 'none'}",
+            given=f"{path}, text columns {', '.join(map(repr, columns)) or 'none'}",
             expected=f"{_ACCEPTED}, with two columns of text",
             fix=fix,
         )
     for flag, name in (("--source", source), ("--target", target)):
-        if name is not None and there.count(name) != 1:
+        if name is not None and columns.count(name) != 1:
             raise UserError(
                 flag,
                 given=name,
-                expected=f"the name of one column among {', '.join(there)}",
+                expected=f"the name of one column among {', '.join(columns)}",
                 fix=f"see the columns of {path}",
             )
-    first = source if source is not None else next(name for name in there if name != target)
-    second = target if target is not None else next((name for name in there if name != first), first)
+    first = source if source is not None else next(name for name in columns if name != target)
+    second = target if target is not None else next((name for name in columns if name != first), first)
     if first == second:
         raise UserError(
             "--target",
             given=second,
-            expected=f"a column other than the source, among {', '.join(there)}",
+            expected=f"a column other than the source, among {', '.join(columns)}",
             fix="give --source and --target two names",
         )
     return first, second

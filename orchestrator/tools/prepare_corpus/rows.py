@@ -1,4 +1,4 @@
-"""Which rows of a file can be used, and which of them are held out. Axis: N row."""
+"""Decides which rows of a file can be used, and which of them are held out. Axis: N row."""
 
 import hashlib
 
@@ -11,33 +11,33 @@ from attnsweep.orchestrator.tools.prepare_corpus.vocabulary import Sentences
 from attnsweep.workloads.errors import UserError
 
 _NO_TEXT = r"[\p{Cc}\x{FFFD}]"
-"""Control characters, and the replacement character, which another program wrote for bytes it could not decode."""
+"""Matches control characters, and the replacement character, which some program wrote for bytes it could not decode."""
 
 
 class Reasons:
-    """Why each of N rows is dropped: the first reason that was marked."""
+    """The reason why each of N rows is dropped: the first one that was marked."""
 
     def __init__(self, n_rows: int) -> None:
-        self._of_row = np.full(n_rows, "", dtype=object)
+        self._reasons_N = np.full(n_rows, "", dtype=object)
 
     def mark(self, name: str, mask: NDArray[np.bool_]) -> None:
-        """Drops rows (N,) that are still kept."""
-        self._of_row[self.kept & mask] = name
+        """Drops the rows where the mask (N,) is true, except those already dropped for another reason."""
+        self._reasons_N[self.kept & mask] = name
 
     @property
     def kept(self) -> NDArray[np.bool_]:
-        """(N,) whether no reason was marked."""
-        return np.asarray(self._of_row == "")
+        """A mask (N,) of the rows without a reason to drop them."""
+        return np.asarray(self._reasons_N == "")
 
     def count(self, name: str) -> int:
-        """The number of rows dropped for this reason."""
-        return int((self._of_row == name).sum())
+        """Returns the number of rows dropped for this reason."""
+        return int((self._reasons_N == name).sum())
 
 
 def read_texts(columns: list[pa.LargeBinaryArray], reasons: Reasons) -> list[pa.LargeStringArray]:
-    """The trimmed texts (N,) of each column, empty where a text is missing or cannot be decoded.
+    """Decodes and trims the texts (N,) of each column; a text that is missing or cannot be decoded becomes empty.
 
-    Marks rows as `not_utf8` or `not_text` in any column.
+    Marks rows as `not_utf8` or `not_text` if that applies to any of their columns.
     """
     is_utf8 = np.logical_and.reduce([_is_utf8(column) for column in columns])
     reasons.mark("not_utf8", ~is_utf8)
@@ -52,7 +52,7 @@ def mark_duplicates(sides: list[Sentences], reasons: Reasons) -> None:
     rows = np.flatnonzero(reasons.kept)
     keys = np.zeros(len(rows), dtype=np.int64)
     for side in sides:
-        # Pairs of columns are numbered anew, so that the numbers stay small.
+        # The combined keys are numbered anew for each side, so that they stay small enough for 64 bits.
         keys = _numbered(keys * (len(reasons.kept) + 1) + _numbered_texts(side.joined())[rows])
     _, first = np.unique(keys, return_index=True)
     is_later = np.zeros(len(reasons.kept), dtype=bool)
@@ -62,7 +62,7 @@ def mark_duplicates(sides: list[Sentences], reasons: Reasons) -> None:
 
 
 def refuse_none(dropped: dict[str, int], kept: NDArray[np.bool_], expected: str, fix: str) -> None:
-    """Refuses a file of which no row can be used.
+    """Raises an error if no row of a file can be used.
 
     Raises:
         UserError: With the reasons.
@@ -78,20 +78,20 @@ def refuse_none(dropped: dict[str, int], kept: NDArray[np.bool_], expected: str,
 
 
 def shares(sentences: Sentences, seed: int) -> NDArray[np.float64]:
-    """(N,) pseudo-random numbers in 0..1: functions of the sentence and the seed, whatever else is in the file."""
+    """Returns pseudo-random numbers in 0..1, (N,), which depend on the sentence and the seed, not on other rows."""
     texts = sentences.joined().dictionary_encode()
-    share = np.array([_share_of(each, seed) for each in texts.dictionary.to_pylist()])
-    of_row: NDArray[np.float64] = share[texts.indices.to_numpy()]
-    return of_row
+    share = np.array([_share_of(text, seed) for text in texts.dictionary.to_pylist()])
+    share_N: NDArray[np.float64] = share[texts.indices.to_numpy()]
+    return share_N
 
 
 def unknown_share(side: Sentences, unknown: int) -> float:
-    """The share of unknown words among all."""
+    """Returns the share of unknown words among all words of a side."""
     return float((side.numbers.flatten().to_numpy() == unknown).mean())
 
 
 def in_words(numbers: dict[str, int]) -> str:
-    """Counts by name, for a message."""
+    """Formats counts by name for a message: `not utf8 3, duplicate 12`."""
     return ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in numbers.items())
 
 
@@ -99,7 +99,7 @@ def _is_utf8(column: pa.LargeBinaryArray) -> NDArray[np.bool_]:
     try:
         column.cast(pa.large_string())
     except pa.ArrowInvalid:
-        return np.array([each is None or _decodes(each) for each in column.to_pylist()])
+        return np.array([text is None or _decodes(text) for text in column.to_pylist()])
     return np.ones(len(column), dtype=bool)
 
 
@@ -112,8 +112,8 @@ def _decodes(text: bytes) -> bool:
 
 
 def _texts(column: pa.LargeBinaryArray, is_utf8: NDArray[np.bool_]) -> pa.LargeStringArray:
-    whole = pc.fill_null(pc.if_else(pa.array(is_utf8), column, b""), b"")
-    return pc.utf8_trim_whitespace(whole.cast(pa.large_string()))
+    filled = pc.fill_null(pc.if_else(pa.array(is_utf8), column, b""), b"")
+    return pc.utf8_trim_whitespace(filled.cast(pa.large_string()))
 
 
 def _share_of(sentence: str, seed: int) -> float:

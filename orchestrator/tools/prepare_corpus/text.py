@@ -1,4 +1,4 @@
-"""`attnsweep prepare-corpus --unit`: one column of text for the workload `gpt`. Axis: N row."""
+"""`attnsweep prepare-corpus --unit`: prepares one column of text for the workload `gpt`. Axis: N row."""
 
 import json
 import shlex
@@ -30,13 +30,13 @@ _REASONS = ("not_utf8", "not_text", "empty", "too_long", "duplicate")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextSettings:
-    """How a text is prepared.
+    """The settings with which a text is prepared: the kind of token, which rows are kept, and which are held out.
 
     Attributes:
-        unit: What a token is.
+        unit: Whether a token is a word or a character.
         min_frequency: Tokens rarer than this in the training part become unknown.
         longest: The most tokens of a row that is kept; `None` for no limit.
-        held_out: Share of the rows held out.
+        held_out: The share of the rows held out.
         lowercase: Whether text is lowercased.
         seed: The seed of the choice of held-out rows.
 
@@ -54,18 +54,21 @@ class TextSettings:
     def __post_init__(self) -> None:
         if not 0 < self.held_out < 1:
             raise UserError(
-                "--held-out", given=self.held_out, expected="a share between 0 and 1", fix="for example --held-out 0.1"
+                "--held-out",
+                given=self.held_out,
+                expected="a share between 0 and 1",
+                fix="write for example --held-out 0.1",
             )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparedText:
-    """A text that was written.
+    """A text that was prepared and written to a file, with its origin and report.
 
     Attributes:
-        out: Its file.
-        text: Its content.
-        facts: Its origin, its settings, and how many rows were used: what `--json` prints.
+        out: The file.
+        text: The content of the file.
+        facts: The text's origin, the settings, and how many rows were used, as `--json` prints them.
     """
 
     out: Path
@@ -74,19 +77,19 @@ class PreparedText:
 
     @property
     def next_command(self) -> str:
-        """The next command to type."""
+        """The command to continue with, a sweep that trains on the text."""
         settings = {"task": "text", "corpus": str(self.out), "n_tokens": 32, "optimizer": "adam", "learning_rate": 0.01}
         settings |= {"n_steps": 500, "probe_every": 50}
         options = " ".join(f"--set {shlex.quote(f'{name}={value}')}" for name, value in settings.items())
         return f"attnsweep run gpt_stages {options} --trials 4 --replicates 4"
 
     def to_json(self) -> str:
-        """One line of JSON, for scripts."""
+        """Returns one line of JSON, for scripts."""
         content = {"corpus": str(self.out), "digest": self.text.digest, **self.facts, "next": self.next_command}
         return json.dumps(content, allow_nan=False)
 
     def print(self, console: Console) -> None:
-        """Prints the report with the next command to type."""
+        """Prints the report and the next command."""
         grid = rows_table(self.facts["rows"], self.facts["dropped"], self.facts["kept"])
         grid.add_row("vocabulary", f"{len(self.text.words):,}")
         for part in PART_NAMES:
@@ -99,10 +102,10 @@ class PreparedText:
 
 
 def prepare_text(file: Path, out: Path, column: str | None, settings: TextSettings) -> PreparedText:
-    """Prepares one column of a file, or a plain text.
+    """Prepares one column of a file, or a plain text: numbers its tokens, and writes them to `out`.
 
     Args:
-        file, column: As `read_rows` takes them.
+        file, column: As in `read_rows`.
         out: The file to write.
         settings: The settings of the preparation.
 
@@ -139,14 +142,19 @@ def prepare_text(file: Path, out: Path, column: str | None, settings: TextSettin
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Rows:
-    """The kept rows: their (N,) texts, and the same as tokens."""
+    """The kept rows of a file, as texts and as tokens.
+
+    Attributes:
+        texts: The rows as texts, (N,).
+        sentences: The same rows as tokens.
+    """
 
     texts: pa.LargeStringArray
     sentences: Sentences
 
 
 def _usable(raw: RawRows, settings: TextSettings) -> tuple[_Rows, NDArray[np.bool_], dict[str, int]]:
-    """The kept rows, which of them are held out, and the number of dropped rows by reason."""
+    """Returns the kept rows, a mask (N,) of the held-out ones, and the number of dropped rows by reason."""
     reasons = Reasons(len(raw.texts))
     (texts,) = read_texts([raw.texts], reasons)
     sentences = split(texts.to_pylist(), settings.unit, lowercase=settings.lowercase)
@@ -154,7 +162,7 @@ def _usable(raw: RawRows, settings: TextSettings) -> tuple[_Rows, NDArray[np.boo
     if settings.longest is not None:
         reasons.mark("too_long", sentences.lengths > settings.longest)
     mark_duplicates([sentences], reasons)
-    dropped = {"wrong_number_of_fields": raw.n_wrong_fields, **{each: reasons.count(each) for each in _REASONS}}
+    dropped = {"wrong_number_of_fields": raw.n_wrong_fields, **{reason: reasons.count(reason) for reason in _REASONS}}
     kept = reasons.kept
     refuse_none(dropped, kept, "rows of text", "see --column and --longest")
     rows = _Rows(texts=texts.filter(pa.array(kept)), sentences=sentences.filter(kept))

@@ -1,4 +1,4 @@
-"""Sentences as words or characters, and the vocabulary of some of them, by Hugging Face's tokenizers.
+"""Splits sentences into words or characters, and learns vocabularies, with Hugging Face's tokenizers.
 
 A word is a run of letters, digits and underscores, or a run of other visible characters: `don't` is three words. This
 is the library's usual `Whitespace`, so "..." and '?"' are one word each. A character is a code point after NFC.
@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-# Set explicitly: else the library warns on stderr whenever the process forks after using threads.
+# If this is not set, the library warns on stderr whenever the process forks after using threads.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 Unit: TypeAlias = Literal["words", "characters"]
 
 _CHUNK_ROWS = 10_000
-"""Rows encoded at once: an encoding takes kilobytes, of which only a few bytes of numbers are kept."""
+"""The number of rows encoded at once: an encoding takes kilobytes, of which only a few bytes of numbers are kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +31,7 @@ class Sentences:
 
     Attributes:
         words: The distinct words.
-        numbers: (N,) lists of int32, indices into `words`.
+        numbers: Lists (N,) of int32 indices into `words`, one list per sentence.
     """
 
     words: tuple[str, ...]
@@ -39,20 +39,19 @@ class Sentences:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """(N,) the number of words of each sentence."""
+        """The number of words of each sentence, (N,)."""
         return pc.list_value_length(self.numbers).to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
 
     def joined(self) -> pa.StringArray:
-        """(N,) the words, separated by spaces: equal for sentences that a model cannot tell apart."""
+        """Returns each sentence's words joined by spaces, (N,): equal for sentences that a model cannot tell apart."""
         words = pa.array(self.words, pa.string()).take(self.numbers.flatten())
         return pc.binary_join(pa.ListArray.from_arrays(_offsets(self.lengths), words), " ")
 
     def filter(self, mask: NDArray[np.bool_]) -> "Sentences":
-        """The sentences where the mask is true."""
         return Sentences(words=self.words, numbers=self.numbers.filter(pa.array(mask)))
 
     def renumber(self, vocabulary: Sequence[str], unknown: int) -> "Sentences":
-        """The same sentences, indexed by another vocabulary; words that it lacks become `unknown`."""
+        """Returns the same sentences, indexed by another vocabulary; words that it lacks become `unknown`."""
         place = {word: number for number, word in enumerate(vocabulary)}
         table = np.array([place.get(word, unknown) for word in self.words], dtype=np.int32)
         numbers = table[self.numbers.flatten().to_numpy()]
@@ -63,21 +62,21 @@ class Sentences:
 
 def split(texts: Sequence[str], unit: Unit, *, lowercase: bool) -> Sentences:
     """Normalizes sentences (NFC) and splits them into words or characters."""
-    # Without specials, so that a literal <eos> in a text stays text.
+    # No specials are given, so that a literal <eos> in a text stays text.
     tokenizer = _trained(texts, unit, min_frequency=0, lowercase=lowercase, specials=())
     words = _words(tokenizer)
     chunks = []
     for start in range(0, len(texts), _CHUNK_ROWS):
-        encoded = [each.ids for each in tokenizer.encode_batch_fast(list(texts[start : start + _CHUNK_ROWS]))]
+        encoded = [row.ids for row in tokenizer.encode_batch_fast(list(texts[start : start + _CHUNK_ROWS]))]
         flat = np.fromiter(chain.from_iterable(encoded), np.int32)
-        chunks.append(pa.ListArray.from_arrays(_offsets(np.array([len(each) for each in encoded])), pa.array(flat)))
+        chunks.append(pa.ListArray.from_arrays(_offsets(np.array([len(ids) for ids in encoded])), pa.array(flat)))
     return Sentences(words=words, numbers=pa.concat_arrays(chunks or [pa.array([], pa.list_(pa.int32()))]))
 
 
 def learn_vocabulary(
     texts: Sequence[str], unit: Unit, *, min_frequency: int, lowercase: bool, specials: Sequence[str]
 ) -> tuple[str, ...]:
-    """The specials, then the words that occur often enough, by falling frequency, ties in the order of their bytes."""
+    """Returns the specials, then all words that occur `min_frequency` times, by falling frequency, then by bytes."""
     return _words(_trained(texts, unit, min_frequency=min_frequency, lowercase=lowercase, specials=specials))
 
 
@@ -89,7 +88,7 @@ def _trained(
     tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.NFC()])
     is_words = unit == "words"
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace() if is_words else pre_tokenizers.Split(Regex("."), "isolated")
-    # The trainer's own limit is 30,000 words.
+    # `vocab_size` is set because the trainer's default limit is 30,000 words.
     trainer = trainers.WordLevelTrainer(
         vocab_size=2**31 - 1, min_frequency=min_frequency, show_progress=False, special_tokens=list(specials)
     )

@@ -146,9 +146,11 @@ def test_a_merge_goes_to_a_new_place_outside_its_sources(
     sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path
 ) -> None:
     places = [each.place for each in sources]
-    with pytest.raises(UserError, match=r"^OUT: got '.*wide', expected a directory without a sweep; choose another$"):
+    with pytest.raises(
+        UserError, match=r"^OUT: got '.*wide', expected a directory without a sweep; choose another directory$"
+    ):
         merge_sweeps(tmp_path / "wide", places)
-    with pytest.raises(UserError, match=r"^OUT: got '.*wide/all', expected a place outside .*wide; choose another$"):
+    with pytest.raises(UserError, match=r"^OUT: got '.*wide/all', expected a place outside .*wide; name another OUT$"):
         merge_sweeps(tmp_path / "wide" / "all", places)
     assert not (tmp_path / "wide" / "all").exists()
 
@@ -175,11 +177,11 @@ def test_unfinished_and_merged_sweeps_are_refused(
     other = finished(tmp_path / "other", [0.5])
     with pytest.raises(UserError, match="merged for analysis"):
         merge_sweeps(tmp_path / "more", [other.place, merged.place])
-    with pytest.raises(UserError, match="expected a sweep that was not named before"):
+    with pytest.raises(UserError, match="expected every sweep named once"):
         open_sweep(second, merged.place)
     with pytest.raises(UserError, match="expected at least two"):
         merge_sweeps(tmp_path / "more", [first])
-    with pytest.raises(UserError, match="named before"):
+    with pytest.raises(UserError, match="named once"):
         merge_sweeps(tmp_path / "more", [first, first])
     with pytest.raises(UserError, match="a directory without a sweep"):
         merge_sweeps(tmp_path / "all", [first, second])
@@ -200,7 +202,7 @@ def test_trials_that_would_have_the_number_of_others_are_refused(
     )
     large.record_run(finished=True, seconds=1.0)
     says = (
-        rf"large: got 'trial {TRIALS_APART}, whose number is also .*', expected trials below {TRIALS_APART} in all of"
+        rf"large: got 'trial {TRIALS_APART}, whose number would clash .*', expected trial numbers below {TRIALS_APART}"
     )
     with pytest.raises(UserError, match=says):
         merge_sweeps(tmp_path / "all", [large.place, sources[0].place])
@@ -224,7 +226,7 @@ def test_a_merge_that_was_cut_short_is_continued_by_the_same_merge_alone(
     (tmp_path / "all" / "course.json").unlink()
     with pytest.raises(CutShortError):
         SweepDirectory.open(tmp_path / "all")
-    with pytest.raises(CutShortError, match=r"repeat it: attnsweep merge .*all .*wide .*narrow; or remove"):
+    with pytest.raises(CutShortError, match=r"repeat the merge: attnsweep merge .*all .*wide .*narrow; or remove"):
         merge_sweeps(tmp_path / "all", places[::-1])
     with closing(directory.place.lock("merge")), pytest.raises(UserError, match=r"another process works on \(merge"):
         merge_sweeps(tmp_path / "all", places)

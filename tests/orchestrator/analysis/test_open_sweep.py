@@ -256,7 +256,7 @@ def test_several_sweeps_are_read_as_one(tmp_path: Path, sweep: SweepData) -> Non
     assert len(both.phase_diagram("init_sigma", "learning_rate").trials.n) == 50
     with pytest.raises(UserError, match="importance: got '2 sweeps', expected one"):
         both.importance()
-    with pytest.raises(UserError, match="expected a sweep that was not named before; leave it out"):
+    with pytest.raises(UserError, match="expected every sweep named once; leave out"):
         open_sweep(path, path)
     sweep_on_disk(tmp_path / "t", small_sweep("t", workload="translation"))
     with pytest.raises(UserError, match="expected a sweep of category_pairs"):

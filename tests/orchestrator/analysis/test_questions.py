@@ -211,7 +211,7 @@ MISTAKES: dict[str, Callable[[SweepData], object]] = {
     "detail: got 'men', expected one of mean, shift; did you mean mean?": (
         lambda sweep: sweep.phase_diagram(*BY, outcome="marginal", detail="men")
     ),
-    "detail: got 'mean', expected none: this outcome has no details here": (
+    "detail: got 'mean', expected no detail: this outcome has none in this sweep": (
         lambda sweep: sweep.stuck_rates(outcome="solved", detail="mean")
     ),
     "parameter: got 'n_categores', .*; did you mean n_categories?": (

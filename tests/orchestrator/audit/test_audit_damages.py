@@ -75,7 +75,7 @@ def test_a_spec_that_was_edited(sweep: SweepDirectory) -> None:
     found = audit(sweep.place)
     assert problems_of(found) == [
         f"{record}: contents that do not match their sha256; "
-        "restore the file: a sweep's record is not edited, run a new sweep instead"
+        "restore the file from a copy: to change a sweep, run a new one instead of editing its record"
     ]
     assert lines_of(found) == ["sweep.json cannot be read: nothing else was checked"]
 

@@ -111,7 +111,7 @@ def test_a_package_cannot_replace_what_is_shipped(site: Path) -> None:
     assert "another" in found
     assert str(error) == (
         "entry point a = figures_of_a_user:TAKEN: got 'shin-fig1', expected a name that no other package offers; "
-        "rename it; it is left out"
+        "rename it in its package; this reproduction is left out"
     )
 
 

@@ -147,7 +147,7 @@ def test_a_workload_without_heads_is_a_mistake(
     without = trained_sweep(tmp_path / "sweep", spec)
     monkeypatch.chdir(tmp_path)
     code, _, err = asked(monkeypatch, capsys, "heads", "sweep", "0/0")
-    assert (code, "expected one with attention heads" in err) == (2, True)
+    assert (code, "expected a training of a model with attention heads" in err) == (2, True)
     code, _, err = asked(monkeypatch, capsys, "report", "sweep", "--heads", "1")
     assert (code, "--heads: got 'sweep', expected a sweep that varies" in err) == (2, True)
     assert not (Path(str(without.place)) / "report").exists()

@@ -100,7 +100,7 @@ def test_weights_of_another_ending_are_given_with_a_warning(
 
 
 def test_weights_of_another_ending_are_not_kept_and_the_others_are(sweep: SweepDirectory, edited: str) -> None:
-    with pytest.raises(SweepError, match=f"not kept: those of {edited}: {OTHERWISE}"):
+    with pytest.raises(SweepError, match=f"weights that were not kept: {edited}: {OTHERWISE}"):
         keep_weights(sweep, [int(edited[0])], lambda _: None)
     (kept,) = (Path(str(sweep.place)) / "weights").iterdir()
     assert kept.name.partition("-")[0] == find_training(Ledger(sweep.place), f"{edited[0]}/1")

@@ -179,7 +179,7 @@ HOSTILE_COLUMNS: Mapping[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     "a wider type": (_with("trial", pa.int64(), [1, 2]), "the column trial is int64, not int32"),
     "nulls": (_with("trial", pa.int32()), "the column trial may be null"),
     "none": (lambda rows: rows.drop_columns(["outcome", "stuck"]), "no column outcome; no column stuck"),
-    "twice": (lambda rows: rows.append_column("trial", rows["trial"]), "several columns of one name"),
+    "twice": (lambda rows: rows.append_column("trial", rows["trial"]), "several columns of the same name"),
     "a parameter": (
         _with("param_init_sigma", pa.binary(), [b"", b""]),
         "the column param_init_sigma is binary, not double",
@@ -218,7 +218,7 @@ def test_a_file_with_other_columns_is_named(case: str, sweep: Path, told: Told) 
 @pytest.mark.parametrize(
     ("key", "value", "wrong"),
     [
-        ("replaces", b"", "replaces or digests in its metadata that are no names"),
+        ("replaces", b"", "malformed entries replaces or digests in its metadata"),
         ("replaces", b'"abc"', "replaces or digests"),
         ("replaces", b'[{"a": 1}]', "replaces or digests"),
         ("replaces", b"[" * 100_000, "replaces or digests"),
@@ -253,6 +253,6 @@ def test_rows_that_are_not_of_the_search_space_are_refused(tmp_path: Path) -> No
     directory = sweep_on_disk(tmp_path / "s", spec, trial_rows(0, ["solved"] * 4, param_optimizer="lbfgs"))
     with pytest.raises(
         UserError,
-        match=r"DIR: got 'a row with the parameter lbfgs', expected rows of sweep.json's search space, sgd, adam",
+        match=r"DIR: got 'a row with the parameter lbfgs', expected one of the choices in sweep.json: sgd, adam",
     ):
         write_report([directory.place], tmp_path / "report.html")

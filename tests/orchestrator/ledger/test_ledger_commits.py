@@ -308,7 +308,8 @@ def test_another_sweeps_rows_are_refused(tmp_path: Path) -> None:
         writer.commit("p1", *pack_rows("p1", [(1, 0)]))
     for path in copied.glob("*/*.parquet"):
         path.rename(tmp_path / path.parent.name / path.name)
-    with pytest.raises(UserError, match=r"got 'rows of 2 sweeps .*expected the rows of one; remove the files that"):
+    says = r"got 'rows of 2 sweeps .*expected the rows of one sweep; remove the files that"
+    with pytest.raises(UserError, match=says):
         merge(place_of(tmp_path), fragment_names(place_of(tmp_path)))
     open_writer_error = f"{file_of(tmp_path, 'trainings', 'p1')}: got 'rows of the spec ffffffffffff'"
     with pytest.raises(UserError, match=open_writer_error):

@@ -289,14 +289,16 @@ def test_every_type_of_value_is_written_in_every_format(
 
 def test_no_column_is_lost_because_another_has_its_name(ledger: Ledger, tmp_path: Path) -> None:
     table = query_all([ledger], "SELECT t.trial AS a, t.replicate AS a FROM trainings t")
-    with pytest.raises(UserError, match=r"^SQL: got 'two columns named a', .*; name one of them with AS"):
+    with pytest.raises(UserError, match=r"^SQL: got 'two columns named a', .*; rename one of them with AS"):
         render(table, "json", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_query_that_was_forgotten_is_asked_for() -> None:
     mistake = CliRunner().invoke(cli.app, ["query", "sweep"]).exception
-    assert str(mistake).startswith("SQL: got None, expected a query after the directory; attnsweep query sweep ")
+    assert str(mistake).startswith(
+        "SQL: got None, expected a query after the directory; for example: attnsweep query sweep "
+    )
 
 
 @pytest.mark.slow

@@ -161,8 +161,8 @@ def test_a_fragment_that_repeats_trainings_of_others_is_set_aside(root: Path) ->
     with pytest.raises(UserError) as refused:
         compact(root)
     assert str(refused.value) == (
-        f"{root}/trainings: got '1 trainings that are recorded more than once', expected each one once, before its "
-        f"files are merged; attnsweep resume {root}, which sets the files that repeat them aside"
+        f"{root}/trainings: got '1 trainings that are recorded more than once', expected each training once "
+        f"in the files that are to be merged; attnsweep resume {root}, which sets the files that repeat them aside"
     )
     path = file_of(root, "trainings", "q")
     with open_writer(root) as writer:

@@ -185,7 +185,7 @@ def test_a_damaged_or_missing_base_is_named(whole: Path, tmp_path: Path) -> None
         ("whole", {}, r"base: got 'whole', expected a training of another sweep, such as sweeps/first:0/3"),
         ("missing:0/0", {}, r"base=missing:0/0: got 'missing', expected DIR: a sweep directory"),
         ("whole:0/9", {}, r"base=whole:0/9: got '0/9', expected TRAINING_ID: a training of whole, by its id"),
-        ("whole:0/1", {"lora_rank": None}, r"base: got .*, expected null without lora_rank; give lora_rank too"),
+        ("whole:0/1", {"lora_rank": None}, r"base: got .*, expected null without lora_rank; set lora_rank, or"),
         (
             "whole:0/1",
             {"d_model": 16, "d_ffn": None},

@@ -180,7 +180,7 @@ def test_a_piece_that_is_missing_is_refused_by_name() -> None:
             read()
         assert str(refused.value) == (
             "memory://sweep/study.journal/piece-00000003.jsonl: got 'no such piece, although there is "
-            "piece-00000004.jsonl', expected the study's journal, piece by piece as it was written; "
+            "a later one, piece-00000004.jsonl', expected the pieces of the study's journal as they were written; "
             "restore the folder's objects from a copy, or from the bucket's versions"
         )
 
@@ -209,8 +209,8 @@ def test_a_writer_that_wakes_after_its_successor_began_learns_it() -> None:
         first.journal.append(["{}"])
     assert str(refused.value) == (
         "memory://sweep/study.journal/piece-00000004.jsonl: got 'a piece of the journal that another process has "
-        "written', expected to be the sweep's one writer; wait until that process ends, or stop it; what this one has "
-        "committed is kept"
+        "written', expected that this process is the sweep's only writer; wait until that process ends, or "
+        "stop it; the rows that this process has committed are kept"
     )
     assert _bodies(read_pieces(place, STUDY_FILE).lines) == second.view
 
@@ -280,5 +280,5 @@ def test_pieces_of_earlier_versions_are_read_and_continued(
 def test_a_gap_in_pieces_of_earlier_versions_is_refused_by_name() -> None:
     place = _place(Network(MemoryStore()))
     _put_earlier(place, {begins: values for begins, values in EARLIER.items() if begins != 2})
-    with pytest.raises(UserError, match=r"000000000003\.jsonl: got 'line 3, but none from 2 to 2'"):
+    with pytest.raises(UserError, match=r"000000000003\.jsonl: got 'a piece from line 3 on, but none of lines 2 to 2'"):
         read_pieces(place, STUDY_FILE)

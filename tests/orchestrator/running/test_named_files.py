@@ -53,7 +53,9 @@ def test_a_sweep_goes_on_with_the_files_that_it_began_with_alone(no_mlflow: None
     with pytest.raises(UserError, match=f"got '{notes}, which has changed', expected the file .* {sha256[:12]}"):
         sweeps.resume(path)
     notes.unlink()
-    with pytest.raises(UserError, match=f"got 'no file {notes}', expected .*; restore it, then: attnsweep resume"):
+    with pytest.raises(
+        UserError, match=f"got 'no file {notes}', expected .*; restore the file, then: attnsweep resume"
+    ):
         sweeps.resume(path)
     assert Ledger(path).trainings().num_rows == 4
     notes.write_text("as it was")

@@ -158,7 +158,7 @@ def test_a_sweep_stops_where_trainers_are_lost_and_no_pack_gets_further() -> Non
     orders = [PackOrder(f"{number}", TASKS) for number in range(25)]
     *before, last = [plan.lost(order, LOST, n_trainers=2) for order in orders]
     assert before == [[]] * 24
-    assert last == [Stop("25 trainers were lost and no pack got further; the last: gone")]
+    assert last == [Stop("25 trainers were lost without progress of any pack; the last: gone")]
     # The pack itself may not be at fault, and stays as its checkpoint has it.
     assert len(_to_continue(plan)) == 24
 

@@ -291,8 +291,8 @@ def test_nothing_is_added_to_a_journal_that_another_program_changes(
     meddle(journal, _beside(directory))
     held = journal.read_bytes()
     expected = (
-        f"{journal}: got 'a change by another program', expected only this sweep's entries and notes, "
-        "while it runs; stop that program, undo its change, and continue with: attnsweep resume DIR"
+        f"{journal}: got 'a change by another program', expected only entries and notes of this "
+        "sweep while it runs; stop that program, undo its change, and continue with: attnsweep resume DIR"
     )
     with pytest.raises(StoreError) as raised:
         study.save()
@@ -313,5 +313,5 @@ def test_a_journal_that_is_no_file_of_the_sweeps_own_is_not_written_to(tmp_path:
 def test_a_journal_damaged_in_the_middle_is_one_line_to_who_resumes(tmp_path: Path) -> None:
     directory, _, journal = _undisturbed("random")
     (tmp_path / STUDY_FILE).write_bytes(journal.replace(b"{", b"<", 5))
-    with pytest.raises(UserError, match=f"^{tmp_path}/{STUDY_FILE}: got 'line 1, changed since it was written', exp"):
+    with pytest.raises(UserError, match=f"^{tmp_path}/{STUDY_FILE}: got 'line 1, which has changed since it was w"):
         Study(directory.but(place=LocalFolder(tmp_path)))

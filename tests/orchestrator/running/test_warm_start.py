@@ -103,7 +103,7 @@ def test_trials_that_the_new_sweep_could_not_draw_are_left_out_and_counted(earli
         space={"n_steps": 8, "init_sigma": Float(1e-3, 0.05), "learning_rate": Float(1e-3, 1.0)}
     )
     assert told(narrow, earlier) == [
-        f"told the sampler 5 trials of {earlier}; 7 others do not fit: trial 5 has init_sigma=0.06, where this sweep "
+        f"gave the sampler 5 trials of {earlier}; 7 others do not fit: trial 5 has init_sigma=0.06, where this sweep "
         "has 0.001 to 0.05"
     ]
 
@@ -137,7 +137,7 @@ def test_rows_and_conditions_of_the_new_space_are_found(tmp_path: Path) -> None:
     [
         (
             {"sampler": "random"},
-            "got 'sampler=random, which learns nothing from the trials of other sweeps', expected one that",
+            "got 'sampler=random, which learns nothing from the trials of other sweeps', expected a sampler",
         ),
         ({"workload": "gpt"}, r"got '.*earlier, a sweep of category_pairs', expected a sweep of gpt"),
         ({"space": {"n_steps": 9}}, r"got '.*earlier, whose trial 0 has init_sigma=0.01, where this sweep has 0.1'"),
@@ -161,7 +161,7 @@ def test_a_sweep_that_cannot_be_told_is_refused(earlier: Path, tmp_path: Path) -
     with pytest.raises(UserError, match="failed, without a trial that has ended with a value"):
         told(small_sweep("later"), tmp_path / "failed")
     finished(tmp_path / "few", spec, rows(0), rows(1))
-    with pytest.raises(UserError, match="got '2 trials', expected 10 or more for sampler=cmaes"):
+    with pytest.raises(UserError, match="got '2 trials', expected at least 10 trials for sampler=cmaes"):
         told(small_sweep("later", sampler="cmaes"), tmp_path / "few")
     assert len(told(small_sweep("later", sampler="cmaes"), tmp_path / "few", earlier)) == 2
     with pytest.raises(UserError, match=r"^--warm-start: got 'for .*running, a sweep that began without it'"):
@@ -177,7 +177,7 @@ def test_what_was_told_must_be_as_recorded(damage: str, earlier: Path, tmp_path:
         found = WARM_START.read(directory.place)
         WARM_START.write(directory.place, found.model_copy(update={"sweeps": ()}))
     said = "no such file" if damage == "gone" else "other trials than the sweep recorded"
-    with pytest.raises(UserError, match=f"{WARM_START.name}: got '{said}', expected the trials that its sampler"):
+    with pytest.raises(UserError, match=f"{WARM_START.name}: got '{said}', expected the trials that were given"):
         Study(directory)
     assert [str(each) for each in check_stored(directory)] == [
         f"{tmp_path}/s/{WARM_START.name}: {said}; restore the file from a copy"

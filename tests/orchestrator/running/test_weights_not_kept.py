@@ -75,6 +75,6 @@ def test_a_training_that_fails_when_trained_again(tmp_path: Path) -> None:
     check(
         done,
         tmp_path,
-        "of 0/0: trained again it fails: ZeroDivisionError: planted",
+        "0/0: trained again it fails: ZeroDivisionError: planted",
         f"attnsweep resume {tmp_path / 's'}",
     )

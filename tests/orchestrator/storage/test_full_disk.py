@@ -72,7 +72,7 @@ def test_a_commit_without_room_leaves_nothing_and_the_next_goes_on(tmp_path: Pat
         _commit(tmp_path, 1, n_steps=3000)
     assert re.fullmatch(
         rf"{tmp_path}/(curves|trainings)/\.p1\.[0-9a-f]*\.tmp: got 'File too large', "
-        r"expected a sweep directory that can be written; make room for it",
+        r"expected a sweep directory that can be written; free some disk space",
         str(refused.value),
     )
     assert set(tmp_path.rglob("*")) == files
@@ -94,7 +94,7 @@ def test_a_disk_that_fills_up_keeps_what_was_committed_and_takes_more_once_there
         fill(writer)
     assert re.fullmatch(
         rf"{small_disk}/.*: got 'No space left on device', "
-        r"expected a sweep directory that can be written; make room for it",
+        r"expected a sweep directory that can be written; free some disk space",
         str(refused.value),
     )
     assert len(committed) > 3

@@ -90,7 +90,7 @@ def test_nothing_but_a_regular_file_is_replaced(kind: str, tmp_path: Path) -> No
     reason = "Too many levels of symbolic links" if kind == "loop" else "a folder, a device or a pipe is there"
     for write in writers:
         with pytest.raises(
-            UserError, match=rf"^--(out|trace): got '.*', expected a file .*; choose another \({reason}"
+            UserError, match=rf"^--(out|trace): got '.*', expected a file .*; choose another path \({reason}"
         ):
             write()
     assert sorted(folder.iterdir()) == there
@@ -105,4 +105,4 @@ def test_a_query_looks_before_it_asks(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    assert capsys.readouterr().err.endswith(f"choose another (there is no folder {tmp_path}/none)\n")
+    assert capsys.readouterr().err.endswith(f"choose another path (there is no folder {tmp_path}/none)\n")

@@ -39,6 +39,6 @@ def test_it_is_said_where_trust_cannot_be_kept(tmp_path: Path, monkeypatch: pyte
     _other_process(monkeypatch)
     assert not is_trusted(MINE)
     assert said == [
-        f"it cannot be noted that you trust this sweep's code ({tmp_path}/attnsweep/trusted-code: Is a directory): "
-        "later commands on it need --trust"
+        f"your trust in this sweep's code cannot be stored ({tmp_path}/attnsweep/trusted-code: Is a directory): "
+        "later commands on the sweep need --trust"
     ]

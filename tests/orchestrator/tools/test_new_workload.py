@@ -68,7 +68,7 @@ def test_the_file_is_a_workload_and_a_sweep_as_written(
         ("copy\n", "lower-case letters"),
         ("", "lower-case letters"),
         ("c" * 41, "at most 40"),
-        ("lambda", "no word of Python's own"),
+        ("lambda", "not a keyword of Python"),
         ("gpt", "no installed workload"),
         ("torch", "no installed module"),
         ("json", "no installed module"),

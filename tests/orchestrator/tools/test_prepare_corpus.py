@@ -265,13 +265,13 @@ ACCEPTED = "expected parallel sentences: a TSV with a header line (or its .gz), 
             "a.tsv",
             _tsv(_many()),
             ["--out", "no/c.parquet"],
-            "--out: got 'no/c.parquet', expected a file that can be written; choose another (there is no folder no)",
+            "--out: got 'no/c.parquet', expected a file that can be written; choose another path (there is no folder",
         ),
         (
             "a.tsv",
             _tsv(_many()),
             ["--out", "."],
-            "--out: got '.', expected a file that can be written; choose another (",
+            "--out: got '.', expected a file that can be written; choose another path (",
         ),
         ("a.tsv", _tsv(_many()), ["--out", "/proc/c"], "--out: got '/proc/c', expected a file"),
     ],
@@ -295,7 +295,7 @@ def test_a_prepared_corpus_is_no_raw_text_and_may_be_replaced(prepare: Prepare) 
     first = read_corpus("c.parquet").digest
     ended = prepare("c.parquet", "--out", "d.parquet")
     assert ended.code == 2
-    assert "give the text that it was made of (columns source, target, part)" in ended.err
+    assert "give the text from which this file was made (columns source, target, part)" in ended.err
     assert prepare("a.tsv", "--out", "c.parquet", "--no-lowercase").code == 0
     assert read_corpus("c.parquet").digest != first
 
@@ -316,7 +316,7 @@ def test_a_write_that_fails_leaves_the_corpus_that_was_there(
 
     for name, failing, said in (
         ("storage.output_file.sync", unsynced, "got 'Input/output error', expected a file that can be written"),
-        ("tools.prepare_corpus.output.pq.write_table", torn, "choose another (No space left on device)"),
+        ("tools.prepare_corpus.output.pq.write_table", torn, "choose another path (No space left on device)"),
     ):
         monkeypatch.setattr(f"attnsweep.orchestrator.{name}", failing)
         ended = prepare("a.tsv", "--out", "c.parquet", "--no-lowercase")

@@ -73,8 +73,8 @@ def test_any_container_gives_the_same_text(prepare: Prepare) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--unit", "words", "--source", "a"], "--source: got 'a', expected nothing with --unit; give --column"),
-        (["--column", "a"], "--column: got 'a', expected nothing without --unit"),
+        (["--unit", "words", "--source", "a"], "--source: got 'a', expected no --source with --unit; give --column"),
+        (["--column", "a"], "--column: got 'a', expected no --column without --unit"),
         (["--unit", "words", "--column", "b"], "--column: got 'b', expected the name of one column of text among"),
         (["--unit", "words", "--held-out", "1"], "--held-out: got 1.0, expected a share between 0 and 1"),
         (["--unit", "words", "--held-out", "1e-9"], "--held-out: got 1e-09, expected a share that leaves some of 40"),

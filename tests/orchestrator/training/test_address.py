@@ -47,7 +47,7 @@ def test_what_is_no_ray_is_told_in_seconds(answer: bytes | None, monkeypatch: py
         cluster._check_reachable(address)
     assert str(refused.value) == (
         f"--address: got '{address}', expected the address of a running Ray cluster; start one with `ray start --head`,"
-        " or leave the address out to run here (something listens there that does not answer as Ray does)"
+        " or leave the address out to run here (a program listens there, but it does not answer as Ray does)"
     )
 
 
@@ -86,6 +86,6 @@ def test_without_its_token_a_cluster_says_what_to_set(
     assert done.stdout == ""
     assert done.stderr.splitlines()[-1].endswith(
         f"--address: got '{local_ray}', expected a Ray cluster that accepts the token of this process; set"
-        " RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file with the cluster's token, unless that is in"
-        " ~/.ray/auth_token"
+        " RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file with the cluster's token, unless the token"
+        " is in ~/.ray/auth_token"
     )

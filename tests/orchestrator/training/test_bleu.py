@@ -62,7 +62,7 @@ def test_what_says_nothing_scores_nothing() -> None:
 
 
 def test_as_many_hypotheses_as_references() -> None:
-    with pytest.raises(ValueError, match="test: 1 hypotheses, 2 references"):
+    with pytest.raises(ValueError, match="Written test: got 1 hypotheses and 2 references, expected one reference per"):
         Written("test", ("one",), REFERENCES)
 
 

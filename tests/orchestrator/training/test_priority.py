@@ -46,8 +46,8 @@ def test_what_sweeps_of_higher_priority_claim_is_theirs(meet: Callable[[str, int
     assert high.claims == {"a": Amount(0.5, 0.25), "b": Amount(2.0)}
     assert higher.claims == {}
     assert low.notices() == [
-        f"gives way to sweep higher (priority 2, {DRIVER})",
-        f"gives way to sweep high (priority 1, {DRIVER})",
+        f"this sweep gives way to sweep higher (priority 2, {DRIVER})",
+        f"this sweep gives way to sweep high (priority 1, {DRIVER})",
     ]
     assert higher.notices() == []
 

@@ -40,7 +40,7 @@ def test_merged_steps_are_for_gpus() -> None:
     with pytest.raises(UserError, match="merged with device auto"):
         Resources(engine="merged")
     # As where a sweep that began on a GPU is resumed on a CPU.
-    with pytest.raises(UserError, match="go on with --device cuda"):
+    with pytest.raises(UserError, match="continue with --device cuda"):
         Trainer(CategoryPairs(), RunContext("sweep", engine="merged"), "cpu")
 
 

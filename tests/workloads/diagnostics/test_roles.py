@@ -184,7 +184,7 @@ def test_the_fixed_offset_is_the_commonest_the_nearest_first() -> None:
 
 
 def test_what_a_score_needs_is_asked_for(sentences: Sentences) -> None:
-    with pytest.raises(UserError, match="offsets: got None, expected a tensor, as arcs is given"):
+    with pytest.raises(UserError, match="offsets: got None, expected a tensor, because arcs is given"):
         dataclasses.replace(sentences, offsets=None)
     with pytest.raises(UserError, match="key_tokens"):
         dataclasses.replace(sentences, key_tokens=None)

@@ -95,12 +95,12 @@ def test_an_outcome_that_cannot_occur_is_refused(monkeypatch: pytest.MonkeyPatch
     assert workload.verdicts(parameters).rows[0].says == "eval_loss <= 0.5"
     with pytest.raises(
         LabelError,
-        match=r"the outcome memorized of category_pairs: got 'eval_loss < 0.5', expected a condition that holds"
-        r" somewhere where that of solved, before it, does not: eval_loss <= 0.5; change their order",
+        match=r"the outcome memorized of category_pairs: got 'eval_loss < 0.5', expected a condition that can hold"
+        r" where the earlier row solved \(eval_loss <= 0.5\) does not; swap the two rows or change one condition",
     ):
         check_each_can_occur(workload, parameters)
     monkeypatch.setattr(Judged, "later", "eval_loss < 0.6")
     check_each_can_occur(workload, parameters)
     monkeypatch.setattr(Judged, "outcomes", Judged.outcomes | {"copied": Outcome("repeats its input")})
-    with pytest.raises(LabelError, match=r"category_pairs.outcomes: got 'copied', expected an outcome of a row of its"):
+    with pytest.raises(LabelError, match=r"category_pairs.outcomes: got 'copied', expected an outcome that a row of"):
         check_each_can_occur(workload, parameters)

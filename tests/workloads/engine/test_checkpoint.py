@@ -317,7 +317,7 @@ def test_an_object_is_neither_written_nor_read() -> None:
         write = np.lib.format.write_array
         patch.setattr(np.lib.format, "write_array", lambda file, array, **_: write(file, array))
         hostile = to_bytes(objects)
-    with pytest.raises(CheckpointError, match="holds what is no plain array: Object arrays cannot be loaded"):
+    with pytest.raises(CheckpointError, match="holds an array that cannot be read: Object arrays cannot be loaded"):
         from_bytes(hostile)
 
 
@@ -336,7 +336,7 @@ def _others(trainings: Sequence[Training[Any]]) -> dict[str, list[Training[Any]]
 @pytest.mark.parametrize("other", ["another seed", "another parameter", "another order", "fewer", "more"])
 def test_other_trainings_are_refused(other: str) -> None:
     workload, trainings = _case("pairs, lbfgs")
-    with pytest.raises(CheckpointError, match="category_pairs: the checkpoint is of other trainings, or of another"):
+    with pytest.raises(CheckpointError, match="category_pairs: the checkpoint belongs to other trainings or another"):
         Pack.resumed(workload, _others(trainings)[other], from_bytes(CONTENT))
 
 
@@ -350,10 +350,10 @@ def test_another_workload_version_or_schedule_of_probes_is_refused(monkeypatch: 
 
     _, trainings = _case("pairs, lbfgs")
     for workload in (Renamed(), LookedAtMore()):
-        with pytest.raises(CheckpointError, match="of other trainings, or of another version"):
+        with pytest.raises(CheckpointError, match="belongs to other trainings or another version"):
             Pack.resumed(workload, trainings, from_bytes(CONTENT))
     monkeypatch.setattr("attnsweep.workloads.engine.checkpoint.FORMAT", 4)
-    with pytest.raises(CheckpointError, match="of another version"):
+    with pytest.raises(CheckpointError, match="or another version"):
         Pack.resumed(CategoryPairs(), trainings, from_bytes(CONTENT))
 
 

@@ -149,8 +149,8 @@ def _trainings(*gains: float, **values: Any) -> list[AnyParameters]:
 def test_a_number_of_one_training_is_not_taken_for_all() -> None:
     workload = AnyModule(lambda each: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4, eps=each.gain)))
     expected = (
-        r"1\.eps of the module: got '0\.1 in the module of one training and 0\.2 in that of another', expected the "
-        r"same for all trainings that share a program; .*make it a buffer .* or declare gain with static=True"
+        r"1\.eps of the module: got '0\.1 in the module of one training and 0\.2 in that of another', expected "
+        r"one value for all trainings that share a program: .*make a buffer of it .* or declare gain with static=True"
     )
     with pytest.raises(SpecError, match=expected):
         starting_state(workload, lanes_of(*_trainings(0.1, 0.1, 0.2)))
@@ -188,7 +188,9 @@ def test_stored_parameters_give_what_is_shared_and_refuse_the_rest(name: str) ->
     shared = template.parameters_
     assert isinstance(shared, AnyParameters)
     assert shared.n_steps == 7
-    with pytest.raises(SpecError, match=rf"{name}: got 'a read of it by a module that stored its parameters'"):
+    with pytest.raises(
+        SpecError, match=rf"{name}: got 'an access by a module that has stored the parameters of its training'"
+    ):
         getattr(shared, name)
     _, _, template = starting_state(AnyModule(Storing), lanes_of(*_trainings(0.1, 0.1)))
     assert isinstance(template.parameters_, AnyParameters)

@@ -128,12 +128,12 @@ def test_what_a_product_reads_repeatedly_is_stored() -> None:
         (torch.func.grad(lambda x: x.view(2, 2).trace()), "aten.index_put.default cannot be compiled"),
         (
             lambda x: x.as_strided((2, 2), (1, 1)),
-            "aten.as_strided.default, unless it shows a slice, cannot be compiled",
+            "aten.as_strided.default cannot be compiled for a block, except where",
         ),
         (lambda x: x.sort().values, "aten.sort.default cannot be compiled"),
         (
             lambda x: x if x.sum() > 0 else -x,
-            r"its step cannot be traced: it depends on the value of a tensor \(test_lanes_last.py, line \d+: .*x.sum",
+            r"the training step cannot be traced: it depends on the value of a tensor \(test_lanes_last.py, line \d+",
         ),
         (
             lambda x: x * ELSEWHERE.exp(),
@@ -141,10 +141,13 @@ def test_what_a_product_reads_repeatedly_is_stored() -> None:
         ),
         (lambda x: x.sum() * torch.tensor([0.5] * 65), "a constant tensor of 65 numbers cannot be compiled; make it"),
         (lambda x: x.sum().gather(0, torch.tensor(0)), "an entry of a tensor without axes"),
-        (lambda x: x.scatter(0, torch.tensor([0, 1]), 0.5), r"aten.scatter.value of \(2,\) to \(4,\) cannot be"),
+        (
+            lambda x: x.scatter(0, torch.tensor([0, 1]), 0.5),
+            r"aten.scatter.value of shape \(2,\) into shape \(4,\) cannot be",
+        ),
         (lambda x: x.expand(64, -1) @ x.expand(64, -1).T, None),
         (lambda x: x.expand(64, -1).T @ x.expand(64, -1), None),
-        (lambda x: x.repeat(64, 16) @ x.repeat(64, 16).T, "its matrix products, such as 64x64x64, are faster vmapped"),
+        (lambda x: x.repeat(64, 16) @ x.repeat(64, 16).T, "its matrix products, such as 64x64x64, are faster in the"),
         (
             lambda x: functional.embedding(torch.tensor([1]), x.expand(65, -1)),
             "an embedding of 65 rows is slow in blocks",

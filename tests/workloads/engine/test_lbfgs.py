@@ -174,7 +174,7 @@ def test_old_pairs_are_forgotten_lane_by_lane() -> None:
             plain = [plain[2], plain[0]]
         s, y, gradient = torch.randn(3, len(plain), 6, generator=generator, dtype=torch.float64)
         lanes = torch.rand(len(plain), generator=generator) < 0.7
-        fused.know(*fused.counts().tolist())
+        fused.set_counts(*fused.counts().tolist())
         fused.add(lanes, s, y)
         for lane, pairs in enumerate(plain):
             if lanes[lane] and s[lane] @ y[lane] > 1e-10:

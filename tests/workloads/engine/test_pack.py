@@ -147,7 +147,7 @@ def test_an_initialization_must_cover_all_parameters() -> None:
             del state["q_MK"]
             return state
 
-    with pytest.raises(TypeError, match=r"category_pairs.initial left out the parameters \['q_MK'\]"):
+    with pytest.raises(TypeError, match=r"category_pairs.initial: got no values of \['q_MK'\]"):
         Pack(Forgetful(), [_training(0)])
 
 

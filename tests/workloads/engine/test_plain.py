@@ -71,10 +71,13 @@ def _hooked(module: Any) -> Any:
 LOSSES: dict[str, tuple[Callable[[Any], Tensor], str]] = {
     "a counter": (_counted, "the loss: got 'another value when it is computed again'"),
     "the last output": (_remembered, "the loss: got 'another value when it is computed again'"),
-    "an average that is assigned": (_averaged, "seen of the module: got 'a change of it while loss was computed'"),
-    "a counter in place": (_in_place, "seen of the module: got 'a change of it while loss was computed'"),
-    "a parameter in a list": (lambda module: X @ module.held[0], "the gradient of line.weight: got 'one beside"),
-    "a hook on gradients": (_hooked, "the gradient of line.weight: got 'one beside another training"),
+    "an average that is assigned": (
+        _averaged,
+        "seen of the module: got 'a change of its values while loss was computed'",
+    ),
+    "a counter in place": (_in_place, "seen of the module: got 'a change of its values while loss was computed'"),
+    "a parameter in a list": (lambda module: X @ module.held[0], "the gradient of line.weight: got 'one value beside"),
+    "a hook on gradients": (_hooked, "the gradient of line.weight: got 'one value beside another training"),
     "a global": (lambda module: module() * GLOBAL["gain"], "the loss: got '.* beside another training and .* alone"),
     "an attribute of the class": (lambda module: module() * module.shared, "the loss: got '.* beside another"),
     "a draw of NumPy": (lambda module: module() * np.random.rand(), "the loss: got 'another value when"),
@@ -117,7 +120,9 @@ class OwnBatch(AnyModule):
 
 
 def test_a_loss_that_changes_its_batch_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"^x of the batch: got 'a change of it while loss was computed'.*x = 2"):
+    with pytest.raises(
+        SpecError, match=r"^x of the batch: got 'a change of its values while loss was computed'.*x = 2"
+    ):
         check_as_plain(OwnBatch(lambda _: nn.Linear(4, 4)), _trainings())
 
 

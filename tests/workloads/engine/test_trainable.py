@@ -51,12 +51,12 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "all frozen": (lambda: nn.Linear(4, 4).requires_grad_(False), "build: got 'a module without a parameter that"),
     "expanded": (
         lambda: _with(row=nn.Parameter(torch.ones(1).expand(4))),
-        "row of the module: got 'numbers in the same memory, as expand makes them'",
+        "row of the module: got 'entries that share memory, as made by expand'",
     ),
     "parameters in one memory": (_sharing, "first and second of the module: got 'tensors in the same memory'"),
     "a buffer in a parameter's memory": (
         _snapshot,
-        r"weight and start of the module: got .* make one of them a \.clone",
+        r"weight and start of the module: got .* replace one of them by its \.clone",
     ),
 }
 

@@ -59,7 +59,10 @@ def _clamped(module: Any) -> Any:
 
 
 LOSSES: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "noise": (lambda module: module(X + torch.rand_like(X)), "a random draw, as by torch.randn_like.*lanes.streams"),
+    "noise": (
+        lambda module: module(X + torch.rand_like(X)),
+        "a random draw, for example by torch.randn_like.*lanes.streams",
+    ),
     "if": (lambda module: module(X) if module(X).sum() > 0 else X, "a decision by the value of a tensor.*torch.where"),
     "item": (
         lambda module: module(X) * module(X).sum().item(),
@@ -80,7 +83,7 @@ LOSSES: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda module: module(X).masked_select(module(X) > 0),
         "a result whose shape depends on values .*weights and label_smoothing.*the weight 0",
     ),
-    "clamped weight": (_clamped, r"a change in place of a parameter, as by nn.Embedding\(max_norm=...\)"),
+    "clamped weight": (_clamped, r"a change in place of a parameter, for example by nn.Embedding\(max_norm=...\)"),
     "data": (lambda module: module(X) * module.weight.data.sum(), r"a tensor's .data.*use \.detach\(\)"),
     "copy": (lambda module: deepcopy(module)(X), "a copy of a module or of a tensor's memory.*with the module itself"),
     "function": (
@@ -89,7 +92,7 @@ LOSSES: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "old function": (lambda module: DOUBLED_IN_CONTEXT(module(X)), "a torch.autograd.Function whose forward takes"),
     "requires_grad_": (lambda module: module(X.clone().requires_grad_()), "a tensor made to require.*torch.func.grad"),
-    "backward": (lambda module: module(X).sum().backward(), r"backward\(\) inside of the loss.*torch.func.grad"),
+    "backward": (lambda module: module(X).sum().backward(), r"backward\(\) inside the loss.*torch.func.grad"),
     "rrelu": (lambda module: nn.functional.rrelu(module(X), training=True), "a random draw, by nn.RReLU.*nn.LeakyReLU"),
     "out": (lambda module: torch.div(module(X), 2, out=torch.empty_like(X)), "an operation that has no form for many"),
 }
@@ -108,7 +111,7 @@ ON_THE_WAY_BACK: dict[str, tuple[Callable[[], nn.Module], Callable[[nn.Module], 
     "a sparse gradient": (
         lambda: nn.Embedding(4, 4, sparse=True),
         lambda module: module(torch.tensor([0, 1])),
-        r"got 'a sparse gradient, as by nn.Embedding\(sparse=True\)'.*leave sparse=True out",
+        r"got 'a sparse gradient, for example of nn.Embedding\(sparse=True\)'.*leave sparse=True out",
     ),
     "a checkpoint": (
         lambda: nn.Linear(4, 4),
@@ -139,7 +142,7 @@ class NoTensor(AnyModule):
 
 
 def test_a_loss_that_is_no_tensor_is_said_in_one_sentence() -> None:
-    with pytest.raises(SpecError, match=r"^the loss: got \"a result that is no tensor: <class 'float'>\""):
+    with pytest.raises(SpecError, match=r"^the loss: got \"a result that is not a tensor: <class 'float'>\""):
         Pack(NoTensor(lambda _: nn.Linear(4, 4)), lanes_of(AnyParameters()).trainings).advance(1)
 
 

@@ -109,7 +109,7 @@ def test_the_loss_has_a_gradient_at_every_margin(margin: float) -> None:
         ({"language": "parity", "d_model": 1}, r"d_model: got 1, expected at least 2, a dimension for each position"),
         ({"language": "parity", "tokens": "kinds"}, r"tokens: got 'kinds', expected positions or auto"),
         ({"n_epochs": 3, "n_steps": 500}, r"n_steps: got 500, expected 300 \(n_epochs=3 of 100 steps\)"),
-        ({"steps_per_epoch": 50}, r"steps_per_epoch: got 50, expected its default where n_epochs is null"),
+        ({"steps_per_epoch": 50}, r"steps_per_epoch: got 50, expected its default 100 where n_epochs is null"),
         ({"language": "dyck"}, r"language: got 'dyck', expected one of first, parity"),
     ],
 )

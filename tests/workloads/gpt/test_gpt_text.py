@@ -166,7 +166,7 @@ def test_trainings_without_a_text_are_those_of_before() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"n_words": 7}, r"n_words: got 7, expected \d+, the vocabulary of .*; leave it out"),
+        ({"n_words": 7}, r"n_words: got 7, expected \d+, the vocabulary of .*; remove n_words, which follows"),
         ({"n_tokens": 1024}, r"n_tokens: got 1024, expected below \d+, the tokens of the smaller part"),
         ({"task": "bigram_table"}, r"corpus: got .*, expected null with task=bigram_table"),
         ({"corpus": "missing.parquet"}, r"corpus: got '.*missing.parquet', expected a prepared text"),
@@ -185,5 +185,5 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="expected the digest it was written with"):
         read_text(corpus)
     pq.write_table(table.replace_schema_metadata(None), corpus)
-    with pytest.raises(UserError, match=r"expected a prepared text; prepare it: "):
+    with pytest.raises(UserError, match=r"expected a prepared text; prepare the corpus: "):
         read_text(corpus)

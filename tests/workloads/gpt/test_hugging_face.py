@@ -71,4 +71,4 @@ def test_what_has_no_counterpart_is_refused(values: dict[str, Any], error: str) 
     with pytest.raises(UserError) as refusal:
         GPTWorkload().hugging_face(parameters, random_module(parameters))
     assert str(refusal.value).startswith(error)
-    assert str(refusal.value).endswith("; export the weights: --to safetensors")
+    assert str(refusal.value).endswith("; export only the weights with --to safetensors")

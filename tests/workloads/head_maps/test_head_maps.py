@@ -129,7 +129,9 @@ def test_a_training_in_bfloat16_is_looked_at_in_float32() -> None:
 
 def test_what_has_no_heads_or_no_such_sentence_is_a_mistake() -> None:
     reduced = Training(CategoryPairsParameters(), 0)
-    with pytest.raises(UserError, match="got 'a training of category_pairs', expected one with attention heads"):
+    with pytest.raises(
+        UserError, match="got 'a training of category_pairs', expected a training of a model with attention heads"
+    ):
         head_maps(CategoryPairs(), reduced, {})
     gpt = Training(GPTParameters(eval_batch_size=4), 0)
     with pytest.raises(UserError, match=r"--sentence: got 4, expected 0\.\.3"):

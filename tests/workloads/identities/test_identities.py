@@ -77,7 +77,7 @@ def test_holds_on_a_correct_module(identity: Identity) -> None:
         ("low rank", {"low_rank": "squashed"}, "the product of the two low-rank factors"),
         ("token rows", {"norm": "root mean square"}, "the norm does not remove the row mean"),
         ("value bias", {"mask": "after softmax"}, "attention weights that do not sum to 1"),
-        ("gains", {"norm": "read twice"}, "through these weights alone"),
+        ("gains", {"norm": "read twice"}, "in another way than through these weights"),
         ("embeddings", {"embeddings": "scaled"}, "not simply added"),
     ],
 )

@@ -132,7 +132,7 @@ KINDS: dict[str, Kind] = {
     "nn.BatchNorm1d": Kind(
         lambda: nn.Sequential(nn.Conv1d(WIDTH, 4, 1), nn.BatchNorm1d(4)),
         _channels,
-        refused="a change of it while loss was computed",
+        refused="a change of its values while loss was computed",
     ),
     "nn.BatchNorm1d(track_running_stats=False)": Kind(
         lambda: nn.Sequential(nn.Conv1d(WIDTH, 4, 1), nn.BatchNorm1d(4, track_running_stats=False)),
@@ -143,7 +143,9 @@ KINDS: dict[str, Kind] = {
     "nn.Dropout1d": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.Dropout1d(0.3), nn.Linear(4, 2))),
     "nn.AlphaDropout": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.AlphaDropout(0.3), nn.Linear(4, 2))),
     "nn.RReLU": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.RReLU()), refused="a random draw, by nn.RReLU"),
-    "torch.randn_like in forward": Kind(lambda: _Noisy(WIDTH, 4), refused="a random draw, as by torch.randn_like"),
+    "torch.randn_like in forward": Kind(
+        lambda: _Noisy(WIDTH, 4), refused="a random draw, for example by torch.randn_like"
+    ),
     "scaled_dot_product_attention": Kind(lambda: _Fused(WIDTH, 3 * WIDTH)),
     "nn.MultiheadAttention": Kind(
         lambda: nn.MultiheadAttention(WIDTH, 2, dropout=0.1, batch_first=True),

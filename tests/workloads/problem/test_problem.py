@@ -236,7 +236,7 @@ def test_scores_of_heads_of_another_shape_are_refused() -> None:
     kind = at.problem(
         "heads", model=lambda n: OneHead(n), data=echo, loss="mse", heads={"first": lambda weights: weights.mean()}
     )
-    with pytest.raises(SpecError, match=r"heads, first: got 'a score of shape \(\)', expected one number for each"):
+    with pytest.raises(SpecError, match=r"heads, first: got 'a score of shape \(\)', expected one number per"):
         kind().score_heads(_lanes(kind), {"logits": torch.zeros(2, 3, 3)})
 
 
@@ -311,8 +311,11 @@ def test_the_comparison_with_plain_pytorch_writes_into_nothing_that_modules_shar
         ({"model": lambda n=[3]: n}, "n of model: got 'n=[3]', expected one of the types float, int, bool, str"),
         ({"model": lambda learning_rate=1.0: learning_rate}, "learning_rate of model"),
         ({"data": lambda draw, n=4: (draw, n)}, "n of data: got 4, expected 3"),
-        ({"data": lambda *draw: draw}, "data: got '*draw', expected arguments with names"),
-        ({"loss": "mes"}, "loss: got 'mes', expected 'cross_entropy' or 'mse', or a function; did you mean mse?"),
+        ({"data": lambda *draw: draw}, "data: got '*draw', expected arguments that have names"),
+        (
+            {"loss": "mes"},
+            "loss: got 'mes', expected 'cross_entropy' or 'mse', or a function that computes a loss; did you mean mse?",
+        ),
         ({"solved": "accuracy"}, "a condition: got 'accuracy', expected comparisons of a metric with a number"),
         ({"solved": [1]}, "the condition of solved: got [1], expected a text such as"),
         ({"outcomes": {"won": at.Outcome("won")}}, "the condition of the outcome won: got None"),

@@ -81,7 +81,7 @@ def test_what_is_not_prepared_is_refused_with_the_command_to_type(tmp_path: Path
         path.write_bytes(content)
     with pytest.raises(UserError) as refused:
         read_corpus(path)
-    assert str(refused.value) == f"corpus: got '{path}', expected a prepared corpus; prepare it: {PREPARE}"
+    assert str(refused.value) == f"corpus: got '{path}', expected a prepared corpus; prepare the corpus: {PREPARE}"
 
 
 def test_a_path_without_a_file(tmp_path: Path) -> None:
@@ -102,7 +102,8 @@ def test_a_path_without_a_file(tmp_path: Path) -> None:
 def test_rows_that_were_changed_do_not_match_their_digest(tmp_path: Path, changed: dict[str, Any]) -> None:
     path = _write(tmp_path / "c.parquet", **changed)
     with pytest.raises(
-        UserError, match=r"expected the digest it was written with, .*; it was changed since: prepare it"
+        UserError,
+        match=r"expected the digest it was written with, .*; the file was changed after its preparation: prepare",
     ):
         read_corpus(path)
 
@@ -121,7 +122,10 @@ def test_rows_that_were_changed_do_not_match_their_digest(tmp_path: Path, change
 )
 def test_rows_that_can_be_no_corpus(tmp_path: Path, columns: dict[str, Any]) -> None:
     path = _write(tmp_path / "c.parquet", **columns)
-    with pytest.raises(UserError, match=f"expected a complete prepared corpus; prepare it again: {PREPARE}"):
+    with pytest.raises(
+        UserError,
+        match=f"expected a prepared corpus with all its columns and metadata; prepare the corpus again: {PREPARE}",
+    ):
         read_corpus(path)
 
 
@@ -137,11 +141,11 @@ def test_rows_that_can_be_no_corpus(tmp_path: Path, columns: dict[str, Any]) -> 
 )
 def test_metadata_that_says_nothing(tmp_path: Path, metadata: dict[str, str]) -> None:
     path = _write(tmp_path / "c.parquet", {"corpus_schema_version": "1"} | metadata)
-    with pytest.raises(UserError, match="expected a complete prepared corpus"):
+    with pytest.raises(UserError, match="expected a prepared corpus with all its columns"):
         read_corpus(path)
 
 
 def test_a_newer_version_is_refused(tmp_path: Path) -> None:
     path = _write(tmp_path / "c.parquet", {"corpus_schema_version": "2"})
-    with pytest.raises(UserError, match=r"version 2', expected version 1; prepare it again"):
+    with pytest.raises(UserError, match=r"version 2', expected a file of format version 1; prepare the"):
         read_corpus(path)

@@ -17,10 +17,10 @@ from tests.workloads.translation.small_translation import WORKLOAD, small, writt
     ("values", "message"),
     [
         ({"n_heads": 3}, r"n_heads: got 3, expected a divisor of d_model=8; change n_heads or d_model"),
-        ({"batch_size": 201}, r"batch_size: got 201, expected at most n_sentences=200; lower it, or give more sent"),
+        ({"batch_size": 201}, r"batch_size: got 201, expected at most n_sentences=200; lower batch_size, or raise"),
         (
             {"layer_norm_convention": "outside_root", "layer_norm_eps": 0.0},
-            r"layer_norm_eps: got 0.0, expected > 0 outside the root: .*, or choose layer_norm_convention=inside_root",
+            r"layer_norm_eps: got 0.0, expected > 0 with .*, or set layer_norm_convention=inside_root",
         ),
         ({"window": -1}, r"window: got -1, expected .*>= 0"),
         ({"label_smoothing": 1.0}, r"label_smoothing: got 1.0"),
@@ -82,7 +82,7 @@ def test_a_file_fills_in_what_it_decides(file: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_more_sentences_than_the_file_has(file: Path) -> None:
-    with pytest.raises(SpecError, match=r"n_sentences: got 201, expected at most 200 \(.*corpus.parquet\); lower it"):
+    with pytest.raises(SpecError, match=r"n_sentences: got 201, expected at most 200 \(.*corpus.parquet\); lower n_"):
         small(corpus=str(file), n_sentences=201)
 
 

@@ -1,4 +1,4 @@
-"""What attention heads do: scores and labels. Formulas and sources: docs/roles.md."""
+"""The roles of attention heads: scores of what a head attends to, and labels. Formulas and sources: docs/roles.md."""
 
 from attnsweep.workloads.diagnostics.roles.counts import RoleCounts, count_roles
 from attnsweep.workloads.diagnostics.roles.scores import label_roles, role_scores, roles_held, score_names

@@ -1,6 +1,7 @@
-"""Counts of attention on a batch of sentences. Counts are additive: those of two batches sum to those of their pool.
+"""Counts of where heads attend, on a batch of sentences. The counts of two batches add up to those of both together.
 
-Axes: ... lanes, layers, heads in any number; B sentence, Q query, K key, O offset, R relation, P permutation.
+Axes: ... any number of axes such as lanes, layers and heads; B sentence, Q query, K key, O offset, R relation, P
+permutation, A arc.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -18,21 +19,23 @@ _BY_OFFSET = ("hits", "mass", "reach")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoleCounts:
-    """Sums over queries of some sentences; `None` where a score was not measured.
+    """The counts of heads on some sentences, summed over queries; `None` where a score was not measured.
 
     Attributes:
-        relations: Names of the relations.
-        first_offset: The least offset, -(Q - 1): from the last query to the first key.
-        hits: (..., O) number of queries whose strongest key is at each offset.
-        mass: (..., O) attention on each offset.
-        reach: (O,) number of queries that have a key at each offset.
-        n_queries: () number of queries.
-        pattern: (..., 3) attention on each of the token patterns; `uniform`: (3,) the same for uniform attention.
+        relations: The names of the dependency relations.
+        first_offset: The smallest offset (key - query), -(Q - 1): from the last query to the first key.
+        hits: (..., O) the number of queries whose strongest key is at each offset.
+        mass: (..., O) the attention on each offset.
+        reach: (O,) the number of queries that have a key at each offset.
+        n_queries: () the number of queries.
+        pattern: (..., 3) the attention on each of the token patterns; `uniform`: (3,) the same for uniform attention.
         total: (...) all attention.
-        arc_hits: (..., 2, R) number of arcs found; `offset_hits`: (2, R) of arcs found by the best fixed offset;
-            `n_arcs`: (2, R) of arcs whose other end the query may see.
-        rare_hits: (...) number of queries, in sentences with a rare token, whose strongest key is one of the two rarest
-            tokens; `permuted_hits`: (..., P) the same with frequency ranks permuted; `n_rare`: () all such queries.
+        arc_hits: (..., 2, R) the number of arcs whose other end is the query's strongest key; `offset_hits`: (2, R) the
+            number of arcs whose other end is at the best fixed offset; `n_arcs`: (2, R) the number of arcs whose other
+            end the query may see.
+        rare_hits: (...) the number of queries, in sentences with a rare token, whose strongest key is one of the two
+            rarest tokens; `permuted_hits`: (..., P) the same with frequency ranks permuted; `n_rare`: () the number of
+            all queries in such sentences.
     """
 
     relations: tuple[str, ...]
@@ -52,19 +55,19 @@ class RoleCounts:
     n_rare: Tensor | None
 
     def __add__(self, other: Self) -> Self:
-        """The pool of two batches with the same things measured; their lengths may differ."""
+        """Returns the counts of two batches together. The lengths of their sentences may differ."""
         assert self.relations == other.relations
         first = min(self.first_offset, other.first_offset)
-        past = max(each.first_offset + each.reach.shape[0] for each in (self, other))
+        past = max(counts.first_offset + counts.reach.shape[0] for counts in (self, other))
         sums: dict[str, Any] = {}
         for field in fields(self):
             if isinstance(getattr(self, field.name), Tensor):
-                one, two = (each._spread(field.name, first, past) for each in (self, other))
-                sums[field.name] = one + two
+                own, others = (counts._spread(field.name, first, past) for counts in (self, other))
+                sums[field.name] = own + others
         return replace(self, first_offset=first, **sums)
 
     def _spread(self, name: str, first: int, past: int) -> Tensor:
-        """A field by name; if it has an axis of offsets, padded with zeros to the offsets `first` to `past` - 1."""
+        """Returns a field, whose axis of offsets, if any, is padded with zeros to the offsets `first` to `past` - 1."""
         value: Tensor = getattr(self, name)
         if name not in _BY_OFFSET:
             return value
@@ -72,10 +75,10 @@ class RoleCounts:
 
 
 class Looks(NamedTuple):
-    """Where queries look.
+    """The attention that counts, and the strongest key of each query.
 
     Attributes:
-        counted: (..., B, Q, K) the attention, 0 where it does not count.
+        counted: (..., B, Q, K) the attention, 0 at pairs of query and key that do not count.
         strongest: (..., B, Q) the key with the most attention, among the keys that count. It is -1 for queries that do
             not count, for queries without any attention on such keys, and where two keys tie: uniform attention has no
             strongest key and must not count as looking at the first one.
@@ -86,20 +89,20 @@ class Looks(NamedTuple):
 
     @classmethod
     def of(cls, attention: Tensor, sentences: Sentences) -> Self:
-        """Those of heads (..., B, Q, K)."""
+        """Computes the attention that counts and the strongest keys from the attention of heads (..., B, Q, K)."""
         counted = attention.masked_fill(~sentences.allowed(), 0.0)
         most, key = counted.max(-1)
-        is_one = (counted == most.unsqueeze(-1)).sum(-1) == 1
-        return cls(counted, torch.where(is_one & (most > 0), key, -1))
+        is_unique = (counted == most.unsqueeze(-1)).sum(-1) == 1
+        return cls(counted, torch.where(is_unique & (most > 0), key, -1))
 
 
 def count_roles(attention: Tensor, sentences: Sentences, looks: Looks | None = None) -> RoleCounts:
-    """Counts of heads on one batch of sentences.
+    """Counts where heads attend on one batch of sentences: the input of `role_scores`.
 
     Args:
         attention: (..., B, Q, K) weights after softmax, captured in eval mode.
         sentences: The sentences.
-        looks: Those of the attention, if they are known already.
+        looks: The result of `Looks.of` on this attention, if it is known already.
     """
     Q, K = attention.shape[-2:]
     offset_QK = torch.arange(K, device=attention.device) - torch.arange(Q, device=attention.device).unsqueeze(1)
@@ -147,8 +150,8 @@ def _count_arcs(strongest: Tensor, allowed: Tensor, sentences: Sentences) -> tup
     if arcs is None or offsets is None:
         return None, None, None
     look, find = arcs.ends()
-    of_relation_AR = one_hot(arcs.relation, len(arcs.relations)).double()
+    relation_AR = one_hot(arcs.relation, len(arcs.relations)).double()
     is_counted = allowed[arcs.sentence, look, find]
-    found = ((strongest[..., arcs.sentence, look] == find) & is_counted).double()
-    by_offset = ((look + offsets[:, arcs.relation] == find) & is_counted).double()
-    return found @ of_relation_AR, by_offset @ of_relation_AR, is_counted.double() @ of_relation_AR
+    is_hit = ((strongest[..., arcs.sentence, look] == find) & is_counted).double()
+    is_at_offset = ((look + offsets[:, arcs.relation] == find) & is_counted).double()
+    return is_hit @ relation_AR, is_at_offset @ relation_AR, is_counted.double() @ relation_AR

@@ -1,4 +1,4 @@
-"""Role scores of heads from their counts, and role labels from the scores. NaN marks a score that was not measured.
+"""Computes role scores of heads from counts, and role labels from scores. A score that was not measured is NaN.
 
 Labels depend on the stored scores only, so they can be recomputed with other thresholds.
 """
@@ -15,18 +15,18 @@ from attnsweep.workloads.diagnostics.roles.token_patterns import PATTERNS
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 COVERAGE = 0.5
-"""An offset is a candidate if at least this share of the queries has a key there. Otherwise the offset from the last
-query to the first key, which only one query has, could reach a share of 1. Ours."""
+"""The positional score considers offsets at which at least this share of the queries has a key. Otherwise the offset
+from the last query to the first key, which only one query has, could reach a share of 1. The value is our choice."""
 MIN_ARCS = 100
-"""A relation is measured if it has at least this many arcs: with fewer, ten percentage points are within two standard
-errors. Ours."""
+"""A relation is measured if it has at least this many arcs: with fewer, a gain of ten percentage points is within two
+standard errors. The value is our choice."""
 NULL_QUANTILE = 0.95
-"""The quantile of the rare-token score under permuted ranks that is its null. Ours."""
+"""The null of the rare-token score is this quantile of its values under permuted frequency ranks. Our choice."""
 DIRECTIONS = ("to_governor", "to_dependent")
 
 
 def score_names(relations: Sequence[str] = ()) -> tuple[str, ...]:
-    """The names of all scores, in order."""
+    """Returns the names of all role scores in the order of `role_scores`, for the given dependency relations."""
     return (
         "positional_offset",
         "positional_share",
@@ -48,29 +48,30 @@ def score_names(relations: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def role_scores(counts: RoleCounts) -> dict[str, NDArray[np.float64]]:
-    """Scores by name, in a fixed order; each has the shape (...) of the counts.
+    """Returns role scores by name, in a fixed order, each of the shape (...) of the counts.
 
-    - `positional_offset`, `positional_share`, `positional_mass`: the offset k = key - query whose key is most often the
-      strongest; of the queries that have a key there the share for which it is; and their mean attention on it.
-    - `previous_token`, `duplicate_token`, `induction`: the share of the attention on the pattern; with `_uniform`, that
-      of uniform attention.
+    - `positional_offset`, `positional_share`, `positional_mass`: the offset k = key - query at which the strongest key
+      is most often; among the queries that have a key at this offset, the share whose strongest key it is, and the mean
+      attention on it.
+    - `previous_token`, `duplicate_token`, `induction`: the share of attention on the pattern; with `_uniform`, the same
+      for uniform attention.
     - `rare_token`: the share of queries whose strongest key is one of the two rarest tokens; `rare_token_null`: the
-      95th percentile of the same with ranks permuted.
-    - `syntactic_accuracy`, `syntactic_baseline`, `syntactic_gain`: of the relation and direction with the largest gain,
-      the accuracy, that of the best fixed offset, and the difference; `accuracy_` and `gain_` also by relation and
-      direction.
+      95th percentile of this share with frequency ranks permuted.
+    - `syntactic_accuracy`, `syntactic_baseline`, `syntactic_gain`: for the relation and direction with the largest
+      gain, the accuracy of the head, that of the best fixed offset, and the difference. `accuracy_...` and `gain_...`
+      have the accuracy and gain of each relation and direction.
 
     Args:
-        counts: From `count_roles`.
+        counts: The counts that `count_roles` returns.
     """
-    found = _positional(counts)
+    scores = _positional(counts)
     for index, pattern in enumerate(PATTERNS):
-        found[pattern] = counts.pattern[..., index] / counts.total
+        scores[pattern] = counts.pattern[..., index] / counts.total
     for index, pattern in enumerate(PATTERNS):
-        found[f"{pattern}_uniform"] = (counts.uniform[index] / counts.n_queries).expand_as(counts.total)
-    found |= _rare(counts)
-    found |= _syntactic(counts)
-    return {name: found[name].cpu().numpy() for name in score_names(counts.relations)}
+        scores[f"{pattern}_uniform"] = (counts.uniform[index] / counts.n_queries).expand_as(counts.total)
+    scores |= _rare(counts)
+    scores |= _syntactic(counts)
+    return {name: scores[name].cpu().numpy() for name in score_names(counts.relations)}
 
 
 def _positional(counts: RoleCounts) -> dict[str, Tensor]:
@@ -98,33 +99,35 @@ def _rare(counts: RoleCounts) -> dict[str, Tensor]:
 
 def _syntactic(counts: RoleCounts) -> dict[str, Tensor]:
     missing = torch.full_like(counts.total, torch.nan)
-    found = dict.fromkeys(("syntactic_accuracy", "syntactic_baseline", "syntactic_gain"), missing)
+    scores = dict.fromkeys(("syntactic_accuracy", "syntactic_baseline", "syntactic_gain"), missing)
     if counts.arc_hits is None or counts.offset_hits is None or counts.n_arcs is None:
-        return found
+        return scores
     n_arcs = torch.where(counts.n_arcs >= MIN_ARCS, counts.n_arcs, torch.nan)
     accuracy = counts.arc_hits / n_arcs
     baseline = (counts.offset_hits / n_arcs).expand_as(accuracy)
     gain = accuracy - baseline
     for r, relation in enumerate(counts.relations):
         for d, direction in enumerate(DIRECTIONS):
-            found[f"accuracy_{relation}_{direction}"] = accuracy[..., d, r]
-            found[f"gain_{relation}_{direction}"] = gain[..., d, r]
+            scores[f"accuracy_{relation}_{direction}"] = accuracy[..., d, r]
+            scores[f"gain_{relation}_{direction}"] = gain[..., d, r]
     best = gain.nan_to_num(-torch.inf).flatten(-2).argmax(-1, keepdim=True)
-    for name, each in (("accuracy", accuracy), ("baseline", baseline), ("gain", gain)):
-        found[f"syntactic_{name}"] = each.flatten(-2).gather(-1, best).squeeze(-1)
-    return found
+    for name, values_DR in (("accuracy", accuracy), ("baseline", baseline), ("gain", gain)):
+        scores[f"syntactic_{name}"] = values_DR.flatten(-2).gather(-1, best).squeeze(-1)
+    return scores
 
 
 POSITIONAL_SHARE = 0.90
-"""Voita et al. 2019, section 5.1."""
+"""A head is positional if its `positional_share` is at least this. Voita et al. 2019, section 5.1."""
 SYNTACTIC_GAIN = 0.10
-"""Accuracy above that of the best fixed offset; Voita et al. 2019, section 5.2."""
+"""A head is syntactic if its accuracy exceeds that of the best fixed offset by this. Voita et al. 2019, section 5.2."""
 RARE_TOKEN_SHARE = 0.50
-"""The score must also exceed the null. The threshold is ours; Voita et al. 2019, section 5.3, describe such heads."""
+"""A head is a rare-token head if its `rare_token` is at least this and exceeds the null. The threshold is our choice;
+Voita et al. 2019, section 5.3, describe such heads."""
 
 
 def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.bool_]]:
-    """Which roles hold, each judged by itself: several may hold, or none. An unmeasured role does not hold."""
+    """Returns which heads hold each role, bool by role name. A head may hold several roles, or none. A role that was
+    not measured does not hold."""
     rare = scores["rare_token"]
     return {
         "positional": scores["positional_share"] >= POSITIONAL_SHARE,
@@ -134,11 +137,11 @@ def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[n
 
 
 def label_roles(scores: Mapping[str, NDArray[np.float64]]) -> NDArray[np.str_]:
-    """One label among `ROLES` for each head.
+    """Returns one role for each head: `positional`, `syntactic`, `rare_token` or `none`.
 
     `positional` takes precedence, because the other two are measured against what position or chance explains. If both
-    of these hold, the label is the one with the larger (score - baseline) / (1 - baseline). Both can hold for one head:
-    if rare names are often subjects, a head that finds rare tokens also finds subjects, and vice versa.
+    `syntactic` and `rare_token` hold, the label is the one with the larger (score - baseline) / (1 - baseline). Both
+    can hold: if rare names are often subjects, a head that finds rare tokens also finds subjects, and vice versa.
     """
     held = roles_held(scores)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -1,4 +1,6 @@
-"""The sentences that attention was captured on, as role scores need them. Axes: B sentence, Q query, K key."""
+"""The sentences on which attention was captured, with all that role scores need. Axes: B sentence, Q query, K key, A
+arc.
+"""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -14,13 +16,14 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arcs:
-    """Gold dependency arcs of a batch of sentences; queries and keys must be the same tokens.
+    """Correct ("gold") dependency arcs of a batch of sentences, for self-attention: queries and keys are the same
+    tokens.
 
     Attributes:
         relations: The names of the relations, such as `subject`.
         sentence: (A,) int64, the index of each arc's sentence in the batch.
-        relation: (A,) int64, the index of its relation in `relations`.
-        dependent, governor: (A,) int64, the positions of its two ends.
+        relation: (A,) int64, the index of each arc's relation in `relations`.
+        dependent, governor: (A,) int64, the positions of each arc's two ends.
     """
 
     relations: Sequence[str]
@@ -30,23 +33,23 @@ class Arcs:
     governor: Tensor
 
     def ends(self) -> tuple[Tensor, Tensor]:
-        """Each arc's query position and the key position to find, (2, A) each; directions: to governor, to
-        dependent."""
+        """Returns the query position of each arc and the key position that a head should find, (2, A) each. The first
+        row is the direction from dependent to governor, the second from governor to dependent."""
         return torch.stack([self.dependent, self.governor]), torch.stack([self.governor, self.dependent])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, weakref_slot=True)
 class Sentences:
-    """A batch of held-out sentences, shared by all heads.
+    """A batch of held-out sentences, with what the scores of heads need to know of it.
 
     Attributes:
         queries: (B, Q) bool, the queries that count: all but PAD.
         keys: (B, K) bool, the keys that count: all but EOS and PAD.
-        is_causal: Whether queries see only keys up to their own position. Then later offsets are no candidates, and
+        is_causal: Whether queries see only keys up to their own position. Then positive offsets are not considered, and
             arcs to later positions do not count.
         query_tokens: (B, Q) int64, for the duplicate-token and induction scores; `None` leaves them unmeasured. Use
             `None` for cross-attention, where the query's token is of another language.
-        key_tokens: (B, K) int64, for these and the rare-token score.
+        key_tokens: (B, K) int64, for the duplicate-token, induction and rare-token scores.
         rarity: (V,) int64, frequency rank of each token in training, 0 the most frequent; `None` leaves the rare-token
             score unmeasured.
         n_frequent: A sentence counts for the rare-token score if the rank of its rarest token is at least this. Voita
@@ -78,22 +81,22 @@ class Sentences:
             raise _missing("offsets", "arcs")
 
     def allowed(self) -> Tensor:
-        """(B, Q, K) bool, the pairs of query and key that count."""
+        """Returns which pairs of query and key count, (B, Q, K) bool."""
         pairs_BQK = self.queries.unsqueeze(2) & self.keys.unsqueeze(1)
         return pairs_BQK.tril() if self.is_causal else pairs_BQK
 
     def batch(self, of: slice) -> "Sentences":
-        """The sentences of a slice, for counting in parts when all at once do not fit into memory."""
+        """Returns the sentences of a slice, to count a batch in parts if it does not fit into memory."""
         first, past, _ = of.indices(len(self.queries))
         arcs = self.arcs
         if arcs is not None:
-            among = (arcs.sentence >= first) & (arcs.sentence < past)
+            is_inside = (arcs.sentence >= first) & (arcs.sentence < past)
             arcs = Arcs(
                 relations=arcs.relations,
-                sentence=arcs.sentence[among] - first,
-                relation=arcs.relation[among],
-                dependent=arcs.dependent[among],
-                governor=arcs.governor[among],
+                sentence=arcs.sentence[is_inside] - first,
+                relation=arcs.relation[is_inside],
+                dependent=arcs.dependent[is_inside],
+                governor=arcs.governor[is_inside],
             )
         return replace(
             self,
@@ -109,20 +112,23 @@ R = TypeVar("R")
 
 
 def once(function: Callable[[Sentences], R]) -> Callable[[Sentences], R]:
-    """Computes a function once for each `Sentences`, which are looked at again at every probe."""
-    known = WeakKeyDictionary[Sentences, R]()
+    """Caches the results of a function for each `Sentences` object, because every probe uses the same sentences
+    again."""
+    results = WeakKeyDictionary[Sentences, R]()
 
     @functools.wraps(function)
-    def of(sentences: Sentences) -> R:
-        if sentences not in known:
-            known[sentences] = function(sentences)
-        return known[sentences]
+    def cached(sentences: Sentences) -> R:
+        if sentences not in results:
+            results[sentences] = function(sentences)
+        return results[sentences]
 
-    return of
+    return cached
 
 
 def fit_offsets(arcs: Arcs, n_tokens: int, *, is_causal: bool = False) -> Tensor:
-    """(2, R) the most frequent offset (key - query) of the arcs of each direction and relation; of ties, the nearest.
+    """Returns the most frequent offset (key - query) of the arcs of each direction and relation, (2, R).
+
+    Of equally frequent offsets the one nearest to 0 is taken.
 
     Args:
         arcs: The arcs of training sentences.
@@ -131,7 +137,7 @@ def fit_offsets(arcs: Arcs, n_tokens: int, *, is_causal: bool = False) -> Tensor
     """
     R = len(arcs.relations)
     count = torch.zeros(2, R, 2 * n_tokens - 1, dtype=torch.int64)
-    look, find = (each.cpu() for each in arcs.ends())
+    look, find = (positions.cpu() for positions in arcs.ends())
     place = find - look + n_tokens - 1
     for direction in range(2):
         is_seen = ((find <= look) | (not is_causal))[direction].long()
@@ -143,4 +149,6 @@ def fit_offsets(arcs: Arcs, n_tokens: int, *, is_causal: bool = False) -> Tensor
 
 
 def _missing(subject: str, other: str) -> UserError:
-    return UserError(subject, given=None, expected=f"a tensor, as {other} is given", fix=f"give both or drop {other}")
+    return UserError(
+        subject, given=None, expected=f"a tensor, because {other} is given", fix="give both, or neither of them"
+    )

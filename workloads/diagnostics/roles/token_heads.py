@@ -1,4 +1,4 @@
-"""Scores and roles of the heads of many trainings, from their attention maps on tokens that no step sees.
+"""Scores and roles of the heads of many trainings, from their attention on held-out tokens.
 
 Axes: L lane, N layer, H head, B sequence, T token, P pattern.
 """
@@ -18,10 +18,10 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 PATTERN_SCORE_NAMES = (*PATTERNS, *(f"{pattern}_uniform" for pattern in PATTERNS))
-"""The scores of `score_patterns`: a workload's `head_score_names`."""
+"""The names of the scores that `score_patterns` returns, for a workload's `head_score_names`."""
 
 ROLE_SHARE = 0.5
-"""A head has the role of a pattern if more than this share of its attention falls on it. Ours."""
+"""A head has the role of a pattern if more than this share of its attention falls on the pattern. Our choice."""
 
 _ROLES = ("previous_token", "induction")
 
@@ -29,21 +29,21 @@ _ROLES = ("previous_token", "induction")
 def score_patterns(
     module: nn.Module, attention: Callable[[nn.Module, Tensor], Tensor], lanes: Lanes[P], state: State, batch: Batch
 ) -> HeadScores:
-    """Scores (L, N, H) of causal attention on patterns of tokens, and roles: a workload's `score_heads` in one call.
+    """Scores causal attention heads on token patterns and labels their roles: a workload's `score_heads` in one call.
 
-    A score is the share of a head's attention that falls on the pattern, summed over the queries that count; the score
-    `<pattern>_uniform` is that of attention uniform over the tokens that a query sees. The role is `induction` or
-    `previous_token` if that score is above `ROLE_SHARE`, else `none`.
+    A score (L, N, H) is the share of a head's attention that falls on the pattern, summed over the queries that count.
+    The score `<pattern>_uniform` is the same for attention that is uniform over the tokens that a query sees. The role
+    is `previous_token` or `induction` if that score is above `ROLE_SHARE`, else `none`.
 
     Args:
-        module: That of ONE training, as built.
-        attention: The attention weights (N, B, H, T, T) of one training's module on its tokens (B, T).
+        module: The module of ONE training, as built.
+        attention: Returns the attention weights (N, B, H, T, T) of one training's module on its tokens (B, T).
         lanes: The L trainings.
         state: Their parameters and buffers, (L, ...) by name.
         batch: `token` (L, B, T) int64. `counts` (L, B, T) bool, the queries at which `induction` and `duplicate_token`
             are scored: those whose predictions count, so a head that always looks at the token to copy reaches 1.
-            `needs_previous` (L, B, T) bool, the queries at which `previous_token` is scored; the first token, which
-            has none before it, is left out.
+            `needs_previous` (L, B, T) bool, the queries at which `previous_token` is scored; the first token is left
+            out, because no token precedes it.
     """
 
     def masses(module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -63,27 +63,24 @@ def score_patterns(
 
 
 def label_patterns(scores: dict[str, NDArray[np.float64]]) -> NDArray[np.str_]:
-    """(L, N, H) the role of each head: `previous_token` if its score says so, else `induction` likewise, else none.
-
-    In a segment of one token the two would coincide.
-    """
+    """Returns the role of each head, (L, N, H): `previous_token` or `induction` if that score is above `ROLE_SHARE`. If
+    both are, which can happen when a segment has only one token, the role is `previous_token`; if neither, `none`."""
     return np.select([scores[role] > ROLE_SHARE for role in _ROLES], _ROLES, NO_ROLE)
 
 
 def _masses(weight_NBHTT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The share (N, H, P) of attention on each pattern, and that of uniform attention, (P,)."""
+    """Returns the share of attention on each pattern, (N, H, P), and the share for uniform attention, (P,)."""
     weight_NHBTT = weight_NBHTT.transpose(1, 2)
     has_previous_T = torch.arange(weight_NBHTT.shape[-1], device=weight_NBHTT.device) > 0
-    found = []
+    masses = []
     for index, pattern in enumerate(PATTERNS):
         query_BT = batch["needs_previous"] & has_previous_T if pattern == "previous_token" else batch["counts"]
-        found.append(_mass(weight_NHBTT, query_BT, batch["token"], index))
-    of_heads, uniform = zip(*found, strict=True)
-    return torch.stack(of_heads, -1), torch.stack(uniform)
+        masses.append(_mass(weight_NHBTT, query_BT, batch["token"], index))
+    head_masses, uniform = zip(*masses, strict=True)
+    return torch.stack(head_masses, -1), torch.stack(uniform)
 
 
 def _mass(weight_NHBTT: Tensor, query_BT: Tensor, token_BT: Tensor, index: int) -> tuple[Tensor, Tensor]:
-    """The share (N, H) of attention on one pattern, and that of uniform attention."""
     sentences = Sentences(
         queries=query_BT, keys=torch.ones_like(query_BT), is_causal=True, query_tokens=token_BT, key_tokens=token_BT
     )

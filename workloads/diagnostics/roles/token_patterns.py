@@ -1,6 +1,6 @@
-"""Counts that need the tokens of a sentence: attention on patterns of repeated tokens, and on rare tokens.
+"""Counts of attention that need the tokens of a sentence: on patterns of repeated tokens, and on rare tokens.
 
-Axes: ... heads; B sentence, Q query, K key, P permutation, V token of the vocabulary.
+Axes: ... any number of axes of heads; B sentence, Q query, K key, P pattern or permutation, V token of the vocabulary.
 """
 
 import functools
@@ -15,22 +15,23 @@ PATTERNS = ("previous_token", "duplicate_token", "induction")
 
 
 def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention on each pattern (..., 3), the same for attention uniform over counting keys (3,), and in all (...).
+    """Returns the attention on each token pattern (..., 3), the same for uniform attention (3,), and the total (...).
 
         previous_token   key i - 1
         duplicate_token  keys j < i with the query's token
-        induction        keys j <= i after one with the query's token: x_(j-1) = x_i, j - 1 < i
+        induction        keys j <= i after a key with the query's token: x_(j-1) = x_i, j - 1 < i
 
-    A pattern that is not measured is NaN. The score is the share of all attention that falls on the pattern ("mul" in
-    `transformer_lens.head_detector`). Queries without such a key count too, so no head reaches 1 on text in which few
-    tokens repeat. By definition only earlier keys count, so attention on later keys lowers the score.
+    Uniform attention is uniform over the keys that count. A pattern that is not measured is NaN. A head's score is the
+    share of all its attention that falls on the pattern ("mul" in `transformer_lens.head_detector`). Queries without a
+    key of the pattern count too, so no head reaches 1 on text in which few tokens repeat. By definition only earlier
+    keys count, so attention on later keys lowers the score.
     """
     design, uniform = _patterns(sentences)
     mass = (attention.flatten(-3) @ design.to(attention)).double()
     missing = mass.new_full((len(PATTERNS) - len(uniform),), torch.nan)
-    of_pattern = mass[..., :-1]
+    pattern_P = mass[..., :-1]
     return (
-        torch.cat([of_pattern, missing.expand(*of_pattern.shape[:-1], -1)], -1),
+        torch.cat([pattern_P, missing.expand(*pattern_P.shape[:-1], -1)], -1),
         torch.cat([uniform, missing]),
         mass[..., -1],
     )
@@ -38,22 +39,23 @@ def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tenso
 
 @once
 def _patterns(sentences: Sentences) -> tuple[Tensor, Tensor]:
-    """Whether each place (B Q K) is of each measured pattern, and of any; and uniform attention on the patterns."""
+    """Returns which places (B Q K) belong to each measured pattern, and the sum of uniform attention on each pattern.
+    The first result has a last column for all attention: it is true at each query that counts."""
     allowed_BQK = sentences.allowed()
     before_QK = torch.ones_like(allowed_BQK[0]).tril(-1)
     previous = before_QK & ~before_QK.tril(-2)
     patterns = [previous.expand_as(allowed_BQK)]
     if sentences.query_tokens is not None and sentences.key_tokens is not None:
         same = (sentences.query_tokens.unsqueeze(2) == sentences.key_tokens.unsqueeze(1)) & before_QK
-        # The key before may be one that does not count, but not padding.
+        # The key after which an induction head looks may be one that does not count, such as the end of a sentence.
         after = torch.zeros_like(same)
         after[..., 1:] = same[..., :-1]
         patterns += [same, after]
-    of_BQKP = torch.stack(patterns, -1) & allowed_BQK.unsqueeze(-1)
-    everything = sentences.queries.view(*allowed_BQK.shape[:2], 1, 1).expand(*allowed_BQK.shape, 1)
+    pattern_BQKP = torch.stack(patterns, -1) & allowed_BQK.unsqueeze(-1)
+    any_key_BQK1 = sentences.queries.view(*allowed_BQK.shape[:2], 1, 1).expand(*allowed_BQK.shape, 1)
     n_keys = allowed_BQK.sum(-1, keepdim=True).clamp_min(1).unsqueeze(-1)
-    uniform = (of_BQKP.double() / n_keys).sum((0, 1, 2))
-    return torch.cat([of_BQKP, everything], -1).flatten(0, 2), uniform
+    uniform = (pattern_BQKP.double() / n_keys).sum((0, 1, 2))
+    return torch.cat([pattern_BQKP, any_key_BQK1], -1).flatten(0, 2), uniform
 
 
 N_PERMUTATIONS = 100
@@ -62,11 +64,16 @@ _SEED = 0
 
 
 def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Hits (...), hits under permuted ranks (..., P), and the number of queries that count.
+    """Returns rare-token hits (...), hits under permuted frequency ranks (..., P), and the number of queries that
+    count.
 
     A hit is a query whose strongest key is one of the sentence's two rarest tokens (Voita et al. 2019, section 5.3).
-    The null permutes the vocabulary's frequency ranks: a head that prefers certain tokens for a reason other than
-    rarity scores as much under the null. Both are counted in the same sentences: those whose rarest token is rare.
+    Permuting the vocabulary's frequency ranks gives a null: a head that prefers certain tokens for a reason other than
+    rarity scores as much with permuted ranks. Both are counted in the same sentences, whose rarest token is rare.
+
+    Args:
+        strongest: (..., B, Q) the strongest key of each query (`Looks`), or -1.
+        sentences: The sentences. Without `rarity` or `key_tokens`, all three results are `None`.
     """
     if sentences.rarity is None or sentences.key_tokens is None:
         return None, None, None
@@ -82,8 +89,11 @@ def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, 
 
 @once
 def _rarest(sentences: Sentences) -> tuple[Tensor, Tensor]:
-    """(P + 1, B, K) whether a key is at least as rare as the second-rarest of its sentence, by the ranks and by each
-    permutation of them; and (B,) whether the rarest is rare."""
+    """Returns which keys are among the two rarest of their sentence, (P + 1, B, K), and which sentences count, (B,).
+
+    The first entry uses the frequency ranks, the others permutations of the ranks. A sentence counts if its rarest
+    token is rare.
+    """
     tokens, keys, rarity = sentences.key_tokens, sentences.keys, sentences.rarity
     assert tokens is not None
     assert rarity is not None

@@ -1,4 +1,5 @@
-"""The exact distance to Sigma_3(w, p): the identity, except that p disjoint blocks of w rows attend one column each.
+"""The exact distance to Sigma_3(w, p), the identity in which p disjoint blocks of w rows attend to one column per
+block.
 
 Source: Conti 2024, section 2.2; the exact optimum by dynamic programming over rows (docs/roles.md, exact distances).
 Row i costs c_i on the diagonal and C_ij on column j alone, so a block saves g = sum_i (c_i - C_ij), and
@@ -6,8 +7,8 @@ Row i costs c_i on the diagonal and C_ij on column j alone, so a block saves g =
     best[i][p] = max(best[i - 1][p], best[i - w][p - 1] + g(i - w, w))
 
 is the most that p blocks save in the first i rows. One pass over the rows per w computes it for all p and all heads. A
-block's column is the index of its first row (as in the thesis), or that of whichever of its rows saves most
-(`any_column`).
+block's column is the index of its first row (as in the thesis), or with `any_column` the index of that of its rows that
+saves most.
 Axes: N head, T token, P number of blocks, S start of a block.
 """
 
@@ -22,12 +23,12 @@ from attnsweep.workloads.errors import SpecError
 
 @dataclass(frozen=True, slots=True)
 class BlockPlacement:
-    """The nearest member of Sigma_3(w, p).
+    """The member of Sigma_3(w, p) that is nearest to each of some matrices.
 
     Attributes:
-        distance: (...) distances.
-        starts: (..., p) first rows of the blocks, ascending.
-        columns: (..., p) the column that each attends.
+        distance: (...) the distance of each matrix to its nearest member.
+        starts: (..., p) the first rows of the blocks, ascending.
+        columns: (..., p) the column that the rows of each block attend to.
     """
 
     distance: Tensor
@@ -36,20 +37,18 @@ class BlockPlacement:
 
 
 def distances_to_blocks(attention: Tensor, *, any_column: bool = False) -> Tensor:
-    """(..., T, T + 1) distances of (..., T, T) to Sigma_3(w, p), at [w - 1, p]; infinite where p w > T.
-
-    Exactly p blocks: [w - 1, 0] and [0, p] are the distance to the identity.
-    """
+    """Returns the distances of attention (..., T, T) to all Sigma_3(w, p), (..., T, T + 1), at [w - 1, p]. They are
+    infinite where p w > T. As a family has exactly p blocks, [w - 1, 0] and [0, p] are the distance to the identity."""
     T = attention.shape[-1]
     savings = _Savings(attention.reshape(-1, T, T), any_column=any_column)
-    found = attention.new_full((T, T + 1, savings.identity.shape[0]), torch.inf)
+    distances_TPN = attention.new_full((T, T + 1, savings.identity.shape[0]), torch.inf)
     for w in range(1, T + 1):
-        found[w - 1, : T // w + 1] = savings.identity - _most_saved(savings.of_blocks(w)[0], w)
-    return found.permute(2, 0, 1).reshape(*attention.shape[:-2], T, T + 1)
+        distances_TPN[w - 1, : T // w + 1] = savings.identity - _most_saved(savings.of_blocks(w)[0], w)
+    return distances_TPN.permute(2, 0, 1).reshape(*attention.shape[:-2], T, T + 1)
 
 
 def best_blocks(attention: Tensor, window: int, num_pos: int, *, any_column: bool = False) -> BlockPlacement:
-    """The nearest member of Sigma_3(`window`, `num_pos`) for each of (..., T, T), with where its blocks are.
+    """Returns the member of Sigma_3(`window`, `num_pos`) that is nearest to each matrix of attention (..., T, T).
 
     Raises:
         SpecError: If the blocks do not fit.
@@ -64,9 +63,9 @@ def best_blocks(attention: Tensor, window: int, num_pos: int, *, any_column: boo
     left = torch.full_like(heads, num_pos)
     starts = torch.zeros(num_pos, len(heads), dtype=torch.int64, device=attention.device)
     for i in range(T, 0, -1):
-        here = (row == i) & (left > 0)
+        is_here = (row == i) & (left > 0)
         skips = best[i - 1, left, heads] >= best[i, left, heads]
-        ends = here & ~skips
+        ends = is_here & ~skips
         starts[left[ends] - 1, heads[ends]] = i - window
         row = torch.where(ends, i - window, torch.where(row == i, i - 1, row))
         left = left - ends.long()
@@ -80,13 +79,18 @@ def best_blocks(attention: Tensor, window: int, num_pos: int, *, any_column: boo
 
 
 def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
-    """Refuses blocks that do not fit into the tokens.
+    """Checks that `num_pos` blocks of `window` rows fit into a matrix of `n_tokens` rows.
 
     Raises:
-        SpecError: If they do not.
+        SpecError: If they do not fit.
     """
     if not 1 <= window <= n_tokens:
-        raise SpecError("window", given=window, expected=f"1..{n_tokens} (n)", fix="choose a window inside the matrix")
+        raise SpecError(
+            "window",
+            given=window,
+            expected=f"1..{n_tokens} (the number n of tokens)",
+            fix="set a window that fits into the matrix",
+        )
     most = n_tokens // window
     if not 0 <= num_pos <= most:
         raise SpecError(
@@ -98,7 +102,7 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
 
 
 class _Savings:
-    """How much blocks save against the identity, for all heads. Heads are the last axis, to vectorize over them."""
+    """How much nearer than the identity a block is, for all heads. Heads are the last axis, to vectorize over them."""
 
     def __init__(self, attention_NTT: Tensor, *, any_column: bool) -> None:
         row_sum = attention_NTT.sum(-1, keepdim=True)
@@ -111,7 +115,7 @@ class _Savings:
         self._up_to = torch.cat([saved_TTN.new_zeros(1, T, N), saved_TTN.cumsum(0)])
 
     def of_blocks(self, w: int) -> tuple[Tensor, Tensor]:
-        """(S, N) savings of the blocks of height w by start, and the column that each attends."""
+        """Returns the savings of the blocks of height w by start, (S, N), and the column of each block, (S, N)."""
         T = self._up_to.shape[1]
         start = torch.arange(T - w + 1, device=self._up_to.device)
         if not self._any_column:
@@ -123,7 +127,7 @@ class _Savings:
 
 
 def _most_saved(gain_SN: Tensor, w: int) -> Tensor:
-    """(most + 1, N) the most that 0, 1, ... blocks of height w save."""
+    """Returns the largest saving of 0, 1, ... blocks of height w, up to the number that fits, (P, N)."""
     S, N = gain_SN.shape
     most = (S + w - 1) // w
     if most > 1:
@@ -132,12 +136,12 @@ def _most_saved(gain_SN: Tensor, w: int) -> Tensor:
 
 
 def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
-    """(T + 1, most + 1, N) the most that p blocks save in the first i rows; -infinite where they do not fit."""
+    """Returns the largest saving of p blocks in the first i rows, (T + 1, most + 1, N), at [i, p]; -inf if none fit."""
     S, N = gain_SN.shape
     T = S + w - 1
     best = gain_SN.new_full((T + 1, most + 1, N), -torch.inf)
     best[:, 0] = 0.0
-    # Taking the rows apart at once: on a GPU each view costs as much as a sum.
+    # All rows are unbound in one operation, because on a GPU each view costs as much as a sum.
     fewer, as_many, gain = best[:, :-1].unbind(), best[:, 1:].unbind(), gain_SN.unbind()
     for i in range(w, T + 1):
         torch.maximum(as_many[i - 1], fewer[i - w] + gain[i - w], out=as_many[i])

@@ -1,9 +1,10 @@
-"""Distances to a structured family plus a sparse E, which may use at most m entries outside the structure.
+"""Exact distances to matrices P + E: P of a structured family, and a sparse E with at most m nonzero (free) entries.
 
-X = P + E has rows >= 0 that sum to 1, as in the thesis after normalization, so E adds m places to the support. A row
-costs (r - s) + |1 - s|, which is convex in the mass s. Taken largest entry first, the entries of a row therefore gain
-less and less, and the m largest gains over all rows are the exact optimum. If the blocks are not fixed, the dynamic
-program also decides how many of the m entries each row gets. Axes: N head, T token, F number of free entries used.
+P + E has rows >= 0 that sum to 1, as in the thesis after normalization, so E adds m places to the support of P. A row
+with sum r and mass s on the support costs (r - s) + |1 - s|, which is convex in s. So if the entries of a row are added
+to the support from the largest on, each gains at most as much as the one before, and the m largest gains over all rows
+are the exact optimum. If the blocks of P are not fixed, the dynamic program also decides how many of the m entries each
+row gets. Axes: N head, T token, F number of free entries used.
 """
 
 import torch
@@ -14,7 +15,7 @@ from attnsweep.workloads.diagnostics.structure.supports import row_costs
 
 
 def support_with_free_entries(attention: Tensor, support_TT: Tensor, n_free: int) -> Tensor:
-    """(..., F) distances of (..., T, T) to a support and 0..`n_free` free entries."""
+    """Returns the distances of attention (..., T, T) to a support plus 0..`n_free` free entries, (..., F)."""
     gains, cost = _gains(attention, support_TT.to(attention))
     return _after(gains.flatten(-2), cost.sum(-1), n_free)
 
@@ -22,7 +23,9 @@ def support_with_free_entries(attention: Tensor, support_TT: Tensor, n_free: int
 def blocks_with_free_entries(
     attention: Tensor, window: int, num_pos: int, n_free: int, *, any_column: bool = False
 ) -> Tensor:
-    """(..., F) distances of (..., T, T) to Sigma_3(`window`, `num_pos`) and 0..`n_free` free entries.
+    """Returns the distances of attention (..., T, T) to Sigma_3(`window`, `num_pos`) plus 0..`n_free` free entries.
+
+    They have the shape (..., F).
 
     Raises:
         SpecError: If the blocks do not fit.
@@ -31,22 +34,22 @@ def blocks_with_free_entries(
     check_blocks_fit(T, window, num_pos)
     heads = attention.reshape(-1, T, T)
     on_diagonal, diagonal_cost = _gains(heads, torch.eye(T).to(heads))
-    plain = [_after(on_diagonal[:, i], diagonal_cost[:, i], n_free) for i in range(T)]
-    none = heads.new_full((len(heads), n_free + 1), torch.inf)
-    zero = torch.zeros_like(none)
-    before: list[list[Tensor]] = [[zero] + [none] * num_pos]
+    identity_rows = [_after(on_diagonal[:, i], diagonal_cost[:, i], n_free) for i in range(T)]
+    infinite_NF = heads.new_full((len(heads), n_free + 1), torch.inf)
+    zero_NF = torch.zeros_like(infinite_NF)
+    least_by_row: list[list[Tensor]] = [[zero_NF] + [infinite_NF] * num_pos]
     for i in range(1, T + 1):
-        row = [_either_of_sums(before[i - 1][p], plain[i - 1]) for p in range(num_pos + 1)]
+        least = [_least_sums(least_by_row[i - 1][p], identity_rows[i - 1]) for p in range(num_pos + 1)]
         if i >= window and num_pos:
-            block = _block(heads, i - window, window, n_free, any_column=any_column)
+            block_NF = _block(heads, i - window, window, n_free, any_column=any_column)
             for p in range(1, num_pos + 1):
-                row[p] = torch.minimum(row[p], _either_of_sums(before[i - window][p - 1], block))
-        before.append(row)
-    return before[T][num_pos].reshape(*attention.shape[:-2], n_free + 1)
+                least[p] = torch.minimum(least[p], _least_sums(least_by_row[i - window][p - 1], block_NF))
+        least_by_row.append(least)
+    return least_by_row[T][num_pos].reshape(*attention.shape[:-2], n_free + 1)
 
 
 def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: bool) -> Tensor:
-    """(N, F) the least cost of the rows of one block."""
+    """Returns the least cost of the rows of one block with 0..`n_free` free entries, (N, F)."""
     rows = heads[:, start : start + window]
     best = heads.new_full((len(heads), n_free + 1), torch.inf)
     for column in range(start, start + window if any_column else start + 1):
@@ -58,8 +61,8 @@ def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: b
 
 
 def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
-    """(..., rows, T) the gain of each further entry of a row, largest entry first; (..., rows) costs without
-    entries."""
+    """Returns the gain of each further entry of a row, (..., rows, T), largest entry first, and the rows' costs without
+    free entries, (..., rows)."""
     row_sum = attention.sum(-1, keepdim=True)
     mass = (attention * support).sum(-1, keepdim=True)
     outside = (attention * (1.0 - support)).sort(-1, descending=True).values
@@ -68,7 +71,7 @@ def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
-    """(..., F) the cost minus its 0..n_free largest gains."""
+    """Returns the cost after the 0..`n_free` largest gains are subtracted, (..., F)."""
     largest = gains.topk(min(n_free, gains.shape[-1]), dim=-1).values.cumsum(-1)
     if largest.shape[-1] < n_free:
         last = largest[..., -1:] if largest.shape[-1] else torch.zeros_like(cost).unsqueeze(-1)
@@ -76,8 +79,8 @@ def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
     return cost.unsqueeze(-1) - torch.cat([torch.zeros_like(cost).unsqueeze(-1), largest], -1)
 
 
-def _either_of_sums(one: Tensor, other: Tensor) -> Tensor:
-    """(N, F) min over k of one[k] + other[F - k]: the best split of the entries between two sets of rows."""
-    n = one.shape[-1]
-    sums = [(one[:, : f + 1] + other[:, : f + 1].flip(-1)).min(-1).values for f in range(n)]
+def _least_sums(first_NF: Tensor, second_NF: Tensor) -> Tensor:
+    """Returns min over k of first[k] + second[f - k], (N, F): the best split of f entries between two sets of rows."""
+    n = first_NF.shape[-1]
+    sums = [(first_NF[:, : f + 1] + second_NF[:, : f + 1].flip(-1)).min(-1).values for f in range(n)]
     return torch.stack(sums, -1)

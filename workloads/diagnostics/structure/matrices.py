@@ -1,4 +1,4 @@
-"""Validation of attention matrices: square, finite, >= 0, rows that sum to 1. Axes: T token."""
+"""Checks attention matrices: they are square and finite, with entries >= 0 and rows that sum to 1. Axes: T token."""
 
 import numpy as np
 import torch
@@ -8,23 +8,24 @@ from torch import Tensor
 from attnsweep.workloads.errors import UserError
 
 ROW_SUM_TOLERANCE = 1e-5
-"""How far a row's sum may be from 1: more than softmax's rounding in float32, less than the effect of any dropout."""
+"""A row's sum may differ from 1 by this: more than softmax's rounding in float32, less than the effect of any
+dropout."""
 
 
 def checked_attention(
     matrices: Tensor | NDArray[np.generic], *, any_row_sum: bool = False, subject: str = "attention"
 ) -> Tensor:
-    """The matrices in float64, (..., T, T).
+    """Checks attention matrices and returns them in float64, (..., T, T).
 
     Args:
         matrices: (..., T, T), rows are queries.
         any_row_sum: Accept rows that do not sum to 1, for matrices that were captured with dropout on and cannot be
             captured again, such as the thesis's. Distances keep their meaning: the structure's rows still sum to 1, so
-            a row of sum r is at least |r - 1| away from every structure. Attention masses lose theirs.
+            a row of sum r is at least |r - 1| away from every structure. Scores of attention masses lose their meaning.
         subject: The name of the matrices in errors.
 
     Raises:
-        UserError: If they are not attention matrices.
+        UserError: If the matrices are not attention matrices.
     """
     attention = torch.as_tensor(matrices)
     if not (attention.is_floating_point() or attention.dtype in _INTEGERS):
@@ -34,7 +35,7 @@ def checked_attention(
             subject,
             given=f"shape {tuple(attention.shape)}",
             expected="square matrices, (..., n, n)",
-            fix="cut padding from queries and keys alike; cross-attention has no diagonal to be near to",
+            fix="remove padding from queries and keys alike; cross-attention is not accepted, as it has no diagonal",
         )
     attention = attention.double()
     if not attention.isfinite().all():
@@ -42,7 +43,7 @@ def checked_attention(
             subject,
             given=f"{int((~attention.isfinite()).sum())} entries that are NaN or infinite",
             expected="finite numbers",
-            fix="a row whose keys are all masked turns NaN under softmax: cut it off",
+            fix="remove rows whose keys are all masked, which softmax turns into NaN",
         )
     if (attention < 0).any():
         raise UserError(
@@ -67,6 +68,6 @@ def _check_row_sums(attention: Tensor, subject: str) -> None:
         subject,
         given=f"row sums from {sums.min().item():.6g} to {sums.max().item():.6g}",
         expected=f"rows that sum to 1 within {ROW_SUM_TOLERANCE:g}",
-        fix="capture them in eval mode, in float32, with all keys: dropout, missing keys and half precision change it; "
-        "or accept it: --any-row-sum, any_row_sum=True",
+        fix="capture them in eval mode, in float32, with all keys, because dropout, missing keys and half precision "
+        "change the sums; or accept any sum with --any-row-sum or any_row_sum=True",
     )

@@ -1,9 +1,9 @@
-"""A control for the flexibility of a family: the same distance after the entries of each row are shuffled.
+"""A control for the flexibility of a family: the distance to the family after the entries of each row are shuffled.
 
-The families are nested and of different sizes, so raw distances cannot be compared between them. A shuffled matrix
-keeps the entries of each row (and so its entropy) but loses the positions they attend to. Under a causal mask such a
-shuffle moves mass to masked positions, so the test also rejects because of the mask, unless it is told of it. Axes: T
-token.
+The families are nested and of different sizes, so distances to different families cannot be compared directly. A
+shuffled matrix keeps the entries of each row (and so its entropy) but loses the positions they attend to. Under a
+causal mask such a shuffle would move mass to masked positions, and a matrix would look nearer than chance because of
+the mask alone: `is_causal` shuffles within the mask. Axes: T token, S shuffle.
 """
 
 import functools
@@ -22,11 +22,11 @@ _ELEMENTS_AT_ONCE = 2**24
 
 @dataclass(frozen=True, slots=True)
 class PermutationTest:
-    """The distance of matrices compared with that of their shuffles.
+    """The distances of matrices to a family, compared with the distances of their shuffles.
 
     Attributes:
-        distance: (...) of the matrices themselves.
-        mean, deviation: (...) of the distances of the shuffles.
+        distance: (...) the distances of the matrices.
+        mean, deviation: (...) mean and standard deviation of the distances of the shuffles.
         z: (...) (distance - mean) / deviation: far below 0 means nearer than chance; NaN if shuffling changes nothing.
     """
 
@@ -47,30 +47,31 @@ def permutation_test(
     *,
     is_causal: bool = False,
 ) -> PermutationTest:
-    """Tests (..., T, T) by shuffles that are the same for every matrix, and in every run.
+    """Compares the distance of matrices with that of their shuffles, which are the same for every matrix and run.
 
     Args:
-        attention: The matrices.
-        distance: Maps (..., T, T) to (...). A minimum over (w, p) must be taken inside it, so that shuffles are
-            minimized too.
-        n_permutations: At least 2.
-        is_causal: Shuffle the entries j <= i of row i alone: the others cannot hold attention.
+        attention: (..., T, T) the matrices.
+        distance: A function from (..., T, T) to (...). If the distance is a minimum over (w, p), the function must take
+            the minimum, so that it is also taken for each shuffle.
+        n_permutations: The number of shuffles, at least 2.
+        is_causal: Shuffle only the entries j <= i of row i, because the others cannot hold attention.
     """
     T = attention.shape[-1]
     n_at_once = max(1, _ELEMENTS_AT_ONCE // attention.numel())
-    found = []
+    distances = []
     for first in range(0, n_permutations, n_at_once):
         steps = range(first, min(first + n_at_once, n_permutations))
         places = torch.stack([_places(T, step, is_causal=is_causal) for step in steps])
         shape = (len(places), *attention.shape)
         places = places.view(-1, *[1] * (attention.ndim - 2), T, T).expand(shape).to(attention.device)
-        found.append(distance(attention.expand(shape).gather(-1, places)))
-    shuffled = torch.cat(found)
+        distances.append(distance(attention.expand(shape).gather(-1, places)))
+    shuffled = torch.cat(distances)
     return PermutationTest(distance(attention), shuffled.mean(0), shuffled.std(0))
 
 
 def shuffles(attention: Tensor, n_shuffles: int) -> Tensor:
-    """(..., S, T, T) the matrices (..., T, T) with the entries of each row permuted, in the same ways for all."""
+    """Returns `n_shuffles` shuffles of each matrix (..., T, T), (..., S, T, T): the entries of each row are permuted.
+    The permutations are the same for all matrices."""
     T = attention.shape[-1]
     places_STT = _places_on(T, n_shuffles, attention.device)
     shape = (*attention.shape[:-2], *places_STT.shape)
@@ -87,6 +88,6 @@ def _places(T: int, step: int, *, is_causal: bool) -> Tensor:
     streams = Streams(torch.tensor([_SEED]))
     order_TT = streams.uniform("structure.permutation", (T, T), step)[0]
     if is_causal:
-        # Later keys keep their places behind all others.
+        # The keys after the query keep their places: their sort keys are above all others, and ascend.
         order_TT = torch.where(torch.ones(T, T).triu(1) > 0, 1.0 + torch.arange(T), order_TT)
     return order_TT.argsort(-1)

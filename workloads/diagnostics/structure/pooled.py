@@ -1,8 +1,8 @@
-"""Structure distances of heads pooled over sentences of different lengths.
+"""Distances of heads to the structured families, averaged over sentences of different lengths.
 
-A sentence's distance is taken per token, D / n, from 0 (in the family) to 2 (the largest possible). A head's distance
-is the mean over sentences. The w and p of Sigma_3 are the same for all sentences: those with the least mean.
-Axes: ... heads; B sentence, T token, W half-width, P number of blocks.
+The distance D on a sentence of n tokens is divided by n: D / n is between 0 (in the family) and 2. A head's distance is
+the mean over sentences. The w and p of Sigma_3 are the same for all sentences: they minimize this mean.
+Axes: ... any number of axes of heads; B sentence, T token, W half-width, P number of blocks.
 """
 
 import functools
@@ -16,13 +16,13 @@ from attnsweep.workloads.diagnostics.structure.permutations import shuffles
 from attnsweep.workloads.diagnostics.structure.supports import distances_to_bands, distances_to_diagonal
 
 N_SHUFFLES = 10
-"""Shuffles of each sentence used for z, which are the first of each length. Ours."""
+"""The number of shuffles for z. Only the first sentence of each length is shuffled. Our choice."""
 FITS_SHARE = 0.5
-"""Blocks of (w, p) are a candidate if they fit into at least this share of the sentences. Ours."""
+"""Blocks of (w, p) are considered if they fit into at least this share of the sentences. Our choice."""
 _NO_SPREAD = 1e-6
-"""Below this standard deviation the shuffles differ by rounding only."""
+"""If the standard deviation is below this, the shuffles differ by rounding only."""
 BANDS = (1, 2, 4)
-"""Half-widths at which the distance to Sigma_2 is a score of its own."""
+"""The half-widths w for which the distance to Sigma_2(w) is a score."""
 
 SCORES = (
     "sigma_1",
@@ -38,72 +38,75 @@ SCORES = (
 
 
 class PooledStructure:
-    """Distances of heads to the families, sentence by sentence.
+    """Accumulates the distances of heads to the structured families over sentences.
 
     Args:
-        longest: The most tokens of a sentence.
+        longest: The number of tokens of the longest sentence.
     """
 
     def __init__(self, longest: int) -> None:
-        self._own = _Sums(longest)
+        self._all = _Sums(longest)
         self._lengths_of_z: set[int] = set()
-        self._of_z = _Sums(longest)
+        self._first_of_length = _Sums(longest)
         self._shuffled = _Sums(longest)
 
     def add(self, attention: Tensor) -> None:
-        """Adds sentences of one length.
+        """Adds the attention on sentences of one length.
 
         Args:
-            attention: (..., B, T, T) weights, rows sum to 1.
+            attention: (..., B, T, T) weights, whose rows sum to 1.
         """
         B, T = attention.shape[-3], attention.shape[-1]
         if T in self._lengths_of_z:
-            self._own.add(_Distances.to(attention))
+            self._all.add(_Distances.to(attention))
             return
         self._lengths_of_z.add(T)
-        # At once: a pass over the rows takes as many operations for one sentence as for many.
-        found = _Distances.to(torch.cat([attention, shuffles(attention[..., 0, :, :], N_SHUFFLES)], -3))
-        self._own.add(found.of(slice(B)))
-        self._of_z.add(found.of(slice(1)))
-        self._shuffled.add(found.of(slice(B, None)).each_alone())
+        # One pass for sentences and shuffles: it takes as many operations for one matrix as for many.
+        distances = _Distances.to(torch.cat([attention, shuffles(attention[..., 0, :, :], N_SHUFFLES)], -3))
+        self._all.add(distances.select(slice(B)))
+        self._first_of_length.add(distances.select(slice(1)))
+        self._shuffled.add(distances.select(slice(B, None)).sentences_first())
 
     def scores(self) -> dict[str, Tensor]:
-        """(...) by name, in the order of `SCORES`.
+        """Returns the scores (...) by name, in the order of `SCORES`.
 
         sigma_1, sigma_2_w<w>, sigma_3: mean distances per token. sigma_3_window, sigma_3_num_pos: the w and p for which
-            sigma_3 is least, among blocks of at least two rows. sigma_2: the distance to the band of that w.
-        _z: the mean distance over one sentence of each length, minus that of their shuffles, in standard deviations of
-            the shuffles; w and p of sigma_3 are chosen for each shuffle anew. Far below 0 means nearer than chance.
+            sigma_3 is smallest, among blocks of at least two rows. sigma_2: the distance to the band of that w.
+        ..._z: the mean distance over the first sentence of each length, minus the mean over their shuffles, in standard
+            deviations of the shuffles; w and p of sigma_3 are chosen for each shuffle anew. Far below 0 means nearer
+            than chance.
         """
-        sigma_3, window, num_pos = self._own.to_blocks()
-        found = {
-            "sigma_1": self._own.to_diagonal(),
-            "sigma_1_z": _z(self._of_z.to_diagonal(), self._shuffled.to_diagonal()),
-            **{f"sigma_2_w{w}": self._own.to_band(torch.full_like(window, w)) for w in BANDS},
-            "sigma_2": self._own.to_band(window),
-            "sigma_2_z": _z(self._of_z.to_band(window), self._shuffled.to_band(window)),
+        sigma_3, window, num_pos = self._all.to_blocks()
+        scores = {
+            "sigma_1": self._all.to_diagonal(),
+            "sigma_1_z": _z(self._first_of_length.to_diagonal(), self._shuffled.to_diagonal()),
+            **{f"sigma_2_w{w}": self._all.to_band(torch.full_like(window, w)) for w in BANDS},
+            "sigma_2": self._all.to_band(window),
+            "sigma_2_z": _z(self._first_of_length.to_band(window), self._shuffled.to_band(window)),
             "sigma_3": sigma_3,
-            "sigma_3_z": _z(self._of_z.to_blocks()[0], self._shuffled.to_blocks()[0]),
+            "sigma_3_z": _z(self._first_of_length.to_blocks()[0], self._shuffled.to_blocks()[0]),
             "sigma_3_window": window.to(sigma_3),
             "sigma_3_num_pos": num_pos.to(sigma_3),
         }
-        return {name: found[name] for name in SCORES}
+        return {name: scores[name] for name in SCORES}
 
 
-def _z(value: Tensor, of_shuffles: Tensor) -> Tensor:
-    # Shuffles are moved to the last axis: in a sum over a first axis, rounding depends on a head's place.
-    of_shuffles = of_shuffles.movedim(0, -1).contiguous()
-    deviation = of_shuffles.std(-1)
-    return torch.where(deviation > _NO_SPREAD, (value - of_shuffles.mean(-1)) / deviation, torch.nan)
+def _z(value: Tensor, shuffled: Tensor) -> Tensor:
+    # Shuffles are moved to the last axis, because the rounding of a sum over the first axis depends on a head's place.
+    shuffled = shuffled.movedim(0, -1).contiguous()
+    deviation = shuffled.std(-1)
+    return torch.where(deviation > _NO_SPREAD, (value - shuffled.mean(-1)) / deviation, torch.nan)
 
 
 @dataclass(frozen=True, slots=True)
 class _Distances:
-    """Distances per token of sentences of one length.
+    """The distances of heads to the structured families, on sentences of one length; not yet divided by the length.
 
     Attributes:
-        diagonal_B, bands_BW, blocks_BWP: (..., B), (..., B, W), (..., B, W, P); infinite where blocks do not fit.
-        n_tokens: T.
+        diagonal_B: (..., B) the distances to Sigma_1.
+        bands_BW: (..., B, W) the distances to Sigma_2(w).
+        blocks_BWP: (..., B, W, P) the distances to Sigma_3(w, p); infinite where blocks do not fit.
+        n_tokens: The length T of the sentences.
     """
 
     diagonal_B: Tensor
@@ -113,29 +116,28 @@ class _Distances:
 
     @classmethod
     def to(cls, attention: Tensor) -> "_Distances":
-        """Those of (..., B, T, T) to each family."""
-        found = (distances_to_diagonal(attention), distances_to_bands(attention), distances_to_blocks(attention))
-        return cls(*found, attention.shape[-1])
+        """Computes the distances of attention (..., B, T, T) to each family."""
+        parts = (distances_to_diagonal(attention), distances_to_bands(attention), distances_to_blocks(attention))
+        return cls(*parts, attention.shape[-1])
 
-    def of(self, sentences: slice) -> "_Distances":
-        """Those of some sentences."""
+    def select(self, sentences: slice) -> "_Distances":
         parts = self.diagonal_B[..., sentences], self.bands_BW[..., sentences, :], self.blocks_BWP[..., sentences, :, :]
         return _Distances(*parts, self.n_tokens)
 
-    def each_alone(self) -> "_Distances":
-        """(B, ..., 1): the sentences as a first axis."""
+    def sentences_first(self) -> "_Distances":
+        """Moves the axis of sentences to the front, and leaves one sentence in its place: (B, ..., 1)."""
         parts = self.diagonal_B.movedim(-1, 0), self.bands_BW.movedim(-2, 0), self.blocks_BWP.movedim(-3, 0)
         return _Distances(parts[0].unsqueeze(-1), parts[1].unsqueeze(-2), parts[2].unsqueeze(-3), self.n_tokens)
 
 
 @functools.lru_cache(maxsize=1024)
 def _fits(T: int, device: torch.device) -> Tensor:
-    """(W, P) whether P blocks of W rows fit into a sentence."""
+    """Returns whether p blocks of w rows fit into a sentence of T tokens, (W, P)."""
     return (torch.arange(1, T + 1).unsqueeze(1) * torch.arange(T + 1) <= T).to(device)
 
 
 class _Sums:
-    """Sums of distances per token over sentences."""
+    """Sums over sentences of the distances per token."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
@@ -161,17 +163,17 @@ class _Sums:
         )
 
     def to_diagonal(self) -> Tensor:
-        """(...) mean distance to Sigma_1."""
         return torch.as_tensor(self._diagonal) / self._n_sentences
 
     def to_band(self, window: Tensor) -> Tensor:
-        """(...) mean distance to Sigma_2 of each head's own w; 0 for a band at least as wide as the sentence."""
+        """Returns the mean distance of each head to Sigma_2(w) at the head's own w, (...). On a sentence that is no
+        longer than the band is wide, the distance is 0."""
         bands_W = torch.as_tensor(self._bands_W) / self._n_sentences
         place = window.clamp(max=self._longest - 1).expand(bands_W.shape[:-1]).unsqueeze(-1)
         return bands_W.gather(-1, place).squeeze(-1)
 
     def to_blocks(self) -> tuple[Tensor, Tensor, Tensor]:
-        """(...) the least mean distance to Sigma_3, and its w and p."""
+        """Returns the smallest mean distance to Sigma_3, and the w and p where it is reached, each (...)."""
         blocks_WP = torch.as_tensor(self._blocks_WP)
         fits_WP = self._fits_WP.to(blocks_WP)
         is_candidate = fits_WP >= FITS_SHARE * self._n_sentences

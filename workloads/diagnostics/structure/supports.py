@@ -1,8 +1,9 @@
-"""The exact distance to matrices with a given support, in the entrywise L1 distance. Axes: T token, W half-width.
+"""The exact distance to matrices with a given support, in the entrywise L1 norm. Axes: T token, W half-width.
 
-The family of a support: rows >= 0 that sum to 1 and vanish outside it. A row of A with sum r and mass s on its support
-is (r - s) + |1 - s| away: the mass outside must go, and the mass on the support must become 1. No sampling, no solver.
-Source: Conti 2024, section 2.2 (the families); docs/roles.md (the distances).
+The family of a support has all matrices whose rows are >= 0, sum to 1 and vanish outside the support. A row with sum r
+and mass s on the support has the distance (r - s) + |1 - s|: the mass outside is removed, and the mass on the support
+is changed to 1. So the distance needs neither sampling nor a solver. Source: Conti 2024, section 2.2 (the families);
+docs/roles.md (the distances).
 """
 
 import torch
@@ -10,17 +11,18 @@ from torch import Tensor
 
 
 def row_costs(mass: Tensor, row_sum: Tensor) -> Tensor:
-    """The distance of rows with the given mass on their support, and the given sum, from the family."""
+    """Returns how far rows are from the family, given their mass on the support and their sum."""
     return (row_sum - mass) + (1.0 - mass).abs()
 
 
 def distances_to_diagonal(attention: Tensor) -> Tensor:
-    """(...) distances of (..., T, T) to Sigma_1: the identity."""
+    """Returns the distances of attention (..., T, T) to Sigma_1, the identity, (...)."""
     return row_costs(attention.diagonal(dim1=-2, dim2=-1), attention.sum(-1)).sum(-1)
 
 
 def distances_to_bands(attention: Tensor) -> Tensor:
-    """(..., W) distances of (..., T, T) to Sigma_2(w), |i - j| <= w, for w = 0..T-1; they fall with w."""
+    """Returns the distances of attention (..., T, T) to Sigma_2(w), the band |i - j| <= w, (..., W), for w = 0..T-1.
+    They decrease with w."""
     T = attention.shape[-1]
     apart_TT = _apart(T, attention.device)
     by_distance = torch.zeros_like(attention).scatter_add(-1, apart_TT.expand_as(attention), attention)
@@ -29,7 +31,7 @@ def distances_to_bands(attention: Tensor) -> Tensor:
 
 
 def band_support(n_tokens: int, window: int) -> Tensor:
-    """(T, T) bool, the places within `window` tokens of the diagonal."""
+    """Returns the places within `window` tokens of the diagonal, (T, T) bool."""
     return _apart(n_tokens, torch.device("cpu")) <= window
 
 

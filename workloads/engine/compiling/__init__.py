@@ -1,1 +1,1 @@
-"""Compiles the step, or the loss and its gradient, of a shape of trainings to machine code."""
+"""Compiles the training step, or the loss and its gradient, of trainings of one shape to machine code."""

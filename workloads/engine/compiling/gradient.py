@@ -1,8 +1,8 @@
-"""The loss and its gradient, compiled for a group of lanes at once: for shapes whose steps have no program.
+"""Compiles the loss and its gradient for a group of lanes, for trainings whose whole step cannot be compiled.
 
-The lanes are the first axis, as in the vmapped engine, and matrix products take its kernels; what stands between them
-is merged into a few loops. A group always has the same number of lanes, and no loop mixes them, so a lane's bits depend
-neither on its pack nor on its place in the group.
+Lanes are the first axis, and matrix products use PyTorch's kernels, both as in the vmapped engine. The operations
+between the products are merged into a few loops. A group always has the same number of lanes, and no loop mixes them,
+so the bits of a lane depend neither on its pack nor on its place in the group.
 
 Axes: K lane to evaluate, A active lane of the pack, N group, W lane of a group, n place in a row.
 """
@@ -26,38 +26,38 @@ from attnsweep.workloads.engine.layout import prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 
 _WIDTH = 8
-"""Lanes of a group: the single-precision numbers of a vector. So a loop over the numbers of all lanes ends with a whole
-vector, and none is rounded in another way than the rest."""
+"""The lanes of a group: as many as a vector has single-precision numbers. So a loop over the numbers of all lanes ends
+with a full vector, and there is no remainder, which would be rounded in another way."""
 _FEWEST_NUMBERS = 100_000
-"""That an evaluation of a lane computes. Where it computes fewer, the optimizer's own operations take most of the time.
-"""
+"""The fewest numbers that an evaluation of one lane must compute to be compiled. With fewer, the optimizer's own
+operations take most of the time."""
 _BUFFER, _BATCH = "buffer", "batch"
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts that an evaluation takes the data in.
+    """The parts into which an evaluation splits the data.
 
     Attributes:
-        split: The tensor that is taken in parts, as the workload says.
-        number: How many parts.
+        split: The workload's `split`: the tensor that is split; `None` if the data are not split.
+        number: The number of parts.
     """
 
     split: Split | None
     number: int
 
     def inputs(self, buffers: State, batch: Batch, lanes: Tensor, part: int) -> list[Tensor]:
-        """The tensors that a loss reads besides its parameters, of some lanes (W,), on one part of the data."""
+        """Returns the buffers and one part of the batch of the lanes (W,), in the order of the program's inputs."""
         return [value[lanes] for value in _part(_read(buffers, batch), self, part).values()]
 
 
 @dataclass(frozen=True)
 class GradientGraph:
-    """The loss and gradient of a group on one part of the data.
+    """The graph of loss and gradient of a group of lanes on one part of the data.
 
     Attributes:
-        graph: From the rows (W, n) and the tensors `names` (W, ...) to the losses (W,) and gradients (W, n).
-        names: The tensors that a loss reads besides its parameters, `buffer/<name>` or `batch/<name>`.
+        graph: Computes losses (W,) and gradients (W, n) from rows (W, n) and the tensors `names` (W, ...).
+        names: The names of the tensors that a loss reads besides its parameters: `buffer/<name>` or `batch/<name>`.
         parts: The parts of the data.
     """
 
@@ -67,73 +67,74 @@ class GradientGraph:
 
     @property
     def n_operations(self) -> int:
-        """How many operations it has: a measure of the time to compile it."""
+        """The number of operations, a measure of the time to compile the graph."""
         return len(operations_of(self.graph))
 
     @property
     def n_numbers(self) -> int:
-        """How many numbers an evaluation of one lane computes: a measure of its time."""
+        """The number of numbers that an evaluation of one lane computes, a measure of its time."""
         return numbers_of(self.graph) * self.parts.number // _WIDTH
 
 
 def gradient_graph(lanes: LaneState, batch: Batch) -> GradientGraph:
-    """Traces the loss of a group of trainings like these, and its gradient.
+    """Traces the loss of a group of trainings of this shape, and its gradient.
 
     Args:
-        lanes: Any number of trainings.
+        lanes: Any number of trainings of the shape.
         batch: The batch (L, ...) of one step.
 
     Raises:
-        NoRuleError: If they cannot be traced or compiled, or would not gain by it.
+        NoRuleError: If loss and gradient cannot be traced or compiled, or compiling them would not save time.
     """
     problem, read = lanes.problem, _read(lanes.buffers, batch)
     split, layout = problem.workload.split(problem.parameters), problem.layout
     if split is not None and under(DROPOUT, batch):
-        raise NoRuleError("a loss that takes its data in parts and drops some is not compiled")
+        raise NoRuleError("a loss with dropout that takes its data in parts is not compiled")
     parts = Parts(split, _n_parts(read, split))
     names, loss_of = tuple(read), one_lane(problem.template, problem.workload.loss)
 
     def descend(rows_Wn: Tensor, *values: Tensor) -> tuple[Tensor, Tensor]:
-        found = dict(zip(names, values, strict=True))
-        of_lanes = vmap(grad_and_value(loss_of))
-        gradients, loss_W = of_lanes(layout.views(rows_Wn), under(_BUFFER, found), under(_BATCH, found))
+        inputs = dict(zip(names, values, strict=True))
+        grad_of_lanes = vmap(grad_and_value(loss_of))
+        gradients, loss_W = grad_of_lanes(layout.views(rows_Wn), under(_BUFFER, inputs), under(_BATCH, inputs))
         return loss_W, layout.rows(gradients)
 
     first = torch.zeros(_WIDTH, dtype=torch.int64)
     part = [value[first] for value in _part(read, parts, 0).values()]
-    found = GradientGraph(traced(descend, [lanes.rows[first], *part]), names, parts)
-    check_known(found.graph)
-    check_no_places(found.graph)
-    if found.n_numbers < _FEWEST_NUMBERS:
-        raise NoRuleError(f"an evaluation computes less than {_FEWEST_NUMBERS:,} numbers")
-    return found
+    gradient = GradientGraph(traced(descend, [lanes.rows[first], *part]), names, parts)
+    check_known(gradient.graph)
+    check_no_places(gradient.graph)
+    if gradient.n_numbers < _FEWEST_NUMBERS:
+        raise NoRuleError(f"an evaluation computes fewer than {_FEWEST_NUMBERS:,} numbers")
+    return gradient
 
 
 class GradientProgram:
-    """The compiled loss and gradient of one shape.
+    """The compiled loss and gradient of trainings of one shape.
 
     Args:
         parts: The parts of the data.
-        run: The program of a part, which adds to losses (W,) and gradients (W, n), its first inputs, those of the part.
+        run: The program for one part. It adds the part's losses and gradients to its first two inputs, losses (W,) and
+            gradients (W, n).
     """
 
     def __init__(self, parts: Parts, run: Callable[[list[Tensor]], object]) -> None:
         self._parts, self._run = parts, run
 
     def descent(self, rows: Tensor, buffers: State, batch: Batch, lanes: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The losses (K,) and gradients (K, n).
+        """Computes losses (K,) and gradients (K, n).
 
         Args:
-            rows: (K, n).
-            buffers, batch: (A, ...).
+            rows: The parameters (K, n) of the lanes to evaluate.
+            buffers, batch: The buffers and batch (A, ...) of all lanes, by name.
             lanes: (K,) int64, the lanes to evaluate; `None` for all.
         """
         n_lanes, n_groups = rows.shape[0], -(-rows.shape[0] // _WIDTH)
-        # The last group is filled up with copies of the last lane.
+        # Copies of the last lane fill the last group.
         place_NW = torch.arange(n_groups * _WIDTH).clamp(max=n_lanes - 1).view(n_groups, _WIDTH)
         losses, gradients = [], []
         for place_W in place_NW:
-            # Tensors of their own: a trace may show parts of its inputs by their places in memory.
+            # Inputs are copied into separate tensors, because a traced graph may read parts of them by memory offsets.
             rows_Wn, lane_W = rows.detach()[place_W], place_W if lanes is None else lanes[place_W]
             loss_W, gradient_Wn = rows.new_zeros(_WIDTH), torch.zeros_like(rows_Wn)
             for part in range(self._parts.number):
@@ -144,7 +145,7 @@ class GradientProgram:
 
     @staticmethod
     def examples(graph: GradientGraph, lanes: LaneState, batch: Batch) -> list[Tensor]:
-        """Inputs of the program of a graph."""
+        """Returns example inputs for compiling the program of a graph."""
         first = torch.zeros(_WIDTH, dtype=torch.int64)
         rows_Wn = lanes.rows.detach()[first]
         return [
@@ -156,13 +157,12 @@ class GradientProgram:
 
 
 def adding(graph: GradientGraph) -> Callable[..., list[Tensor]]:
-    """What a program computes: adds the part's share of the mean to the losses and gradients, its first inputs."""
-
+    """Returns the function that is compiled: it adds one part's share of the mean to losses and gradients in place."""
     interpreter = Storing(graph.graph)
 
     def add(loss_W: Tensor, gradient_Wn: Tensor, *inputs: Tensor) -> list[Tensor]:
-        for total, of_part in zip((loss_W, gradient_Wn), interpreter.run(*inputs), strict=True):
-            total.add_(of_part / graph.parts.number)
+        for total, value in zip((loss_W, gradient_Wn), interpreter.run(*inputs), strict=True):
+            total.add_(value / graph.parts.number)
         return [loss_W.new_zeros(1)]
 
     return add
@@ -177,10 +177,10 @@ def _is_split(name: str, split: Split | None) -> bool:
 
 
 def _n_parts(read: State, split: Split | None) -> int:
-    """The fewest equal parts that are small enough.
+    """Returns the smallest number of equal parts with at most `split.most_rows` rows.
 
     Raises:
-        NoRuleError: If such parts would be much smaller.
+        NoRuleError: If equal parts would have to be much smaller.
     """
     if split is None:
         return 1
@@ -189,7 +189,7 @@ def _n_parts(read: State, split: Split | None) -> int:
     for n_parts in range(fewest, 2 * fewest + 1):
         if n_rows % n_parts == 0:
             return n_parts
-    raise NoRuleError(f"{split.name}: its {n_rows} rows cannot be split into equal parts of about {split.most_rows}")
+    raise NoRuleError(f"the {n_rows} rows of {split.name} cannot be split into equal parts of about {split.most_rows}")
 
 
 def _part(read: State, parts: Parts, part: int) -> State:

@@ -1,9 +1,9 @@
-"""Turns the graph of ONE training into the graph of a block of trainings, whose lanes are the last axis of each tensor.
+"""Turns the graph of ONE training into the graph of a block of trainings, with lanes as the last axis of all tensors.
 
-Each scalar operation of a training becomes one vector operation over lanes. Lanes do not mix, and each goes through the
-same operations in the same order, so a lane's bits depend neither on its place in the block nor on its neighbours.
+A scalar operation of a training becomes one vector operation over lanes. Lanes do not mix, and all go through the same
+operations in the same order, so the bits of a lane depend neither on its place in the block nor on its neighbours.
 
-Axes: W lane of a block, always last; 1 where all lanes agree.
+Axes: W lane of a block, always last; its size is 1 where all lanes have the same value.
 """
 
 import operator
@@ -27,32 +27,32 @@ from attnsweep.workloads.engine.compiling.traces import NoRuleError, constant, c
 
 aten, prims = torch.ops.aten, torch.ops.prims
 _FEWEST_OF_A_GEMM = 48
-"""From this size in all three dimensions on, a product is faster as one GEMM per training than over lanes."""
+"""From this size in all three dimensions on, a matrix product is faster as one GEMM per training than over lanes."""
 _MOST_WRITTEN_OUT = 64
-"""Numbers of a constant, each of which is an operation of its own."""
+"""The most numbers of a constant tensor: every number becomes an operation."""
 _FEWEST_OF_A_LOOP = 8
-"""Sums of fewer terms the compiler writes out."""
+"""The compiler unrolls sums of fewer terms."""
 
 
 def check_known(graph: fx.GraphModule) -> None:
-    """Checks that a graph has only operations with a rule. Whether they compile, only compiling shows.
+    """Checks that all operations of a graph have a rule, and that its constants are small. Does not compile anything.
 
     Raises:
-        NoRuleError: If it has another one.
+        NoRuleError: For the first operation without a rule, or a constant with too many numbers.
     """
     for node in operations_of(graph):
         if _rule_of(node.target) is None:
-            raise NoRuleError(f"{node.target} cannot be compiled for a block")
+            raise NoRuleError(f"the operation {node.target} cannot be compiled for a block")
     for value in constants_of(graph).values():
         if not 0 < value.numel() <= _MOST_WRITTEN_OUT:
             raise NoRuleError(f"a constant tensor of {value.numel()} numbers cannot be compiled; make it a buffer")
 
 
 def check_rules(graph: fx.GraphModule) -> None:
-    """Checks that each operation of a graph can be computed for a block.
+    """Checks that all operations of a graph can be computed for a block.
 
     Raises:
-        NoRuleError: If one cannot, or would be slow.
+        NoRuleError: If an operation cannot, or would be slow.
     """
     check_known(graph)
     node: Any
@@ -60,33 +60,34 @@ def check_rules(graph: fx.GraphModule) -> None:
         if node.target in (aten.mm.default, aten.bmm.default):
             sizes = (*shape_of(node.args[0])[-2:], shape_of(node.args[1])[-1])
             if min(sizes) >= _FEWEST_OF_A_GEMM:
-                raise NoRuleError(f"its matrix products, such as {sizes[0]}x{sizes[1]}x{sizes[2]}, are faster vmapped")
+                product = "x".join(map(str, sizes))
+                raise NoRuleError(f"its matrix products, such as {product}, are faster in the vmapped engine")
         if node.target is aten.as_strided.default and slices_of(node) is None:
-            raise NoRuleError(f"{node.target}, unless it shows a slice, cannot be compiled for a block")
+            raise NoRuleError(
+                f"the operation {node.target} cannot be compiled for a block, except where the view is a slice"
+            )
         check_lookup(node)
 
 
 class OverLanes(fx.Interpreter):
-    """Runs the graph of one training on tensors with a last axis of lanes."""
+    """Runs the graph of one training on tensors that have lanes as a further, last axis."""
 
     def __init__(self, graph: fx.GraphModule) -> None:
         super().__init__(graph)
         self._stored = read_repeatedly(graph)
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """A constant of the graph, equal in all lanes."""
         value = super().get_attr(target, args, kwargs)
         return constant(value).unsqueeze(-1) if isinstance(value, Tensor) else value
 
     def run_node(self, n: fx.Node) -> Any:
-        """One operation, by its rule."""
         if n.op != "call_function":
             return super().run_node(n)
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         rule = _rule_of(n.target)
         assert rule is not None, n.target
-        found = rule(n, *args, **kwargs)
-        return stored(found) if n in self._stored else found
+        result = rule(n, *args, **kwargs)
+        return stored(result) if n in self._stored else result
 
 
 def _rule_of(target: Any) -> Rule | None:
@@ -105,16 +106,17 @@ def _axes(node: fx.Node, dims: Any) -> list[int]:
 
 
 def _pointwise(node: fx.Node, *args: Any, **kwargs: Any) -> Any:
-    # One training's scalars do not promote the type of what they are combined with; as (W,) they would.
-    found = node.meta["val"]
-    dtype = found.dtype if isinstance(found, Tensor) else None
-    if dtype is not None and dtype.is_floating_point and len(found.shape) > 0:
-        args = tuple(_of_type(value, of, dtype) for value, of in zip(args, node.args, strict=True))
+    # The scalars of one training do not promote the dtype of tensors that they are combined with. As tensors (W,) they
+    # would, so they are converted first.
+    value_of_one = node.meta["val"]
+    dtype = value_of_one.dtype if isinstance(value_of_one, Tensor) else None
+    if dtype is not None and dtype.is_floating_point and len(value_of_one.shape) > 0:
+        args = tuple(_of_type(value, argument, dtype) for value, argument in zip(args, node.args, strict=True))
     return node.target(*args, **kwargs)  # type: ignore[operator]
 
 
-def _of_type(value: Any, of: Any, dtype: torch.dtype) -> Any:
-    is_scalar = isinstance(value, Tensor) and isinstance(of, fx.Node) and not shape_of(of)
+def _of_type(value: Any, argument: Any, dtype: torch.dtype) -> Any:
+    is_scalar = isinstance(value, Tensor) and isinstance(argument, fx.Node) and not shape_of(argument)
     return value.to(dtype) if is_scalar and value.is_floating_point() and value.dtype != dtype else value
 
 
@@ -127,19 +129,22 @@ def _same(node: fx.Node, *args: Any, **kwargs: Any) -> Any:
 
 
 def _div(node: fx.Node, value: Any, divisor: Any, **kwargs: Any) -> Any:
-    of, dtype = node.args[1], node.meta["val"].dtype
-    is_one_number = isinstance(of, fx.Node) and origin(of).op == "placeholder" and of.meta["val"].numel() == 1
+    argument, dtype = node.args[1], node.meta["val"].dtype
+    is_one_number = (
+        isinstance(argument, fx.Node) and origin(argument).op == "placeholder" and argument.meta["val"].numel() == 1
+    )
     if kwargs or not is_one_number or node.meta["val"].numel() == 1:
         return _pointwise(node, value, divisor, **kwargs)
-    # One division for all numbers of a lane.
-    return value * _of_type(stored(divisor.reciprocal()), of, dtype)
+    # Multiplying by the reciprocal takes one division per lane instead of one per number.
+    return value * _of_type(stored(divisor.reciprocal()), argument, dtype)
 
 
 def _mm(_: fx.Node, a: Tensor, b: Tensor) -> Tensor:
-    # The compiler computes the products of these parts in one loop, which loads a number for several of them.
+    # Factors are split into parts, because the compiler computes the products of all parts in one loop and then loads a
+    # number once for several of them.
     n_terms = a.shape[1]
     by_rows, by_columns = a.chunk(_n_parts(a.shape[0], n_terms, (2, 1)), 0), b.chunk(_n_parts(b.shape[1], n_terms), 1)
-    return torch.cat([torch.cat([_product(some, each) for each in by_columns], 1) for some in by_rows])
+    return torch.cat([torch.cat([_product(rows, columns) for columns in by_columns], 1) for rows in by_rows])
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
@@ -165,16 +170,16 @@ def _vector_norm(node: fx.Node, value: Tensor, order: float = 2, dims: Any = Non
     return aten.linalg_vector_norm.default(value, order, _axes(node, dims), *args, **kwargs)
 
 
-def _full_reduction(to: Any) -> Rule:
+def _full_reduction(reduce: Any) -> Rule:
     def rule(node: fx.Node, value: Tensor, **kwargs: Any) -> Any:
         axes = _axes(node, None)
-        return to(value, axes, **kwargs) if axes else value
+        return reduce(value, axes, **kwargs) if axes else value
 
     return rule
 
 
 def _along(node: fx.Node, value: Tensor, dim: int = 0, *args: Any, **kwargs: Any) -> Any:
-    """An operation along one axis, its second argument."""
+    """Computes an operation along the axis that is its second argument."""
     return node.target(value, axis_of(node, dim), *args, **kwargs)  # type: ignore[operator]
 
 
@@ -206,7 +211,7 @@ def _cat(node: fx.Node, values: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def _diagonal(node: fx.Node, value: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    # `torch.diagonal` puts the diagonal last, behind the lanes.
+    # `torch.diagonal` puts the diagonal last, so it must be moved in front of the lanes.
     return torch.diagonal(value, offset, axis_of(node, dim1), axis_of(node, dim2)).movedim(-1, -2)
 
 
@@ -220,9 +225,9 @@ def _diagonal_scatter(
 
 
 def _created(node: fx.Node, *args: Any, **kwargs: Any) -> Tensor:
-    """A tensor of constants, equal in all lanes."""
-    found: Tensor = node.target(*args, **{name: kwargs[name] for name in kwargs if name != "layout"})  # type: ignore[operator]
-    return found.unsqueeze(-1)
+    """Creates a tensor of constants with a lane axis of size 1."""
+    value: Tensor = node.target(*args, **{name: kwargs[name] for name in kwargs if name != "layout"})  # type: ignore[operator]
+    return value.unsqueeze(-1)
 
 
 def _empty_permuted(_: fx.Node, size: Sequence[int], __: Any, **kwargs: Any) -> Tensor:
@@ -230,8 +235,8 @@ def _empty_permuted(_: fx.Node, size: Sequence[int], __: Any, **kwargs: Any) -> 
 
 
 def _new(node: fx.Node, value: Tensor, size: Sequence[int], *args: Any, **kwargs: Any) -> Tensor:
-    found: Tensor = node.target(value, [*size, 1], *args, **kwargs)  # type: ignore[operator]
-    return found
+    new: Tensor = node.target(value, [*size, 1], *args, **kwargs)  # type: ignore[operator]
+    return new
 
 
 def _broadcast(_: fx.Node, value: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
@@ -253,7 +258,7 @@ _PRIMS = (
     *(torch.add, torch.sub, torch.mul, torch.div, torch.neg, torch.abs, torch.exp, torch.log),
     *(torch.sqrt, torch.rsqrt, torch.reciprocal, torch.erf, torch.tanh),
 )
-"""Operations whose twins in `prims` do not broadcast what all lanes share, as these do."""
+"""Operations that replace those of the same names in `prims`, which do not broadcast lane axes of size 1."""
 _RULES: dict[Any, Rule] = {
     operator.getitem: lambda _, values, index: values[index],
     aten.div.Tensor: _div,
@@ -294,6 +299,6 @@ _RULES: dict[Any, Rule] = {
     **_all(_same, aten.clone.default, aten.alias.default, aten.detach.default, aten.lift_fresh_copy.default),
     **_all(_same, aten._to_copy.default, prims.convert_element_type.default),
     **_all(_same, aten.full_like.default, aten.zeros_like.default, aten.ones_like.default, aten.empty_like.default),
-    **{getattr(prims, each.__name__).default: _elementwise(each) for each in _PRIMS},
+    **{getattr(prims, function.__name__).default: _elementwise(function) for function in _PRIMS},
 }
-"""The rules by operation. Operations that PyTorch tags as pointwise need none."""
+"""The rules by operation. Operations that PyTorch tags as pointwise need no rule of their own."""

@@ -1,9 +1,9 @@
 """Compiles the step of a block of trainings to a library of machine code, once per machine, and loads it.
 
-All private names of PyTorch's compiler stand here; they were tested with PyTorch 2.13. The bits of a program depend on
-its graph, the width of vectors and the compiler. The width is fixed (256 bits, no contraction of multiply and add), the
-compiler is named by `block_engine`. A program is kept under a hash of all of them and of the engine's source, whose
-rules make it from the graph of one training.
+Private names of PyTorch's compiler are used in this file only, and were tested with PyTorch 2.13. The bits of a program
+depend on its graph, the width of vectors and the compiler. The width is fixed (256 bits, without contraction of
+multiply and add), and `block_engine` names the compiler. A program is stored under a hash of all these and of the
+engine's source code, whose rules make the program from the graph of one training.
 """
 
 import errno
@@ -31,27 +31,27 @@ from attnsweep.workloads.engine.compiling.step_graph import StepGraph
 from attnsweep.workloads.engine.compiling.traces import IN_ONE_THREAD, constants_of
 
 Step = Callable[[list[Tensor]], object]
-"""A compiled step: updates its inputs in place."""
+"""A compiled step, which updates its inputs in place."""
 
 _MARCH = "x86-64-v3"
 _OPTIONS = {
     "cpp.simdlen": 256,
     "cpp.march": _MARCH,
-    # `compiler` has asked the processor; building a program for each kind of vectors would take seconds.
+    # `compiler` has checked the processor already. PyTorch's check would build a program per vector type, for seconds.
     "cpp.vec_isa_ok": True,
     "cpp.threads": 1,
     "cpp.enable_floating_point_contract_flag": "off",
     "size_asserts": False,
     "compile_threads": 1,
-    # They stand in /tmp, in a folder whose name anybody can take first, and the first one costs half a compile.
+    # Precompiled headers would be in a folder of /tmp that any user can create first, and take half a compile to make.
     "aot_inductor.precompile_headers": False,
-    # Allocating an intermediate tensor costs as much as computing it.
+    # Intermediate tensors are on the stack, because allocating one on the heap costs as much as computing it.
     "aot_inductor.allow_stack_allocation": True,
-    # The graph says what is stored (`read_repeatedly`); more would only part a gradient from its update.
+    # `read_repeatedly` decides which values are stored. Storing more would only separate gradients from their updates.
     "realize_reads_threshold": 40,
 }
 _STACK_BYTES = 2 * 1024**2
-"""What a program keeps on the stack, of the usual 8 MiB. One that needs more uses the heap."""
+"""The most bytes that a program puts on the stack, which usually has 8 MiB. Tensors beyond that are on the heap."""
 _NAME, _MERGED = "blocks", "merged"
 _VECTORS = "avx2"
 _COMPILER_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
@@ -60,21 +60,21 @@ _REFUSALS = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errn
 
 
 class NoCompilerError(Exception):
-    """This machine cannot compile, or not run, a block's program."""
+    """Raised if this machine cannot compile, store or run a compiled program. The message says why."""
 
 
 def block_engine() -> str:
-    """What the bits of a block's program depend on besides PyTorch: the compiler, and the width of vectors.
+    """Names what the bits of a block's program depend on besides PyTorch: the compiler, and the width of vectors.
 
     Raises:
-        NoCompilerError: If this machine cannot compile it, or has nowhere to keep it.
+        NoCompilerError: If this machine cannot compile programs, or has no folder to store them.
     """
     _folder()
     return f"{_NAME}, {_VECTORS}, {compiler()}"
 
 
 def merged_engine() -> str:
-    """What the bits of a GPU's merged steps depend on besides PyTorch.
+    """Names what the bits of merged steps on a GPU depend on besides PyTorch: the version of Triton.
 
     Raises:
         NoCompilerError: If PyTorch cannot compile for a GPU here.
@@ -86,7 +86,7 @@ def merged_engine() -> str:
 
 
 def merged(graph: fx.GraphModule, examples: Sequence[Tensor]) -> Callable[..., object]:
-    """A program of a graph on a GPU, for inputs like these."""
+    """Compiles a graph for a GPU, for inputs of the shapes of the examples."""
     with IN_ONE_THREAD, _compiling_in(_folder() / "compiler"):
         run: Callable[..., object] = torch._inductor.compile(graph, list(examples))
         return run
@@ -94,58 +94,57 @@ def merged(graph: fx.GraphModule, examples: Sequence[Tensor]) -> Callable[..., o
 
 @cache
 def compiler() -> str:
-    """The C++ compiler, as its own first line says it.
+    """Returns the first line of the C++ compiler's `--version`.
 
     Raises:
-        NoCompilerError: If there is none, or if the processor lacks the vectors.
+        NoCompilerError: If there is no compiler, or the processor lacks AVX2.
     """
     if not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
-        raise NoCompilerError(f"the processor has no {_VECTORS}")
+        raise NoCompilerError(f"the processor has no {_VECTORS} instructions")
     name = os.environ.get("CXX", "g++")
     try:
-        found = subprocess.run([name, "--version"], capture_output=True, text=True, check=True, timeout=60)
+        result = subprocess.run([name, "--version"], capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
         raise NoCompilerError(f"there is no C++ compiler ({name}): install g++, or set CXX") from error
-    return found.stdout.splitlines()[0]
+    return result.stdout.splitlines()[0]
 
 
 def compiled(step: StepGraph, examples: Sequence[Tensor]) -> Path:
-    """The file of a step's program for blocks, compiled if this machine has not done so before.
+    """Returns the file of a step's program for blocks. Compiles it unless this machine has done so before.
 
     Args:
-        step: The step of one training.
-        examples: A block of its inputs, with lanes last.
+        step: The graph of the step of one training.
+        examples: Example inputs for one block, with lanes last.
 
     Raises:
-        NoCompilerError: If it has to be compiled and cannot be, or cannot be kept.
+        NoCompilerError: If the program must be compiled and cannot be, or cannot be stored.
     """
     return _compiled(_key(step.graph, step.inputs, examples), lambda: over_block(step, examples), examples)
 
 
 def compiled_gradient(gradient: GradientGraph, examples: Sequence[Tensor]) -> Path:
-    """The file of a gradient's program for groups of lanes; see `compiled`.
+    """Like `compiled`, but returns the file of a program of loss and gradient for groups of lanes.
 
     Args:
-        gradient: What is computed.
-        examples: From `GradientProgram.examples`.
+        gradient: The graph of loss and gradient.
+        examples: The result of `GradientProgram.examples`.
     """
     key = _key(gradient.graph, (*gradient.names, str(gradient.parts.number)), examples)
     return _compiled(key, lambda: make_fx(adding(gradient), tracing_mode="fake")(*examples), examples)
 
 
 def loaded(program: Path) -> Step:
-    """A program, from its file."""
     run: Step = torch._C._aoti.AOTIModelContainerRunnerCpu(str(program), 1).run
     return run
 
 
 def loaded_bytes(program: bytes) -> Step:
-    """A program that another process has compiled, from what its file holds.
+    """Loads a program that another process has compiled, from the content of its file.
 
     Raises:
         NoCompilerError: If this user has no folder for programs.
     """
-    # Not among the programs kept here: those are named by what they were compiled from.
+    # The file is temporary: files among this machine's programs are named by hashes of their sources.
     with _with_room(), tempfile.TemporaryDirectory(dir=_folder()) as folder:
         file = Path(folder) / "sent.so"
         file.write_bytes(program)
@@ -153,25 +152,25 @@ def loaded_bytes(program: bytes) -> Step:
 
 
 def interpreted(step: StepGraph, examples: Sequence[Tensor]) -> Step:
-    """What `compiled` compiles, computed operation by operation: the same formulas without the compiler.
+    """Like `compiled`, but runs the graph operation by operation: the same formulas without the compiler.
 
     Args:
-        step, examples: As `compiled` takes them.
+        step, examples: The arguments of `compiled`.
     """
     graph = over_block(step, examples)
     return lambda inputs: graph(*inputs)
 
 
 def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
-    """The step as a graph on a block's inputs, which it updates in place."""
+    """Turns the step of one training into a graph on the inputs of a block, which it updates in place."""
     places = [step.inputs.index(name) for name in step.updated]
     interpreter = OverLanes(step.graph)
 
     def update(*inputs: Tensor) -> list[Tensor]:
-        found = interpreter.run(*inputs)
-        for place, value in zip(places, found, strict=True):
+        results = interpreter.run(*inputs)
+        for place, value in zip(places, results, strict=True):
             inputs[place].copy_(value.expand(inputs[place].shape))
-        return [found[0].new_zeros(1)]
+        return [results[0].new_zeros(1)]
 
     with IN_ONE_THREAD:
         graph = make_fx(update, tracing_mode="fake")(*examples)
@@ -184,10 +183,10 @@ def _compiled(key: str, graph: Callable[[], fx.GraphModule], examples: Sequence[
     folder = _folder()
     library = folder / f"{key}.so"
     with _with_room(), IN_ONE_THREAD, (folder / f"{library.stem}.lock").open("a+") as lock:
-        # One process compiles, the others of this machine wait for it.
+        # One process compiles, and the other processes of this machine wait for the file lock.
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.seek(0)
-        # A full disk or a power cut may have damaged the program, and to run it would kill this process.
+        # A full disk or a power cut may have damaged the program, and running it would then kill this process.
         if not library.exists() or lock.read() != _digest(library):
             _compile(graph(), examples, library)
             lock.truncate(0)
@@ -197,7 +196,7 @@ def _compiled(key: str, graph: Callable[[], fx.GraphModule], examples: Sequence[
 
 @contextmanager
 def _with_room() -> Iterator[None]:
-    """Around compiling: a disk that is full or cannot be written says nothing against what is compiled.
+    """A context for compiling that reports a full or read-only disk as `NoCompilerError`, not as a fault of the graph.
 
     Raises:
         NoCompilerError: In place of the disk's error, which PyTorch's compiler wraps, and the C++ compiler only prints.
@@ -205,13 +204,13 @@ def _with_room() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        said = "".join(traceback.format_exception(error))
-        refusal = next((each for each in _REFUSALS if each in said), None)
+        trace = "".join(traceback.format_exception(error))
+        refusal = next((text for text in _REFUSALS if text in trace), None)
         if refusal is None or isinstance(error, NoCompilerError):
             raise
         raise NoCompilerError(
-            f"compiled programs cannot be kept in {_folder()} or {tempfile.gettempdir()} ({refusal}): make room there,"
-            " or set XDG_CACHE_HOME and TMPDIR"
+            f"compiled programs cannot be stored in {_folder()} or {tempfile.gettempdir()} ({refusal}): make room"
+            " there, or set XDG_CACHE_HOME and TMPDIR"
         ) from error
 
 
@@ -229,14 +228,14 @@ def _compile(graph: fx.GraphModule, examples: Sequence[Tensor], library: Path) -
     ):
         warnings.simplefilter("ignore")
         options = _OPTIONS | {"aot_inductor.output_path": str(Path(folder) / "step.so")}
-        made = torch._inductor.aot_compile(graph, tuple(examples), options=options)
-        shutil.move(str(made), library.with_suffix(".new"))
+        library_file = torch._inductor.aot_compile(graph, tuple(examples), options=options)
+        shutil.move(str(library_file), library.with_suffix(".new"))
     library.with_suffix(".new").replace(library)
 
 
 @contextmanager
 def _compiling_in(folder: Path) -> Iterator[None]:
-    """Makes PyTorch's compiler keep its files here: its own folder in /tmp has a name that anybody can take first."""
+    """A context in which PyTorch's compiler stores its files in `folder`, not in /tmp, where others can write too."""
     before = os.environ.get(_COMPILER_FOLDER)
     os.environ[_COMPILER_FOLDER] = str(folder)
     try:
@@ -270,16 +269,16 @@ def _key(graph: fx.GraphModule, inputs: Sequence[str], examples: Sequence[Tensor
 
 
 def _source() -> str:
-    """A digest of the code that makes a program from a graph, and calls it."""
-    texts = (each.read_bytes() for each in sorted(_SOURCE.rglob("*.py")))
+    """Hashes the code that makes a program from a graph, and calls it."""
+    texts = (file.read_bytes() for file in sorted(_SOURCE.rglob("*.py")))
     return hashlib.sha256(b"".join(texts)).hexdigest()
 
 
 def _folder() -> Path:
-    """Where this user's programs are kept; nobody else may write there, since they are run.
+    """Returns the folder of this user's programs. Only this user may write there, because the programs are run.
 
     Raises:
-        NoCompilerError: If this user cannot write there.
+        NoCompilerError: If this user cannot write to the folder.
     """
     cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache_home / "attnsweep" / "programs"
@@ -290,6 +289,6 @@ def _folder() -> Path:
             pass
     except OSError as error:
         raise NoCompilerError(
-            f"compiled programs cannot be kept in {folder} ({error.strerror}): set XDG_CACHE_HOME"
+            f"compiled programs cannot be stored in {folder} ({error.strerror}): set XDG_CACHE_HOME"
         ) from error
     return folder

@@ -1,7 +1,7 @@
-"""Rules of operations that read or write a tensor at whole numbers, for `lanes_last`.
+"""Rules of operations that read or write a tensor at given indices, for `lanes_last`.
 
-What is read by a product with one-hot vectors, or written where a place equals its number, is vector instructions over
-lanes in both directions; a place computed by each lane would be one load or store after the other.
+Lanes may have different indices, so direct reads and writes would be one load or store per lane. Instead a read is a
+product with one-hot vectors, and a write compares all positions with the index: vector instructions over lanes.
 
 Axes: W lane of a block, always last; V row or entry that can be chosen; K choices along the same axis.
 """
@@ -16,18 +16,18 @@ from attnsweep.workloads.engine.compiling.traces import LOOKUPS, NoRuleError, op
 
 aten = torch.ops.aten
 Rule: TypeAlias = Callable[..., Any]
-"""Computes one node for a block, from the node's shapes in one training and its arguments with lanes."""
+"""Computes one operation for a block, from its node in the graph of one training and its arguments with lanes."""
 
 _LONGEST_TABLE = 64
-"""Rows of an embedding that is read by a product with one-hot vectors; a longer one would cost more than it saves. And
-how often each entry that a sum scatters to may be compared with a place."""
+"""The most rows of an embedding that is read by a product with one-hot vectors, since longer ones would cost more than
+they save. Also the most indices per position of a `scatter_add`."""
 
 
 def check_lookup(node: Any) -> None:
-    """Checks an operation, if it is one of this module's.
+    """Checks an operation if this module has a rule for it; does nothing for others.
 
     Raises:
-        NoRuleError: If it cannot be computed for a block, or would be slow.
+        NoRuleError: If the operation cannot be computed for a block, or would be slow.
     """
     if node.target is aten.index.Tensor and not all(_is_place(index) for index in node.args[1]):
         raise NoRuleError("an index that is not one tensor of whole numbers per leading axis cannot be compiled")
@@ -38,45 +38,48 @@ def check_lookup(node: Any) -> None:
         if node.target is aten.embedding_dense_backward.default and node.args[4]:
             raise NoRuleError("an embedding that scales its gradient by frequency cannot be compiled for a block")
     if node.target is aten.gather.default and not shape_of(node.args[0]):
-        raise NoRuleError("an entry of a tensor without axes cannot be compiled")
+        raise NoRuleError("reading an entry of a tensor without axes cannot be compiled")
     if node.target in _SCATTERS:
         target, index, axis = shape_of(node.args[0]), shape_of(node.args[2]), axis_of(node, node.args[1])
         most = _LONGEST_TABLE if node.target is aten.scatter_add.default else 1
         if not target or _without(target, axis) != _without(index, axis) or index[axis] > most:
-            raise NoRuleError(f"{node.target} of {index} to {target} cannot be compiled for a block, or is slow there")
+            raise NoRuleError(
+                f"the operation {node.target} of shape {index} into shape {target} cannot be compiled for a block,"
+                " or is slow there"
+            )
 
 
 def check_no_places(graph: fx.GraphModule) -> None:
-    """Checks that nothing is read or written at computed places: with lanes first, it is done number by number.
+    """Refuses graphs that gather or scatter: with lanes as the first axis, these would run number by number.
 
     Raises:
-        NoRuleError: If something is.
+        NoRuleError: For the first such operation.
     """
     for node in operations_of(graph):
         if node.target in (aten.gather.default, *_SCATTERS):
-            raise NoRuleError(f"{node.target} is compiled in whole steps only")
+            raise NoRuleError(f"the operation {node.target} is compiled as part of whole steps only")
 
 
 def shape_of(node: Any) -> tuple[int, ...]:
-    """The shape of a node's value in one training."""
+    """Returns the shape of a node's value in one training."""
     return tuple(node.meta["val"].shape)
 
 
 def axis_of(node: fx.Node, dim: int, argument: int = 0) -> int:
-    """An axis counted from the front, where lanes do not shift it."""
+    """Converts an axis to one counted from the front, which the lane axis at the end does not shift."""
     rank = len(shape_of(node.args[argument]))
     return dim % rank if rank else 0
 
 
 def equal_lanes(*values: Tensor) -> list[Tensor]:
-    """The values, all with as many lanes as the one with most."""
+    """Expands the lane axes of all values to the size of the largest."""
     lanes = max(value.shape[-1] for value in values)
     return [value.expand(*value.shape[:-1], lanes) for value in values]
 
 
 def _embedding(node: fx.Node, table: Tensor, index: Tensor, *_: Any) -> Tensor:
     one_hot = _one_hot(index, shape_of(node.args[0])[0], table.dtype)
-    # (..., V, 1, W) * (V, D, W), summed over V.
+    # The product (..., V, 1, W) * (V, D, W) is summed over V.
     return (one_hot.unsqueeze(-2) * table).sum(-3)
 
 
@@ -84,10 +87,12 @@ def _embedding_backward(
     _: fx.Node, gradient: Tensor, index: Tensor, n_rows: int, padding_index: int, *_by_frequency: bool
 ) -> Tensor:
     one_hot = _one_hot(index, n_rows, gradient.dtype).flatten(0, -3)
-    found = (one_hot.unsqueeze(2) * gradient.flatten(0, -3).unsqueeze(1)).sum(0)
+    gradient_of_table = (one_hot.unsqueeze(2) * gradient.flatten(0, -3).unsqueeze(1)).sum(0)
     if 0 <= padding_index < n_rows:
-        found = found * (torch.arange(n_rows, device=found.device).view(-1, 1, 1) != padding_index)
-    return found
+        gradient_of_table = gradient_of_table * (
+            torch.arange(n_rows, device=gradient_of_table.device).view(-1, 1, 1) != padding_index
+        )
+    return gradient_of_table
 
 
 def _is_place(index: Any) -> bool:
@@ -95,20 +100,20 @@ def _is_place(index: Any) -> bool:
 
 
 def _index(node: fx.Node, table: Tensor, indices: Sequence[Tensor]) -> Tensor:
-    """The entries at whole numbers along the first axes."""
+    """Reads the entries at the given indices along the first axes."""
     sizes = shape_of(node.args[0])
     place = torch.zeros((), dtype=torch.int64, device=table.device)
     for size, index in zip(sizes, indices, strict=False):
         place = place * size + torch.where(index < 0, index + size, index)
-    rest = sizes[len(indices) :]
+    other_sizes = sizes[len(indices) :]
     flat_table, flat_place = equal_lanes(table.flatten(0, len(indices) - 1), place.flatten(0, -2))
     lanes = flat_place.shape[-1]
-    chosen = flat_place.view(-1, *[1] * len(rest), lanes).expand(-1, *rest, lanes)
-    return flat_table.gather(0, chosen).view(*shape_of(node), lanes)
+    index_along_first = flat_place.view(-1, *[1] * len(other_sizes), lanes).expand(-1, *other_sizes, lanes)
+    return flat_table.gather(0, index_along_first).view(*shape_of(node), lanes)
 
 
 def _one_hot(index: Tensor, n_rows: int, dtype: torch.dtype) -> Tensor:
-    """(..., V, W)."""
+    """Makes one-hot vectors (..., V, W) from indices (..., W)."""
     return (index.unsqueeze(-2) == torch.arange(n_rows, device=index.device).view(-1, 1)).to(dtype)
 
 
@@ -118,25 +123,24 @@ def _gather(node: fx.Node, value: Tensor, dim: int, index: Tensor, **_: Any) -> 
 
 
 def _scatter(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: Any) -> Tensor:
-    """One place along the axis: the source, where the index says so."""
     axis = axis_of(node, dim)
     return torch.where(index == _places(node, axis, index), _read_by(index, source), value).to(value.dtype)
 
 
 def _scatter_add(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     axis = axis_of(node, dim)
-    # (..., V, K, ..., W), summed over K.
+    # The comparison (..., V, K, ..., W) is summed over K below.
     is_place = index.unsqueeze(axis) == _places(node, axis, index).unsqueeze(axis + 1)
     return value + torch.where(is_place, _read_by(index, source).unsqueeze(axis), 0).sum(axis + 1)
 
 
 def _read_by(index: Tensor, source: Any) -> Any:
-    """The part of the source that is written: it may be larger than the index."""
+    """Returns the part of the source that is written. The source may be larger than the index."""
     return source[tuple(slice(size) for size in index.shape[:-1])] if isinstance(source, Tensor) else source
 
 
 def _places(node: fx.Node, axis: int, index: Tensor) -> Tensor:
-    """The numbers (V, 1, ..., 1) along an axis of what is written to."""
+    """Returns the positions 0, 1, ... (V, 1, ..., 1) along an axis of the tensor that is written to."""
     target = shape_of(node.args[0])
     return torch.arange(target[axis], device=index.device).view(-1, *[1] * (len(target) - axis))
 
@@ -155,4 +159,4 @@ LOOKUP_RULES: dict[Any, Rule] = {
     aten.scatter.src: _scatter,
     aten.scatter_add.default: _scatter_add,
 }
-"""The rules by operation."""
+"""The rules of this module, by operation."""

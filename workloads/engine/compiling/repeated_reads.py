@@ -1,7 +1,7 @@
-"""Which values of a step are worth storing, because other operations read each of their numbers several times.
+"""Decides which values of a step to store in memory, because other operations read their numbers several times.
 
-PyTorch's compiler computes a pointwise operation anew wherever its numbers are read. In a matrix product that is once
-for each column or row of the other factor.
+PyTorch's compiler computes a pointwise operation again wherever its numbers are read. In a matrix product that happens
+once per column or row of the other factor.
 """
 
 from collections.abc import Sequence
@@ -26,9 +26,9 @@ _CONSTANT = {
 
 
 class Storing(fx.Interpreter):
-    """Runs a graph, and stores what is worth it.
+    """Runs a graph and stores the values that `read_repeatedly` selects.
 
-    What is stored lies in memory in another way than in the graph's trace, so what was a view there may need a copy.
+    Stored values may have other strides than when the graph was traced, so a view of them may need a copy.
     """
 
     def __init__(self, graph: fx.GraphModule) -> None:
@@ -36,20 +36,17 @@ class Storing(fx.Interpreter):
         self._stored = read_repeatedly(graph)
 
     def run_node(self, n: fx.Node) -> Any:
-        """One operation."""
         if n.target is aten.view.default:
-            found = aten.reshape.default(*self.fetch_args_kwargs_from_env(n)[0])
+            result = aten.reshape.default(*self.fetch_args_kwargs_from_env(n)[0])
         else:
-            found = super().run_node(n)
-        return stored(found) if n in self._stored else found
+            result = super().run_node(n)
+        return stored(result) if n in self._stored else result
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """A constant of the graph."""
         value = super().get_attr(target, args, kwargs)
         return constant(value) if isinstance(value, Tensor) else value
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """One operation, as the compiler takes it."""
         return _COMPILED_AS.get(target, target)(*args, **kwargs)
 
 
@@ -65,30 +62,30 @@ def _variance(value: Tensor, dims: Sequence[int], correction: float = 1.0) -> Te
 
 
 _COMPILED_AS = {prims.broadcast_in_dim.default: _broadcast, prims.var.default: _variance}
-"""Operations that a trace has and that PyTorch's compiler refuses."""
+"""Replacements of operations that occur in traces and that PyTorch's compiler refuses."""
 
 
 def read_repeatedly(graph: fx.GraphModule) -> set[fx.Node]:
-    """The operations in the graph of one training whose values a block stores."""
-    found = {origin(value) for node in graph.graph.nodes for value in _repeated(node)}
-    return {node for node in found if node.op == "call_function" and _computes(node)}
+    """Returns the operations, in the graph of one training, whose values are to be stored."""
+    candidates = {origin(value) for node in graph.graph.nodes for value in _repeated(node)}
+    return {node for node in candidates if node.op == "call_function" and _computes(node)}
 
 
 def origin(node: fx.Node) -> fx.Node:
-    """The operation, or the input, whose numbers a view shows."""
+    """Follows views back to the operation or input that computed the numbers."""
     while node.target in _VIEWS:
         (node,) = node.all_input_nodes
     return node
 
 
 def stored(value: Tensor) -> Tensor:
-    """The same value in memory of its own: the compiler has to store what is viewed by strides."""
+    """Makes the compiler store a value, by viewing it with `as_strided`, which needs memory."""
     value = value.contiguous()
     return value.as_strided(value.shape, value.stride())
 
 
 def _repeated(node: fx.Node) -> list[fx.Node]:
-    """The inputs each of whose numbers an operation reads more than once."""
+    """Returns the inputs of an operation whose numbers it reads more than once."""
     if node.target in (aten.mm.default, aten.bmm.default):
         n_rows, n_columns = node.meta["val"].shape[-2:]
         a, b = node.all_input_nodes[0], node.all_input_nodes[-1]

@@ -1,6 +1,6 @@
-"""One optimizer step of one training as a graph: forward pass, gradients, clipping, update, progress.
+"""Traces one optimizer step of one training as a graph: forward pass, gradients, clipping, update, progress.
 
-Axes: the tensors that an optimizer sees have the leading lane axis, here of length 1.
+The optimizer's tensors have a leading lane axis, here of length 1.
 """
 
 from dataclasses import dataclass
@@ -26,18 +26,18 @@ from attnsweep.workloads.engine.layout import ROWS, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 
 PARAMETER, OPTIMIZER, CONSTANT, BUFFER, RATE, BATCH = "parameter", "optimizer", "constant", "buffer", "rate", "batch"
-"""The prefixes of a step's inputs. Rates and batches differ from step to step."""
+"""The prefixes of the names of a step's inputs. Rates and batches change from step to step."""
 
 
 @dataclass(frozen=True)
 class StepGraph:
-    """The step of one training.
+    """The graph of the step of one training.
 
     Attributes:
-        graph: From the inputs, in the order of `inputs`, to the new values of `updated`, in that order.
-        inputs: Names of the tensors that a step reads, `<prefix>/<name>`. Those that differ from step to step come
-            last.
-        updated: Names of those that it updates.
+        graph: Computes the new values of `updated` from the tensors `inputs`.
+        inputs: The names of the tensors that a step reads, `<prefix>/<name>`. Tensors that change from step to step
+            come last.
+        updated: The names of the inputs that a step updates.
     """
 
     graph: fx.GraphModule
@@ -46,49 +46,52 @@ class StepGraph:
 
     @property
     def n_operations(self) -> int:
-        """How many operations a step has: a measure of the time to compile it."""
+        """The number of operations, a measure of the time to compile the step."""
         return len(operations_of(self.graph))
 
     @property
     def n_numbers(self) -> int:
-        """How many numbers the operations of a step compute: a measure of its time."""
+        """The number of numbers that the operations compute, a measure of the time of a step."""
         return numbers_of(self.graph)
 
     @property
     def n_multiplications(self) -> int:
-        """How many multiplications its matrix products have."""
+        """The number of multiplications in the matrix products of a step."""
         return multiplications_of(self.graph)
 
 
 def step_inputs(lanes: LaneState) -> State:
-    """The tensors (L, ...) that all steps read, by `<prefix>/<name>`: no copies."""
+    """Returns the tensors (L, ...) that are the same for all steps, by `<prefix>/<name>`, without copying."""
     optimizer, views = lanes.stepping, lanes.problem.layout.views
     state = optimizer.state_of({ROWS: lanes.rows})
     averages = {name: value for name, value in state.items() if name.endswith(f"/{ROWS}")}
-    of_parameters = [prefixed(name.removesuffix(f"/{ROWS}"), views(each)) for name, each in averages.items()]
+    averages_by_parameter = [prefixed(name.removesuffix(f"/{ROWS}"), views(rows)) for name, rows in averages.items()]
     progress = {name: value for name, value in state.items() if name not in averages}
     varied = {
         name: value for name, value in optimizer.constants.items() if not (name in optimizer.usual or is_mask(name))
     }
     return {
         **prefixed(PARAMETER, lanes.parameters),
-        **prefixed(OPTIMIZER, {name: value for part in (progress, *of_parameters) for name, value in part.items()}),
+        **prefixed(
+            OPTIMIZER, {name: value for part in (progress, *averages_by_parameter) for name, value in part.items()}
+        ),
         **prefixed(CONSTANT, varied),
         **prefixed(BUFFER, lanes.buffers),
     }
 
 
 def masks_of(lanes: LaneState) -> State:
-    """Which numbers of the step's inputs `parameter/<name>` move, (L, ...) bool; none where no lane freezes any.
+    """Returns masks (L, ...) bool of the inputs `parameter/<name>`, false for frozen entries; empty if none is frozen.
 
-    Whoever runs a program puts the others back: compiled into it, masks would change how all lanes are rounded.
+    The caller of a program must restore frozen entries after every step. Masks within the program would change how all
+    lanes are rounded.
     """
-    found = (lanes.problem.layout.views(rows) for name, rows in lanes.stepping.constants.items() if is_mask(name))
-    return {name: mask for each in found for name, mask in prefixed(PARAMETER, each).items()}
+    masks = (lanes.problem.layout.views(rows) for name, rows in lanes.stepping.constants.items() if is_mask(name))
+    return {name: mask for by_parameter in masks for name, mask in prefixed(PARAMETER, by_parameter).items()}
 
 
 def has_lane_axis(name: str) -> bool:
-    """Whether an input of one training has a lane axis, of length 1, because the optimizer reads it."""
+    """Whether an input has a lane axis in the graph of one training, because the optimizer reads it."""
     return name.startswith((PARAMETER, OPTIMIZER, CONSTANT, RATE))
 
 
@@ -96,14 +99,14 @@ def step_graph(lanes: LaneState, batch: Batch) -> StepGraph:
     """Traces the step of one training.
 
     Args:
-        lanes: Any number of trainings. What their update rule leaves out is left out; its values are not read.
+        lanes: Any number of trainings of the shape. Operations that their update rule skips are left out of the graph.
         batch: The batch (L, ...) of one step.
 
     Raises:
         NoRuleError: If the step cannot be traced, or one of its operations cannot be computed for a block.
     """
     if not isinstance(lanes.optimizer, FirstOrder):
-        raise NoRuleError("its optimizer searches along lines, so its steps differ in length")
+        raise NoRuleError("the optimizer uses line searches, so steps differ in length")
     problem, optimizer = lanes.problem, lanes.optimizer
     read = step_inputs(lanes) | prefixed(RATE, optimizer.ahead(range(1))[0]) | prefixed(BATCH, batch)
     names = tuple(read)
@@ -111,17 +114,17 @@ def step_graph(lanes: LaneState, batch: Batch) -> StepGraph:
     loss_of = one_lane(problem.template, problem.workload.loss)
 
     def step(*values: Tensor) -> list[Tensor]:
-        found = dict(zip(names, values, strict=True))
-        parameters = {name: value.clone() for name, value in under(PARAMETER, found).items()}
-        buffers, own_batch = under(BUFFER, found), under(BATCH, found)
-        own = {name: value[0] for name, value in parameters.items()}
-        gradients, loss = grad_and_value(lambda at: loss_of(at, buffers, own_batch))(own)
-        state = {name: value.clone() for name, value in under(OPTIMIZER, found).items()}
-        of_lanes = loss.view(1), {name: value.unsqueeze(0) for name, value in gradients.items()}
-        rates = under(RATE, found)
-        of_type: dict[str, Any] = {"dtype": rates["learning_rate"].dtype, "device": rates["learning_rate"].device}
-        usual = {name: torch.full((1, 1), value, **of_type) for name, value in optimizer.usual.items()}
-        take_step(optimizer.rule, parameters, state, of_lanes, usual | under(CONSTANT, found) | rates)
+        inputs = dict(zip(names, values, strict=True))
+        parameters = {name: value.clone() for name, value in under(PARAMETER, inputs).items()}
+        buffers, own_batch = under(BUFFER, inputs), under(BATCH, inputs)
+        weights = {name: value[0] for name, value in parameters.items()}
+        gradients, loss = grad_and_value(lambda at: loss_of(at, buffers, own_batch))(weights)
+        state = {name: value.clone() for name, value in under(OPTIMIZER, inputs).items()}
+        evaluated = loss.view(1), {name: value.unsqueeze(0) for name, value in gradients.items()}
+        rates = under(RATE, inputs)
+        options: dict[str, Any] = {"dtype": rates["learning_rate"].dtype, "device": rates["learning_rate"].device}
+        usual = {name: torch.full((1, 1), value, **options) for name, value in optimizer.usual.items()}
+        take_step(optimizer.rule, parameters, state, evaluated, usual | under(CONSTANT, inputs) | rates)
         after = prefixed(PARAMETER, parameters) | prefixed(OPTIMIZER, state)
         return [after[name] for name in updated]
 

@@ -1,4 +1,4 @@
-"""Views by strides as slices. A trace has them where a module splits a tensor, as in `chunk` and `split`."""
+"""Expresses strided views as slices. Traces contain strided views where a module uses `chunk` or `split`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from torch import fx
 
 
 def slices_of(node: fx.Node) -> tuple[slice | int, ...] | None:
-    """What an `aten.as_strided` shows of its input, or `None` if no slices do.
+    """Returns slices of the input that are equal to an `aten.as_strided` of it; `None` if there are none.
 
     Args:
         node: The operation, in the graph of one training.
@@ -20,23 +20,23 @@ def slices_of(node: fx.Node) -> tuple[slice | int, ...] | None:
     start_of_source = source.storage_offset()
     offset = view[2] if len(view) > 2 and view[2] is not None else start_of_source
     left, wanted = offset - start_of_source, list(zip(size, stride, strict=True))
-    found: list[slice | int] = []
+    slices: list[slice | int] = []
     for step in source.stride():
         start, left = divmod(left, step) if step else (0, left)
         if wanted and wanted[0][1] == step:
-            found.append(slice(start, start + wanted.pop(0)[0]))
+            slices.append(slice(start, start + wanted.pop(0)[0]))
         else:
-            found.append(start)
+            slices.append(start)
     try:
-        shown = _places(source.shape, source.stride(), start_of_source)[tuple(found)]
+        shown = _places(source.shape, source.stride(), start_of_source)[tuple(slices)]
     except IndexError:
         return None
-    return tuple(found) if np.array_equal(shown, _places(size, stride, offset)) else None
+    return tuple(slices) if np.array_equal(shown, _places(size, stride, offset)) else None
 
 
 def _places(size: Sequence[int], stride: Sequence[int], offset: int) -> NDArray[np.int64]:
-    """Where in memory the numbers of a tensor are."""
-    found = np.array(offset)
+    """Returns the memory offsets of all entries of a strided tensor, in the tensor's shape."""
+    offsets = np.array(offset)
     for length, step in zip(size, stride, strict=True):
-        found = found[..., None] + step * np.arange(length)
-    return found
+        offsets = offsets[..., None] + step * np.arange(length)
+    return offsets

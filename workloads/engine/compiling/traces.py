@@ -1,4 +1,4 @@
-"""Traces of functions of tensors as graphs of basic operations, and what they cost."""
+"""Traces functions of tensors as graphs of basic operations, and counts the numbers that they compute."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -20,53 +20,53 @@ from attnsweep.workloads.engine.compiling.untraceable import reason_of
 aten = torch.ops.aten
 
 IN_ONE_THREAD = threading.RLock()
-"""Held by whoever traces or compiles: PyTorch keeps what it has traced so far in variables of its modules."""
+"""The lock that every thread takes to trace or compile, because PyTorch stores the state of a trace in globals."""
 
 LOOKUPS = (aten.embedding.default, aten.embedding_dense_backward.default)
-"""Operations that are left whole, although others could express them."""
+"""Operations that are not decomposed into more basic ones, because `lookups` has rules for them."""
 
 
 class NoRuleError(Exception):
-    """An operation that cannot be computed for a block, or not fast."""
+    """Raised if the block engine cannot compile a function, or if compiling would not make it faster."""
 
 
 def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.GraphModule:
-    """The graph of a function of tensors, in basic operations and without mutations.
+    """Traces a function of tensors as a graph of basic operations without mutations.
 
     Raises:
-        NoRuleError: If it cannot be traced, as where it branches on a tensor's value.
+        NoRuleError: If it cannot be traced, for example because it branches on a tensor's value.
     """
     try:
-        # The attention that PyTorch fuses is one operation, without a rule.
+        # The MATH backend computes attention by basic operations. PyTorch's fused attention is one without a rule.
         with IN_ONE_THREAD, sdpa_kernel(SDPBackend.MATH), OneHotByComparison(), _WithoutEmptyParts():
             graph = make_fx(
                 functionalize(function, remove="mutations"), decomposition_table=_decompositions(), tracing_mode="fake"
             )(*examples)
     except Exception as error:
-        raise NoRuleError(f"its step cannot be traced: {reason_of(error)}") from error
+        raise NoRuleError(f"the training step cannot be traced: {reason_of(error)}") from error
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
 
 
 def constants_of(graph: fx.GraphModule) -> dict[str, Tensor]:
-    """The tensors that a graph holds, as of `torch.tensor([0.5, 2.0])` in a loss, by name."""
+    """Returns the constant tensors of a graph by name, such as `torch.tensor([0.5, 2.0])` in a loss."""
     names = [str(node.target) for node in graph.graph.nodes if node.op == "get_attr"]
-    found = {name: attrgetter(name)(graph) for name in names}
-    return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+    values = {name: attrgetter(name)(graph) for name in names}
+    return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
 
 def constant(value: Tensor) -> Tensor:
-    """A graph's constant, number by number: the compiler refuses tensors that are no inputs."""
-    of_type: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
-    numbers = [torch.full((1,), each, **of_type) for each in tree_leaves(value.tolist())]
+    """Rebuilds a constant from its numbers, because the compiler refuses tensors that are not inputs."""
+    options: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
+    numbers = [torch.full((1,), number, **options) for number in tree_leaves(value.tolist())]
     return torch.cat(numbers).view(value.shape)
 
 
 def count_numbers(function: Callable[[], object]) -> int:
-    """How many numbers the basic operations of a computation compute, counted while they do.
+    """Runs a function and counts the numbers that its basic operations compute.
 
-    Unlike a trace it does not import PyTorch's compiler, and it counts results that nobody reads.
+    Unlike tracing, this does not import PyTorch's compiler, and it counts results that are not used.
     """
     with sdpa_kernel(SDPBackend.MATH), _Counting() as counting:
         function()
@@ -75,24 +75,26 @@ def count_numbers(function: Callable[[], object]) -> int:
 
 
 def operations_of(graph: fx.GraphModule) -> list[fx.Node]:
-    """The operations of a graph: how many there are is a measure of the time to compile it."""
+    """Returns the operations of a graph. Their number is a measure of the time to compile it."""
     return [node for node in graph.graph.nodes if node.op == "call_function"]
 
 
 def numbers_of(graph: fx.GraphModule) -> int:
-    """How many numbers its operations compute: a measure of the time that it takes."""
-    found = (node.meta.get("val") for node in operations_of(graph))
-    return sum(value.numel() for value in found if isinstance(value, Tensor))
+    """Counts the numbers that the operations of a graph compute, a measure of the time that it takes."""
+    values = (node.meta.get("val") for node in operations_of(graph))
+    return sum(value.numel() for value in values if isinstance(value, Tensor))
 
 
 def multiplications_of(graph: fx.GraphModule) -> int:
-    """How many multiplications its matrix products have."""
-    products: list[Any] = [each for each in operations_of(graph) if each.target in (aten.mm.default, aten.bmm.default)]
-    return sum(each.meta["val"].numel() * each.args[0].meta["val"].shape[-1] for each in products)
+    """Counts the multiplications in the matrix products of a graph."""
+    products: list[Any] = [
+        product for product in operations_of(graph) if product.target in (aten.mm.default, aten.bmm.default)
+    ]
+    return sum(product.meta["val"].numel() * product.args[0].meta["val"].shape[-1] for product in products)
 
 
 class OneHotByComparison(TorchFunctionMode):
-    """Computes one-hot vectors without a look at the values, which a trace has none of."""
+    """A context in which `one_hot` does not check the values of its input, because a trace has no values."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is not torch.nn.functional.one_hot:
@@ -105,21 +107,20 @@ class OneHotByComparison(TorchFunctionMode):
 
 
 class _WithoutEmptyParts(TorchFunctionMode):
-    """Joins tensors without `torch.tensor([])`, to which Hugging Face's caches append: no constant for a program."""
+    """A context in which `torch.cat` skips `torch.tensor([])`, to which Hugging Face's caches append.
+
+    It would become an empty constant of the program, which the compiler refuses.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.cat and args:
             parts, *others = args
-            args = ([each for each in parts if each.shape != (0,)] or parts, *others)
+            args = ([part for part in parts if part.shape != (0,)] or parts, *others)
         return func(*args, **(kwargs or {}))
 
 
 class _Counting(TorchDispatchMode):
-    """Computes everything by basic operations, and counts the numbers that they compute.
-
-    Attributes:
-        n_numbers: So far.
-    """
+    """A context that counts in `n_numbers` the numbers that basic operations compute."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -127,13 +128,13 @@ class _Counting(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # PyTorch would import its compiler to tell it not to compile this class.
+        # With `True`, PyTorch would import its compiler in order to exclude this class from compilation.
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        self.n_numbers += sum(each.numel() for each in tree_leaves(found) if isinstance(each, Tensor))
-        return found
+        result = func(*args, **(kwargs or {}))
+        self.n_numbers += sum(value.numel() for value in tree_leaves(result) if isinstance(value, Tensor))
+        return result
 
 
 def _decompositions() -> dict[Any, Callable[..., Any]]:

@@ -1,4 +1,4 @@
-"""Why PyTorch could not trace a step, in a sentence for whoever wrote it."""
+"""Explains in one sentence, for the author of a workload, why PyTorch could not trace a step."""
 
 import traceback
 from pathlib import Path
@@ -9,7 +9,7 @@ _NOT_THE_USERS = (Path(torch.__file__).parent, Path(__file__).parent.parent)
 
 
 def reason_of(error: Exception) -> str:
-    """The reason, with the line of the step that asked for what a trace has none of."""
+    """Returns the reason why tracing failed, with the line of the user's code that a trace cannot follow."""
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     if isinstance(error, GuardOnDataDependentSymNode):
@@ -21,8 +21,8 @@ def reason_of(error: Exception) -> str:
 
 
 def _line_of(error: Exception) -> str:
-    """The innermost line that is neither PyTorch's nor the engine's; none if there is no such line."""
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if _is_the_users(Path(each.filename))]
+    """Describes the innermost line of code that is neither PyTorch's nor the engine's; empty if there is none."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_the_users(Path(frame.filename))]
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno}: {frames[-1].line})" if frames else ""
 
 

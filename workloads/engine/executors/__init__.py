@@ -1,1 +1,1 @@
-"""What takes the steps of a pack: blocks of lanes on a CPU, captured graphs on a GPU."""
+"""Executors take the steps of a pack: compiled blocks of lanes on a CPU, captured CUDA graphs on a GPU."""

@@ -1,4 +1,4 @@
-"""Trains a pack in blocks of a fixed width, each step of a block by one compiled program.
+"""Trains a pack on a CPU in blocks of a fixed number of lanes, with one compiled program for a step of a block.
 
 Axes: A active lane of the pack, N block, W lane of a block (last), S step.
 """
@@ -31,20 +31,20 @@ from attnsweep.workloads.engine.layout import prefixed
 from attnsweep.workloads.engine.optimizers import State
 
 _WIDTH = 64
-"""Lanes of a block, if what a step reads then stays in a core's second-level cache."""
+"""The lanes of a block, if the data that a step reads then fit a core's second-level cache."""
 _NARROW, _NARROWEST = 16, 8
-"""Lanes of a block otherwise; the latter if matrix products take most of the step, since they read each number often: a
-matrix of 16 by 48 then fits the first-level cache."""
+"""The lanes of a block otherwise. The smaller width is for steps that consist mostly of matrix products, which read
+every number often: with it, a matrix of 16 by 48 fits the first-level cache."""
 _CACHE_BYTES = 512 * 1024
 _STEPS_AT_ONCE = 64
-"""Steps that a block takes before the next block takes them."""
+"""The number of steps that one block takes before the next block takes the same steps."""
 
 
 def compiled_graph(lanes: LaneState, batch: Batch) -> StepGraph | GradientGraph:
-    """What the engine of blocks compiles for trainings: their step, or else their loss and its gradient.
+    """Returns the graph that the block engine compiles for these trainings: of a step, or else of loss and gradient.
 
     Raises:
-        NoRuleError: If neither can be compiled; it says why.
+        NoRuleError: If neither can be compiled. The message gives the reasons.
     """
     try:
         return step_graph(lanes, batch)
@@ -52,18 +52,18 @@ def compiled_graph(lanes: LaneState, batch: Batch) -> StepGraph | GradientGraph:
         try:
             return gradient_graph(lanes, batch)
         except NoRuleError as no_gradient:
-            reasons = dict.fromkeys((str(no_step), str(no_gradient)))
-            raise NoRuleError("; ".join(reasons)) from no_gradient
+            reasons = "; ".join(dict.fromkeys((str(no_step), str(no_gradient))))
+            raise NoRuleError(reasons) from no_gradient
 
 
 @dataclass(frozen=True)
 class Blocking:
-    """How the program of a step reads trainings.
+    """The form in which a compiled step takes its inputs.
 
     Attributes:
-        width: W, the lanes of a block.
-        updated: Names of the inputs that it updates.
-        shapes: Of the batch that it is made for.
+        width: W, the number of lanes of a block.
+        updated: The names of the inputs that the program updates.
+        shapes: The key (`shapes_of`) of the batches for which the program is compiled.
     """
 
     width: int
@@ -73,12 +73,12 @@ class Blocking:
 
 @dataclass(frozen=True)
 class TracedStep:
-    """The step of a shape, ready to be compiled.
+    """A traced step, ready to be compiled.
 
     Attributes:
-        step: Of one training.
-        examples: A block of its inputs, with lanes last.
-        blocking: How its program reads trainings.
+        step: The graph of the step of one training.
+        examples: Example inputs for one block, with lanes as the last axis.
+        blocking: The form in which the compiled program takes its inputs.
     """
 
     step: StepGraph
@@ -87,10 +87,10 @@ class TracedStep:
 
     @classmethod
     def of(cls, lanes: LaneState, batch: Batch) -> Self:
-        """Traces the step of trainings; the batch (L, ...) is of one step.
+        """Traces the step of the given trainings on a batch (L, ...) of one step.
 
         Raises:
-            NoRuleError: If it cannot be computed for a block.
+            NoRuleError: If the step cannot be computed for a block.
         """
         step, inputs = step_graph(lanes, batch), step_inputs(lanes)
         width = _width(inputs, step)
@@ -100,83 +100,82 @@ class TracedStep:
 
 
 class BlockProgram:
-    """The compiled step of one shape.
+    """The compiled step of one shape of trainings; an `Executor`.
 
     Args:
-        blocking: How the program reads trainings.
-        run: Takes a step of one block.
+        blocking: The form in which the program takes its inputs.
+        run: The program, which takes one step of one block.
     """
 
     def __init__(self, blocking: Blocking, run: Step) -> None:
         self._blocking, self._run = blocking, run
 
     def advance(self, lanes: LaneState, batches: Batches, until: int) -> None:
-        """See `Executor`."""
         optimizer, inputs = lanes.stepping, step_inputs(lanes)
         blocks = _Blocks(inputs, self._blocking.width, masks_of(lanes))
         while optimizer.n_updates < until:
             start = optimizer.n_updates
-            found = batches(start, min(until, start + _STEPS_AT_ONCE))
-            drawn = list(takewhile(lambda batch: shapes_of(batch) == self._blocking.shapes, found))
+            batches_ahead = batches(start, min(until, start + _STEPS_AT_ONCE))
+            drawn = list(takewhile(lambda batch: shapes_of(batch) == self._blocking.shapes, batches_ahead))
             if not drawn:
                 break
             steps = range(start, start + len(drawn))
-            # Block by block, so that a block stays in the cache.
-            for number, of_block in enumerate(blocks.of_steps(optimizer, steps, drawn)):
+            # A block takes all these steps before the next block does, so that its data stay in the cache.
+            for number, steps_of_block in enumerate(blocks.of_steps(optimizer, steps, drawn)):
                 block, frozen = blocks.of(number), blocks.frozen(number)
-                for of_step in of_block:
+                for step_inputs_of_block in steps_of_block:
                     before = [value.clone() for value, _ in frozen]
-                    self._run([*block, *of_step])
-                    for (value, moves), kept in zip(frozen, before, strict=True):
-                        value.copy_(torch.where(moves, value, kept))
+                    self._run([*block, *step_inputs_of_block])
+                    for (value, moves), old in zip(frozen, before, strict=True):
+                        value.copy_(torch.where(moves, value, old))
             optimizer.n_updates += len(steps)
         for name in self._blocking.updated:
             inputs[name].copy_(blocks.lanes_of(name))
 
 
 class _Blocks:
-    """The inputs of a step, in blocks.
+    """The inputs of a step, split into blocks of lanes.
 
     Args:
-        inputs: (A, ...) by name.
-        width: W.
-        masks: See `masks_of`.
+        inputs: The inputs (A, ...) by name.
+        width: W, the number of lanes of a block.
+        masks: The result of `masks_of`.
     """
 
     def __init__(self, inputs: State, width: int, masks: State) -> None:
         self._n_lanes = next(iter(inputs.values())).shape[0]
         self.n_blocks = -(-self._n_lanes // width)
-        # The last block is filled up with copies of the last lane.
+        # Copies of the last lane fill the last block.
         self._lane = torch.arange(self.n_blocks * width).clamp(max=self._n_lanes - 1)
         self._values = {name: self._blocked(name, value, 0) for name, value in inputs.items()}
         self._masks = {name: self._blocked(name, mask, 0) for name, mask in masks.items() if not mask.all()}
 
     def of(self, number: int) -> list[Tensor]:
-        """The inputs (..., W) of one block, which the program updates."""
+        """Returns the inputs (..., W) of one block that are the same tensors at all steps. The program updates them."""
         return [value[number] for value in self._values.values()]
 
     def frozen(self, number: int) -> list[tuple[Tensor, Tensor]]:
-        """Those inputs of one block in which numbers are frozen, each with the mask of what moves."""
+        """Returns the inputs of one block that have frozen entries, paired with their masks (false where frozen)."""
         return [(self._values[name][number], mask[number]) for name, mask in self._masks.items()]
 
     def lanes_of(self, name: str) -> Tensor:
-        """The values (A, ...) of an input that the optimizer sees."""
+        """Collects the values (A, ...) of an input that has a lane axis from all blocks."""
         value_N1xW = self._values[name]
         return value_N1xW.squeeze(1).movedim(-1, 1).flatten(0, 1)[: self._n_lanes]
 
     def of_steps(self, optimizer: FirstOrder, steps: range, batches: Sequence[Batch]) -> list[list[list[Tensor]]]:
-        """The inputs (..., W) that differ from step to step: by block, by step, in their order."""
+        """Returns the inputs (..., W) that change from step to step, indexed by block, step and input."""
         rate_SL1 = optimizer.learning_rate(torch.tensor(steps).view(-1, 1, 1))
         rates = {"learning_rate": rate_SL1, **optimizer.corrections(steps)}
         batch = {name: torch.stack([batch[name] for batch in batches]) for name in batches[0]}
         read = prefixed(RATE, rates) | prefixed(BATCH, batch)
         read_SNxW = [self._blocked(name, value, 1) for name, value in read.items()]
-        # Taking apart whole tensors costs a tenth of indexing them.
-        read_N = ([of_block.unbind() for of_block in value.unbind(1)] for value in read_SNxW)
-        return [list(map(list, zip(*of_block, strict=True))) for of_block in zip(*read_N, strict=True)]
+        # `unbind` takes a tenth of the time of indexing every slice.
+        read_N = ([values_of_block.unbind() for values_of_block in value.unbind(1)] for value in read_SNxW)
+        return [list(map(list, zip(*values_of_block, strict=True))) for values_of_block in zip(*read_N, strict=True)]
 
     def _blocked(self, name: str, value: Tensor, axis: int) -> Tensor:
-        """Splits the axis of lanes into blocks and lanes, and puts the lanes last."""
+        """Splits the lane axis into blocks and lanes, and moves the lanes to the end."""
         if has_lane_axis(name):
             value = value.unsqueeze(axis + 1)
         if self._n_lanes < self._lane.shape[0]:
@@ -186,7 +185,7 @@ class _Blocks:
 
 
 def _width(inputs: State, step: StepGraph) -> int:
-    of_one_lane = sum(value[0].numel() * value.element_size() for value in inputs.values())
-    if _WIDTH * of_one_lane <= _CACHE_BYTES:
+    bytes_per_lane = sum(value[0].numel() * value.element_size() for value in inputs.values())
+    if _WIDTH * bytes_per_lane <= _CACHE_BYTES:
         return _WIDTH
     return _NARROWEST if step.n_multiplications > step.n_numbers / 2 else _NARROW

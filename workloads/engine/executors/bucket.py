@@ -1,6 +1,6 @@
-"""Memory for the lanes of a pack that stays where it is while lanes leave, so that captured steps can be replayed.
+"""Keeps the lanes of a pack at fixed memory addresses, so that CUDA graphs can be replayed after lanes have left.
 
-Axes: A lane of the pack, L lane of a bucket: the first A are the pack's, the others copies whose results nobody reads.
+Axes: A lane of the pack, L lane of the bucket: the first A lanes are the pack's, the others unused copies.
 """
 
 from copy import copy
@@ -14,10 +14,10 @@ from attnsweep.workloads.engine.width import filled_up
 
 
 class Bucket(LaneState):
-    """The state of at most so many lanes.
+    """The state of up to L lanes, at fixed memory addresses.
 
     Args:
-        lanes: Those that it begins with.
+        lanes: The lanes that it contains at first. Their number is L.
 
     Attributes:
         size: L.
@@ -37,19 +37,19 @@ class Bucket(LaneState):
         )
 
     def has(self, lanes: LaneState) -> bool:
-        """Whether the rows of these lanes are the bucket's own memory."""
+        """Whether the rows of these lanes are in the bucket's memory."""
         return lanes.rows.is_set_to(self.rows[: len(lanes.rows)])
 
     def load(self, lanes: LaneState) -> None:
         """Copies the state of lanes (A, ...) into the bucket."""
         self.rows[: len(lanes.rows)].copy_(lanes.rows)
-        own, others = ((of.buffers, of.stepping.constants, _state_of(of)) for of in (self, lanes))
-        for into, values in zip(own, others, strict=True):
+        own, others = ((state.buffers, state.stepping.constants, _state_of(state)) for state in (self, lanes))
+        for memory, values in zip(own, others, strict=True):
             for name, value in values.items():
-                into[name][: len(value)].copy_(value)
+                memory[name][: len(value)].copy_(value)
 
     def lend(self, lanes: LaneState) -> None:
-        """Makes the rows of these lanes and their optimizer's state the bucket's own memory: steps need no copies."""
+        """Replaces the lanes' rows and optimizer state by views of the bucket's memory, so that steps copy nothing."""
         n_lanes, optimizer = len(lanes.rows), lanes.optimizer
         state = {name: value[:n_lanes] for name, value in _state_of(self).items()}
         optimizer.load_state_dict(state | {"n_updates": optimizer.state_dict()["n_updates"]})
@@ -57,7 +57,7 @@ class Bucket(LaneState):
 
 
 def bucket_of(lanes: LaneState) -> Bucket:
-    """The bucket of a pack, as large as the pack was at first. Its lanes (A, ...) live there, and only leave."""
+    """Returns the bucket of a pack, as large as the pack was at first, and moves the lanes (A, ...) into it."""
     bucket = lanes.resident
     if not isinstance(bucket, Bucket):
         bucket = lanes.resident = Bucket(lanes)
@@ -70,5 +70,5 @@ def bucket_of(lanes: LaneState) -> Bucket:
 
 
 def _state_of(lanes: LaneState) -> State:
-    """What steps change besides the rows, (L, ...) by name."""
+    """Returns the tensors that steps change besides the rows, (L, ...) by name."""
     return lanes.stepping.state_of({ROWS: lanes.rows})

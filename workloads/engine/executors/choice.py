@@ -1,4 +1,4 @@
-"""What takes a pack's steps in the place of the vmapped engine: graphs on a GPU, compiled blocks on a CPU."""
+"""Chooses the executors that replace the vmapped engine: CUDA graphs on a GPU, compiled blocks on a CPU."""
 
 from attnsweep.workloads.engine.compiling.libraries import merged
 from attnsweep.workloads.engine.executors.executor import Executors
@@ -7,7 +7,7 @@ from attnsweep.workloads.engine.executors.programs import Programs
 
 
 def executors_on(device: str, engine: str) -> Executors | None:
-    """The programs of a trainer on this device; `None` if it launches each operation of a step from Python.
+    """Returns the executors of a trainer on this device; `None` if Python runs the operations of a step one by one.
 
     Args:
         device: `cpu` or `cuda`.

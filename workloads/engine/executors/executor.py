@@ -1,4 +1,7 @@
-"""What takes the steps of a pack in the place of the vmapped engine. Axes: A active lane, L lane."""
+"""The protocols of executors, which take the steps of a pack in place of the vmapped engine.
+
+Axes: A active lane, L lane.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -8,27 +11,27 @@ from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.lane_state import LaneState
 
 Batches = Callable[[int, int], Sequence[Batch]]
-"""The batches of the steps from one number to before another, or of the first of them."""
+"""A function of `start` and `until`: the batches of the steps `start` to `until` - 1, or of the first few of these."""
 
 
 class Executor(Protocol):
-    """Something that takes the steps of one shape in the place of the vmapped engine."""
+    """Takes the steps of trainings of one shape in place of the vmapped engine."""
 
     def advance(self, lanes: LaneState, batches: Batches, until: int) -> None:
-        """Takes all lanes on to step `until`, or to the first whose batch has other shapes than the program's.
+        """Trains all lanes up to step `until`, or up to the first step whose batch does not fit this program.
 
         Args:
-            lanes: A trainings, updated in place.
-            batches: The batches (A, ...) of the steps from one number to before another, or of the first of them.
-            until: A later step than the optimizer's.
+            lanes: The A trainings, updated in place.
+            batches: Draws the batches (A, ...) of the steps.
+            until: A step after the present one.
         """
 
 
 class Executors(Protocol):
-    """The programs of a workload, by shape."""
+    """Makes the executors of a workload, one per shape of trainings."""
 
     def of(self, lanes: LaneState, batch: Batch) -> Executor | None:
-        """The program for trainings and a batch (L, ...) like these; `None` if their steps have none."""
+        """Returns the executor for trainings and a batch (L, ...) of these shapes; `None` if there is none."""
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> GradientProgram | None:
-        """The program of their loss and its gradient, where steps have none; `None` if it is vmapped."""
+        """Returns the program of loss and gradient for trainings without an executor; `None` if there is none."""

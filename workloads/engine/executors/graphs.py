@@ -1,7 +1,7 @@
-"""Trains a pack by CUDA graphs: the kernels of some steps are captured once and then replayed, without Python between.
+"""Trains a pack by CUDA graphs: the kernels of several steps are captured once, then replayed without Python.
 
-Tested with a stand-in for CUDA's graphs, on CPUs; `benchmarks/gpu.py` measures it. Axes: A lane of the pack, L lane of
-its bucket, S step.
+Tests replace CUDA's graphs, so they run on CPUs; `benchmarks/gpu.py` measures the speed.
+Axes: A lane of the pack, L lane of its bucket, S step.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -29,43 +29,39 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.width import filled_up
 
 _STEPS_A_REPLAY = 16
-"""Launching a graph costs as much as some kernels, and what the steps read is copied by as many kernels for all of them
-as for one."""
+"""The number of steps in one graph. Launching a graph costs as much as some kernels, and copying the inputs of many
+steps takes as many kernels as copying those of one step."""
 
 
 class Graph(Protocol):
-    """A program on the device that can be run again with what its tensors hold by then."""
+    """A sequence of device operations that can be run again on the present contents of its tensors."""
 
     def capture(self, run: Callable[[], None]) -> None:
-        """Takes down what `run` asks of the device, which is not done now."""
+        """Records the device operations that `run` launches, without executing them."""
 
     def replay(self) -> None:
-        """Does it."""
+        """Executes the recorded operations."""
 
 
 class CudaGraph:
-    """A `torch.cuda.CUDAGraph`."""
-
     def __init__(self) -> None:
         self._graph = torch.cuda.CUDAGraph()
 
     def capture(self, run: Callable[[], None]) -> None:
-        """See `Graph`."""
         with torch.cuda.graph(self._graph):
             run()
 
     def replay(self) -> None:
-        """See `Graph`."""
         self._graph.replay()
 
 
 class Graphs:
-    """The graphs of a pack's steps, for `Pack(programs=)`.
+    """The `Executors` that capture steps in CUDA graphs, for `Pack(programs=...)`.
 
     Args:
         new_graph: Makes an empty graph.
-        n_steps: Steps of a replay; where fewer are left before a probe, they are replayed one by one.
-        compiler: Merges the operations of a step, if there is a rule for each; `None` for PyTorch's own kernels.
+        n_steps: The number of steps in one graph. If fewer are left before a probe, they are replayed one by one.
+        compiler: Compiles a step into one program, if all its operations have rules; `None` for PyTorch's own kernels.
     """
 
     def __init__(
@@ -78,13 +74,13 @@ class Graphs:
         self._merged: dict[Hashable, MergedPrograms | None] = {}
 
     def of(self, lanes: LaneState, batch: Batch) -> "GraphedStep":
-        """The step of batches of this shape."""
+        """Returns the executor of steps on batches of this shape."""
         merged = self._merged_of(lanes, batch)
         step: LaneStep = VmappedStep(lanes.problem) if merged is None else MergedStep(merged)
         return GraphedStep(step, batch, self._new_graph, self._n_steps)
 
     def _merged_of(self, lanes: LaneState, batch: Batch) -> MergedPrograms | None:
-        """The merged step of a shape, compiled once for all its packs; `None` if PyTorch's own kernels take it."""
+        """Returns the merged programs of a step, shared by all packs of one shape; `None` for PyTorch's own kernels."""
         if self._compiler is None:
             return None
         shape = (lanes.problem.shape, lanes.stepping.operations, shapes_of(batch))
@@ -98,16 +94,16 @@ class Graphs:
         return self._merged[shape]
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> None:
-        """None: a search's evaluations differ from each other."""
+        """Returns `None`: evaluations of a line search differ from each other, so that no graph can be replayed."""
 
 
 class GraphedStep:
-    """The steps of one shape.
+    """The executor of steps on batches of one shape, by captured graphs.
 
     Args:
-        step: Takes a step of all lanes.
-        batch: (A, ...), of the shape.
-        new_graph, n_steps: As `Graphs` takes them.
+        step: Takes one step of all lanes.
+        batch: A batch (A, ...) of this shape.
+        new_graph, n_steps: The arguments of `Graphs`.
     """
 
     def __init__(self, step: LaneStep, batch: Batch, new_graph: Callable[[], Graph], n_steps: int) -> None:
@@ -118,19 +114,21 @@ class GraphedStep:
         self._cannot_capture = False
 
     def advance(self, lanes: LaneState, batches: Batches, until: int) -> None:
-        """Takes all lanes on to step `until`; as `BlockProgram.advance`."""
         optimizer, bucket = lanes.stepping, bucket_of(lanes)
         self._step.load(bucket)
         while optimizer.n_updates < until:
             start = optimizer.n_updates
-            found = list(batches(start, min(until, start + STEPS_AHEAD)))
-            while len(found) < min(self._n_steps, until - start):
-                found += batches(start + len(found), min(until, start + self._n_steps))
-            drawn = list(takewhile(lambda batch: shapes_of(batch) == self._shapes, found))
+            ahead = list(batches(start, min(until, start + STEPS_AHEAD)))
+            while len(ahead) < min(self._n_steps, until - start):
+                ahead += batches(start + len(ahead), min(until, start + self._n_steps))
+            drawn = list(takewhile(lambda batch: shapes_of(batch) == self._shapes, ahead))
             if not drawn:
                 break
-            ahead = optimizer.ahead(range(start, start + len(drawn)))
-            read = [prefixed(RATE, rates) | prefixed(BATCH, batch) for batch, rates in zip(drawn, ahead, strict=True)]
+            rates_of_steps = optimizer.ahead(range(start, start + len(drawn)))
+            read = [
+                prefixed(RATE, rates) | prefixed(BATCH, batch)
+                for batch, rates in zip(drawn, rates_of_steps, strict=True)
+            ]
             while read:
                 n_taken = self._take(bucket, read)
                 optimizer.n_updates += n_taken
@@ -138,10 +136,10 @@ class GraphedStep:
         self._step.store(bucket)
 
     def _take(self, bucket: Bucket, read: Sequence[State]) -> int:
-        """Takes the first of the steps that read this, (A, ...); returns how many."""
+        """Takes the first few of the steps with inputs `read`, (A, ...) by name. Returns how many were taken."""
         if self._bucket is not bucket or self._cannot_capture:
             self._bucket, self._captured = bucket, {}
-            # The first step is taken without a graph: it allocates what steps keep, and what libraries need.
+            # The first step is taken without a graph, because it allocates memory of the optimizer and of libraries.
             self._step.take(bucket, _filled_up(read[0], bucket.size))
             return 1
         n_steps = self._n_steps if len(read) >= self._n_steps else 1
@@ -151,19 +149,20 @@ class GraphedStep:
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError:
-                # A user's loss can ask for what no graph holds, such as a copy from the host. Nothing was computed yet.
+                # A user's loss may contain an operation that a graph cannot, such as a copy from the host. Nothing has
+                # been computed yet, so the step can be taken without a graph.
                 self._cannot_capture = True
                 return self._take(bucket, read)
         graph, memory = self._captured[n_steps]
         for name, values in memory.items():
-            torch.stack([of_step[name] for of_step in read[:n_steps]], out=values[:, : len(read[0][name])])
+            torch.stack([inputs[name] for inputs in read[:n_steps]], out=values[:, : len(read[0][name])])
         graph.replay()
         return n_steps
 
     def _capture(self, bucket: Bucket, read: Sequence[State]) -> tuple[Graph, State]:
-        """A graph of as many steps, and the memory (S, ...) where they find what they read."""
-        filled = [_filled_up(of_step, bucket.size) for of_step in read]
-        memory = {name: torch.stack([of_step[name] for of_step in filled]) for name in filled[0]}
+        """Captures a graph of `len(read)` steps. Returns it with the memory (S, ...) from which it reads its inputs."""
+        filled_inputs = [_filled_up(inputs, bucket.size) for inputs in read]
+        memory = {name: torch.stack([inputs[name] for inputs in filled_inputs]) for name in filled_inputs[0]}
 
         def take_all() -> None:
             for number in range(len(read)):
@@ -175,5 +174,4 @@ class GraphedStep:
 
 
 def _filled_up(read: State, size: int) -> State:
-    """What a bucket of this size reads where its lanes (A, ...) read this."""
     return {name: filled_up(value, size) for name, value in read.items()}

@@ -1,7 +1,7 @@
 """The compiled programs of a workload, by shape: compiled on this machine, or sent by a process that has compiled them.
 
-A program is a library that is run as it is, so a process takes programs only from the one that sends it the workload's
-code too.
+A program is a library of machine code. So a process accepts programs only from the process that also sends it the
+workload's code.
 """
 
 from collections.abc import Hashable
@@ -21,22 +21,21 @@ Reads = TypeVar("Reads", Blocking, Parts)
 
 @dataclass(frozen=True)
 class Compiled(Generic[Reads]):
-    """The program of a shape.
+    """A compiled program for trainings of one shape.
 
     Attributes:
-        reads: How it reads trainings.
-        library: Its file, or what that holds.
+        reads: The form in which the program takes its inputs.
+        library: The program's file, or the content of that file.
     """
 
     reads: Reads
     library: Path | bytes
 
     def as_sent(self) -> Self:
-        """The program for a process on another machine."""
+        """Replaces the file by its content, for a process on another machine."""
         return self if isinstance(self.library, bytes) else replace(self, library=self.library.read_bytes())
 
     def loaded(self) -> Step:
-        """The program, to be run."""
         return loaded_bytes(self.library) if isinstance(self.library, bytes) else loaded(self.library)
 
 
@@ -48,19 +47,19 @@ class KnownPrograms:
     gradients: dict[Hashable, Compiled[Parts] | None] = field(default_factory=dict)
 
     def as_sent(self) -> "KnownPrograms":
-        """The same for a process on another machine."""
+        """Replaces all files by their contents, for a process on another machine."""
         return KnownPrograms(
-            {shape: each and each.as_sent() for shape, each in self.steps.items()},
-            {shape: each and each.as_sent() for shape, each in self.gradients.items()},
+            {shape: program and program.as_sent() for shape, program in self.steps.items()},
+            {shape: program and program.as_sent() for shape, program in self.gradients.items()},
         )
 
 
 class Programs:
-    """The programs of a trainer's workload, by shape. What cannot be computed for a block has none.
+    """The `Executors` of the block engine: the compiled programs of a trainer's workload, by shape.
 
     Args:
-        known: Those that need not be traced and compiled here, of the same workload, code and versions. Others are
-            added.
+        known: Programs of the same workload, code and versions that need not be traced and compiled here. Further ones
+            are added to it.
     """
 
     def __init__(self, known: KnownPrograms | None = None) -> None:
@@ -69,13 +68,15 @@ class Programs:
         self._gradients: dict[Hashable, GradientProgram | None] = {}
 
     def of(self, lanes: LaneState, batch: Batch) -> BlockProgram | None:
-        """The program of a shape's step, which is compiled at the first call on this machine.
+        """Returns the program of a step for this shape; `None` if a step cannot be computed for a block.
+
+        It is compiled at the first call on this machine.
 
         Args:
-            lanes, batch: As `TracedStep.of` takes them.
+            lanes, batch: The arguments of `TracedStep.of`.
 
         Raises:
-            NoCompilerError: If this machine cannot compile it.
+            NoCompilerError: If this machine cannot compile the program.
         """
         shape = (lanes.problem.shape, lanes.stepping.operations, shapes_of(batch))
         if shape not in self._known.steps:
@@ -86,12 +87,12 @@ class Programs:
             else:
                 self._known.steps[shape] = Compiled(traced.blocking, compiled(traced.step, traced.examples))
         if shape not in self._steps:
-            found = self._known.steps[shape]
-            self._steps[shape] = None if found is None else BlockProgram(found.reads, found.loaded())
+            program = self._known.steps[shape]
+            self._steps[shape] = None if program is None else BlockProgram(program.reads, program.loaded())
         return self._steps[shape]
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> GradientProgram | None:
-        """The program of a shape's gradient; see `of`."""
+        """Like `of`, but returns the program of loss and gradient."""
         shape = (lanes.problem.shape, shapes_of(batch))
         if shape not in self._known.gradients:
             try:
@@ -102,6 +103,6 @@ class Programs:
                 library = compiled_gradient(graph, GradientProgram.examples(graph, lanes, batch))
                 self._known.gradients[shape] = Compiled(graph.parts, library)
         if shape not in self._gradients:
-            found = self._known.gradients[shape]
-            self._gradients[shape] = None if found is None else GradientProgram(found.reads, found.loaded())
+            program = self._known.gradients[shape]
+            self._gradients[shape] = None if program is None else GradientProgram(program.reads, program.loaded())
         return self._gradients[shape]

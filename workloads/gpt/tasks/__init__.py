@@ -1,4 +1,4 @@
-"""What a GPT is to predict, by name."""
+"""The tasks on which a GPT can be trained, by name."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""Independent uniform tokens, each with a target that a table reads from it and the token before.
+"""The task `bigram_table`: independent uniform tokens, whose targets a table looks up by token and previous token.
 
 Axes: L lane, B sequence, T token, P previous token, V current token or target.
 """
@@ -12,7 +12,9 @@ from attnsweep.workloads.gpt.tasks.task import Laws, Sequences, Task, check_at_l
 
 
 class BigramTable(Task):
-    """y_i = table(x_(i-1), x_i), with a random table for each training: attention has to find the previous token."""
+    """Targets y_i = table(x_(i-1), x_i) with a random table for each training: attention has to find the previous
+    token.
+    """
 
     name = "bigram_table"
     summary = "targets that a random table reads from the current and the previous token"
@@ -22,7 +24,7 @@ class BigramTable(Task):
         check_at_least_four(self.name, n_words)
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """`table` (L, P, V) int64."""
+        """Draws `table` (L, P, V) int64, the target for each previous and current token."""
         del contrast_L, corpus
         return {"table": streams.integers("task/table", (n_words, n_words), n_words)}
 
@@ -33,7 +35,7 @@ class BigramTable(Task):
         previous_LBT = token_LBT.roll(1, -1)
         pair_LN = (previous_LBT * n_words + token_LBT).flatten(1)
         target_LBT = laws["table"].flatten(1).gather(1, pair_LN).view(token_LBT.shape)
-        # The first token has none before it.
+        # The first token does not count, because no token precedes it.
         counts_LBT = (torch.arange(shape[1], device=token_LBT.device) > 0).expand(token_LBT.shape)
         return Sequences(token_LBT, target_LBT, counts_LBT)
 
@@ -48,5 +50,5 @@ class BigramTable(Task):
 
 
 def _given_current(table_LPV: Tensor, n_words: int) -> Tensor:
-    """(L, V, V) the law of the target for each current token."""
+    """Returns the distribution of the target given the current token, (L, V, V)."""
     return one_hot(table_LPV, n_words).double().mean(1)

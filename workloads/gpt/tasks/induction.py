@@ -1,4 +1,4 @@
-"""A random segment of different tokens, repeated: from its second round on, every token follows from the first.
+"""The task `induction`: a random segment of different tokens is repeated, so its second round follows from its first.
 
 Axes: L lane, B sequence, T token, V word.
 """
@@ -13,14 +13,15 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.gpt.tasks.task import Laws, Sequences, Task
 
 _SHORTEST_SHARE, _LONGEST_SHARE = 4, 2
-"""A segment has a fourth to a half of the sequence's tokens."""
+"""A segment has between 1/4 and 1/2 of the sequence's tokens: the divisors for the shortest and the longest segment."""
 
 
 class Induction(Task):
-    """The length of the segment is drawn for each sequence, so no fixed offset finds the token to copy.
+    """Predicts the next token of a repeated segment whose length is drawn for each sequence.
 
-    A head that looks one token back tells each token its predecessor; a second one then finds the token whose
-    predecessor is the current one, and copies it: an induction head (Olsson et al. 2022).
+    So no fixed offset finds the token to copy. One head can attend to the previous token and write it to each token. A
+    second head, an induction head, then finds the token whose predecessor equals the current token, and copies it
+    (Olsson et al. 2022).
     """
 
     name = "induction"
@@ -40,7 +41,7 @@ class Induction(Task):
             raise SpecError(
                 "n_words",
                 given=n_words,
-                expected=f"at least {n_tokens // _LONGEST_SHARE} with task=induction: tokens of a segment differ",
+                expected=f"at least {n_tokens // _LONGEST_SHARE} with task=induction, as a segment's tokens differ",
                 fix="raise n_words, or lower n_tokens",
             )
 
@@ -53,13 +54,14 @@ class Induction(Task):
         word_LBV = streams.uniform(f"{name}/segment", (B, n_words), step).argsort(-1)
         length_LB1 = shortest + streams.integers(f"{name}/length", (B, 1), longest - shortest + 1, step)
         position_T = torch.arange(T + 1, device=word_LBV.device)
-        every_LBT = word_LBV.gather(-1, position_T % length_LB1)
-        return Sequences(every_LBT[..., :-1], every_LBT[..., 1:], position_T[:-1] >= length_LB1)
+        text_LBT = word_LBV.gather(-1, position_T % length_LB1)
+        return Sequences(text_LBT[..., :-1], text_LBT[..., 1:], position_T[:-1] >= length_LB1)
 
     def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
-        """Also `context`: uniform over the other tokens of the segment, which ignores their order."""
+        """Returns -log p of the targets under each reference predictor, also under `context`. `context` is uniform over
+        all tokens of the segment except the current one, and ignores their order."""
         del laws
-        # The segment ends where predictions begin to count.
+        # Predictions begin to count where the segment ends, so the tokens that do not count are the segment.
         length_LB1 = (~drawn.counts_LBT).sum(-1, keepdim=True).double()
         zeros = torch.zeros_like(drawn.target_LBT, dtype=torch.float64)
         return {
@@ -70,7 +72,7 @@ class Induction(Task):
         }
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """The first round: there an induction head reads what a previous-token head wrote."""
+        """Returns the tokens of the first round, where an induction head reads what a previous-token head wrote."""
         has_previous_T = torch.arange(drawn.token_LBT.shape[-1], device=drawn.token_LBT.device) > 0
         return ~drawn.counts_LBT & has_previous_T
 

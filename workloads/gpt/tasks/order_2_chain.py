@@ -1,4 +1,4 @@
-"""A stationary Markov chain whose next token depends on the last two.
+"""The task `order_2_chain`: a stationary Markov chain whose next token depends on the last two tokens.
 
 Axes: L lane, B sequence, T token, P = V^2 pair of tokens (previous, current), V word.
 """
@@ -13,12 +13,14 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.gpt.tasks.task import Laws, Sequences, Task, check_at_least_four, nats
 
 _MOST_WORDS = 16
-"""The stationary law solves a linear system of V^2 unknowns."""
+"""The largest vocabulary: the stationary distribution is found by solving a linear system of V^2 unknowns."""
 _DEVIATIONS = 10.0
+"""The least contrast is this number over the square root of the number of tokens."""
 
 
 class Order2Chain(Task):
-    """p(y | x_(i-1), x_i) = softmax(contrast z), z standard normal, drawn for each training."""
+    """Next tokens with p(y | x_(i-1), x_i) = softmax(contrast z), where z is standard normal, drawn for each
+    training."""
 
     name = "order_2_chain"
     summary = "the next token of a random Markov chain of order 2"
@@ -35,17 +37,18 @@ class Order2Chain(Task):
             )
 
     def least_contrast(self, n_judged: int) -> float:
-        """Rounded up to two digits.
+        """Returns the smallest contrast at which noise does not decide the outcome, rounded up to two digits.
 
-        The law of the current token is worse than the optimum by about contrast^2 (1 - 1/V)^2 / 2 nats a token, with a
-        standard deviation of contrast (1 - 1/V): over n tokens the difference stands out of its noise by
-        contrast (1 - 1/V) sqrt(n) / 2 deviations. With `_DEVIATIONS` / sqrt(n), the two laws were told apart in all of
-        300 chains of 4 and of 8 words.
+        The best predictor that sees the current token alone is worse than the optimum by about
+        contrast^2 (1 - 1/V)^2 / 2 nats per token, with a standard deviation of contrast (1 - 1/V). Over n tokens the
+        mean difference is contrast (1 - 1/V) sqrt(n) / 2 standard errors. At a contrast of `_DEVIATIONS` / sqrt(n), the
+        two were told apart in all of 300 chains of 4 and of 8 words.
         """
         return math.ceil(100 * _DEVIATIONS / math.sqrt(n_judged)) / 100
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """`next` (L, P, V) float64, and `pair` (L, P), the stationary law of pairs."""
+        """Draws `next` (L, P, V) float64, the transition probabilities, and computes `pair` (L, P), the stationary
+        distribution of pairs."""
         del corpus
         V = n_words
         logits_LPV = contrast_L.view(-1, 1, 1) * streams.normal("task/chain", (V * V, V))
@@ -56,14 +59,14 @@ class Order2Chain(Task):
         self, streams: Streams, name: str, laws: Laws, n_words: int, shape: tuple[int, int], step: int
     ) -> Sequences:
         B, T = shape
-        u_LTB = streams.uniform(name, (T, B), step)
-        up_to_LPV = laws["next"].cumsum(-1)[..., :-1].contiguous()
-        up_to_LP = laws["pair"].cumsum(-1)[..., :-1].contiguous()
-        pair_LB = torch.searchsorted(up_to_LP, u_LTB[:, 0].contiguous(), right=True)
+        uniform_LTB = streams.uniform(name, (T, B), step)
+        next_cdf_LPV = laws["next"].cumsum(-1)[..., :-1].contiguous()
+        pair_cdf_LP = laws["pair"].cumsum(-1)[..., :-1].contiguous()
+        pair_LB = torch.searchsorted(pair_cdf_LP, uniform_LTB[:, 0].contiguous(), right=True)
         tokens = [pair_LB // n_words, pair_LB % n_words]
         for t in range(1, T):
-            of_pair_LBV = up_to_LPV.gather(1, pair_LB.unsqueeze(-1).expand(-1, -1, up_to_LPV.shape[-1]))
-            tokens.append((u_LTB[:, t].unsqueeze(-1) >= of_pair_LBV).sum(-1))
+            cdf_LBV = next_cdf_LPV.gather(1, pair_LB.unsqueeze(-1).expand(-1, -1, next_cdf_LPV.shape[-1]))
+            tokens.append((uniform_LTB[:, t].unsqueeze(-1) >= cdf_LBV).sum(-1))
             pair_LB = tokens[-2] * n_words + tokens[-1]
         token_LBT = torch.stack(tokens, -1)
         counts_T = torch.arange(T, device=token_LBT.device) > 0
@@ -72,17 +75,17 @@ class Order2Chain(Task):
     def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
         V = n_words
         current_LVV = _given_current(laws)
-        one_LV = laws["pair"].unflatten(1, (V, V)).sum(1)
+        marginal_LV = laws["pair"].unflatten(1, (V, V)).sum(1)
         pair_LBT = drawn.token_LBT.roll(1, -1) * V + drawn.token_LBT
         return {
-            "constant": nats(one_LV, drawn.target_LBT),
+            "constant": nats(marginal_LV, drawn.target_LBT),
             "current": nats(current_LVV.flatten(1), drawn.token_LBT * V + drawn.target_LBT),
             "optimum": nats(laws["next"].flatten(1), pair_LBT * V + drawn.target_LBT),
         }
 
 
 def _given_current(laws: Laws) -> Tensor:
-    """(L, V, V) the law of the next token for each current one."""
+    """Returns the distribution of the next token given the current token alone, (L, V, V)."""
     V = laws["next"].shape[-1]
     joint_LVVV: Tensor = (laws["pair"].unsqueeze(-1) * laws["next"]).unflatten(1, (V, V))
     joint_LVV = joint_LVVV.sum(1)
@@ -90,12 +93,12 @@ def _given_current(laws: Laws) -> Tensor:
 
 
 def _stationary(next_LPV: Tensor) -> Tensor:
-    """(L, P) the law of pairs that a step of the chain keeps: p (I - M + E) = 1, where E is full of ones."""
+    """Returns the stationary distribution of pairs, (L, P): the p with p (I - M + E) = 1, where E is all ones."""
     L, P, V = next_LPV.shape
     pair_P = torch.arange(P, device=next_LPV.device)
     step_LPP = next_LPV.new_zeros(L, P, P)
     place_PV = (pair_P % V).unsqueeze(1) * V + pair_P[:V]
     step_LPP.scatter_(2, place_PV.expand(L, P, V), next_LPV)
     system = torch.eye(P, dtype=next_LPV.dtype, device=next_LPV.device) - step_LPP + 1.0
-    found: Tensor = torch.linalg.solve(system.mT, torch.ones_like(next_LPV[..., 0]))
-    return found
+    pair_LP: Tensor = torch.linalg.solve(system.mT, torch.ones_like(next_LPV[..., 0]))
+    return pair_LP

@@ -1,4 +1,4 @@
-"""What a GPT is to predict, and the laws that its loss is compared with.
+"""The interface of a GPT's task: the sequences, their distributions ("laws"), and the losses of reference predictors.
 
 Axes: L lane, B sequence, T token, V word.
 """
@@ -13,16 +13,16 @@ from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.errors import SpecError
 
 Laws = dict[str, Tensor]
-"""What defines the distributions of L trainings: tensors (L, ...) by name."""
+"""The tensors that define the distributions of the sequences of L trainings: (L, ...) by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """Sequences of tokens with what is to be predicted at each.
+    """Sequences of tokens, with the target to predict at each token.
 
     Attributes:
         token_LBT, target_LBT: int64, below V.
-        counts_LBT: bool, whether the prediction at this token counts in the loss.
+        counts_LBT: bool, whether the prediction at each token counts in the loss.
     """
 
     token_LBT: Tensor
@@ -31,10 +31,11 @@ class Sequences:
 
 
 _MOST_WORDS = 64
-"""Of languages that are drawn."""
+"""The largest vocabulary of a task whose distributions are drawn."""
 LEAST_WORDS = 4
-"""Of languages whose targets depend on two tokens. With 2 words, the targets of one table in four depend on the current
-token alone, with 3 of one in 729, with 4 of one in 17 million: then there is nothing to solve."""
+"""The smallest vocabulary of a task whose targets depend on two tokens. A drawn table whose targets depend on the
+current token alone leaves nothing to solve. With 2 words this is one table in four, with 3 one in 729, with 4 one in 17
+million."""
 
 
 class Task(ABC):
@@ -43,18 +44,18 @@ class Task(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     reference_names: ClassVar[tuple[str, ...]] = ("constant", "current")
-    """The reference predictors that are no solution, from the worst to the best."""
+    """The reference predictors that do not solve the task, from the worst to the best."""
 
     def check(self, n_words: int, n_tokens: int, corpus: str | None) -> None:
-        """Checks that the sizes fit the task, and that a corpus is given only where one is read.
+        """Checks that the sizes fit the task, and that a corpus is given only to a task that reads one.
 
         Raises:
-            SpecError: If not.
+            SpecError: If a size does not fit, or a corpus is missing or not read.
         """
         del n_tokens
         if corpus is not None:
             raise SpecError(
-                "corpus", given=corpus, expected=f"null with task={self.name}", fix="remove it, or choose task=text"
+                "corpus", given=corpus, expected=f"null with task={self.name}", fix="remove corpus, or set task=text"
             )
         if n_words > _MOST_WORDS:
             raise SpecError(
@@ -62,22 +63,22 @@ class Task(ABC):
             )
 
     def least_contrast(self, n_judged: int) -> float:
-        """The smallest `chain_contrast` that this task can be judged at.
+        """Returns the smallest `chain_contrast` at which the loss can tell a solved training from others.
 
         Args:
-            n_judged: The number of tokens that a training is judged by.
+            n_judged: The number of tokens on which the loss is evaluated.
         """
         del n_judged
         return 0.0
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """The distributions; none if those of all trainings are the same.
+        """Draws the distributions of the trainings' sequences; empty if these do not differ between trainings.
 
         Args:
-            streams: Those of the L trainings.
+            streams: The random streams of the L trainings.
             n_words: V.
             contrast_L: The parameter `chain_contrast`, float64.
-            corpus: The file of a prepared text, where the task reads one.
+            corpus: The file of a prepared text, if the task reads one.
         """
         del streams, n_words, contrast_L, corpus
         return {}
@@ -86,33 +87,34 @@ class Task(ABC):
     def sequences(
         self, streams: Streams, name: str, laws: Laws, n_words: int, shape: tuple[int, int], step: int
     ) -> Sequences:
-        """Random sequences.
+        """Draws the sequences of a step, or held-out ones.
 
         Args:
-            streams: Those of the L trainings.
-            name: The name of the stream.
-            laws: From `laws`.
+            streams: The random streams of the L trainings.
+            name: The name of the stream: `batch` for training data, another name for held-out data.
+            laws: The distributions that `laws` returned.
             n_words: V.
             shape: B and T.
-            step: The step.
+            step: The optimizer step.
         """
 
     @abstractmethod
     def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
-        """-log p of the targets, (L, B, T) float64, under predictors by name; only those that count have a meaning.
+        """Returns -log p of the targets under each reference predictor, (L, B, T) float64 by name.
 
-        They are `constant`, the best prediction that does not depend on the input; `current`, the best that depends on
-        the current token alone; `optimum`, the best of all, NaN if nobody knows it; and further ones among
-        `reference_names`.
+        Values at tokens that do not count have no meaning. The predictors are `constant`, the best that does not depend
+        on the input; `current`, the best that depends on the current token alone; `optimum`, the best of all, NaN if it
+        is not known; and the others in `reference_names`.
         """
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """(L, B, T) bool, the tokens whose predecessor matters: where a previous-token head is scored."""
+        """Returns the tokens at which a previous-token head is scored, because the task needs it there, (L, B, T)
+        bool."""
         return drawn.counts_LBT
 
 
 def check_at_least_four(task: str, n_words: int) -> None:
-    """Checks that the targets of a drawn language depend on two tokens.
+    """Checks that the vocabulary is large enough for the drawn targets to depend on two tokens (`LEAST_WORDS`).
 
     Raises:
         SpecError: If there are fewer than `LEAST_WORDS` words.
@@ -121,12 +123,12 @@ def check_at_least_four(task: str, n_words: int) -> None:
         raise SpecError(
             "n_words",
             given=n_words,
-            expected=f"at least {LEAST_WORDS} with task={task}: with fewer, some drawn languages have nothing to solve",
+            expected=f"at least {LEAST_WORDS} with task={task}: with fewer, some drawn tasks leave nothing to solve",
             fix="raise n_words",
         )
 
 
 def nats(law_LN: Tensor, index_LBT: Tensor) -> Tensor:
-    """(L, B, T) -log p of indices below N."""
+    """Looks up -log p, (L, B, T), at indices (L, B, T) into the probabilities (L, N)."""
     log_p = law_LN.log().gather(1, index_LBT.flatten(1))
     return -log_p.view(index_LBT.shape)

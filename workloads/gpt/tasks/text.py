@@ -1,4 +1,5 @@
-"""The next token of a user's text. Axes: L lane, B sequence, T token, N token of a part of the text."""
+"""The task `text`: the next token of a user's text. Axes: L lane, B sequence, T token, N token of a part of the
+text."""
 
 import torch
 from torch import Tensor
@@ -11,9 +12,10 @@ from attnsweep.workloads.gpt.text import read_text
 
 
 class OwnText(Task):
-    """Windows of a text, each at a random place: of the training part for steps, else of the held-out part.
+    """Windows of a text at random places: of the training part for steps, of the held-out part for all else.
 
-    The reference laws are counted on the training part. Nobody knows the entropy of a text, so no loss is an optimum.
+    The reference predictors are counted on the training part. The entropy of a text is not known, so there is no
+    optimum.
     """
 
     name = "text"
@@ -39,7 +41,7 @@ class OwnText(Task):
             )
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """`train` and `held_out`, (N,) int64: the same text for all lanes."""
+        """Returns the parts of the text, `train` and `held_out`, (N,) int64 each, which are the same for all lanes."""
         del streams, n_words
         assert corpus is not None, "refused by `check`"
         text = read_text(corpus)
@@ -56,17 +58,17 @@ class OwnText(Task):
         B, T = shape
         part_N = laws["train" if name == "batch" else "held_out"]
         first_LB1 = streams.integers(name, (B, 1), len(part_N) - T, step)
-        every_LBT = part_N[first_LB1 + torch.arange(T + 1, device=part_N.device)]
-        token_LBT = every_LBT[..., :-1]
-        return Sequences(token_LBT, every_LBT[..., 1:], torch.ones_like(token_LBT, dtype=torch.bool))
+        window_LBT = part_N[first_LB1 + torch.arange(T + 1, device=part_N.device)]
+        token_LBT = window_LBT[..., :-1]
+        return Sequences(token_LBT, window_LBT[..., 1:], torch.ones_like(token_LBT, dtype=torch.bool))
 
     def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
         train_N = laws["train"].numpy(force=True)
         counted = CountedLaws(train_N[:-1], train_N[1:], n_words)
-        token_LBT, target_LBT = (each.numpy(force=True) for each in (drawn.token_LBT, drawn.target_LBT))
-        found = {
+        token_LBT, target_LBT = (tokens.numpy(force=True) for tokens in (drawn.token_LBT, drawn.target_LBT))
+        reference = {
             "constant": torch.from_numpy(counted.unigram_nats(target_LBT)),
             "current": torch.from_numpy(counted.bigram_nats(token_LBT, target_LBT)),
         }
-        found = {name: nats.to(drawn.token_LBT.device) for name, nats in found.items()}
-        return found | {"optimum": torch.full_like(found["current"], torch.nan)}
+        reference = {name: nats.to(drawn.token_LBT.device) for name, nats in reference.items()}
+        return reference | {"optimum": torch.full_like(reference["current"], torch.nan)}

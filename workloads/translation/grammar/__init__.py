@@ -1,4 +1,7 @@
-"""A synthetic bilingual grammar: sentences whose syntax, alignment and entropy are known. See docs/grammar.md."""
+"""A synthetic bilingual grammar: it generates sentence pairs whose syntax, alignment and entropy are known.
+
+See docs/grammar.md.
+"""
 
 from attnsweep.workloads.translation.grammar.corpus import grammar_corpus
 from attnsweep.workloads.translation.grammar.lexicon import Lexicon, LexiconSizes

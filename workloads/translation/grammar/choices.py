@@ -1,7 +1,7 @@
-"""Random choices of sentence i as a function of (seed, i): a row of outcomes, with one column per place.
+"""The random choices of sentence i as a function of (seed, i): a row of outcomes, with one column per place.
 
-A choice that a sentence does not make therefore does not shift the others, and a longer corpus begins with the shorter
-one.
+A place is a named choice, such as `subject.noun`. Each place has its own column, so a choice that a sentence does not
+make does not shift the others, and a longer corpus begins with the sentences of a shorter one.
 """
 
 import math
@@ -17,10 +17,10 @@ _STREAM = "grammar"
 
 
 class Laws:
-    """The numbered places of a grammar, with the probabilities of their outcomes.
+    """The places of a grammar, with the probabilities of the outcomes at each place.
 
     Args:
-        probabilities: For each place, the probabilities of its outcomes; they sum to 1.
+        probabilities: The probabilities of the outcomes, which sum to 1, by place.
     """
 
     def __init__(self, probabilities: Mapping[str, tuple[float, ...]]) -> None:
@@ -29,7 +29,7 @@ class Laws:
         self._thresholds = [np.cumsum(law)[:-1] for law in probabilities.values()]
 
     def outcomes(self, seed: int, draw: int) -> list[list[int]]:
-        """Outcomes of the sentences of a draw, `SENTENCES_PER_DRAW` rows of one outcome for each place."""
+        """Draws the outcomes of `SENTENCES_PER_DRAW` sentences: a row for each sentence, with one outcome per place."""
         shape = (SENTENCES_PER_DRAW, len(self.columns))
         draws = Streams(torch.tensor([seed])).uniform(_STREAM, shape, step=draw)[0].numpy()
         outcomes = np.empty(shape, dtype=np.int64)
@@ -40,10 +40,10 @@ class Laws:
 
 
 class Choices:
-    """The choices of one sentence, and the -log probability of those that were asked for.
+    """The choices of one sentence, and -log p of the choices that were requested.
 
     Args:
-        laws: The grammar's laws.
+        laws: The places of the grammar and their probabilities.
         outcomes: One outcome for each place.
     """
 
@@ -54,10 +54,10 @@ class Choices:
         self._law_nats = laws.nats
         self._outcomes = outcomes
         self.nats = 0.0
-        """-log probability of the outcomes asked for so far, nats."""
+        """-log p of the outcomes requested so far, in nats."""
 
     def __call__(self, place: str) -> int:
-        """The outcome at a place. Ask for each place at most once."""
+        """Returns the outcome at a place, and adds its -log p to `nats`. Request each place at most once."""
         column = self._columns[place]
         outcome = self._outcomes[column]
         self.nats += self._law_nats[column][outcome]
@@ -65,7 +65,7 @@ class Choices:
 
 
 def choices_from(laws: Laws, seed: int, first: int = 0) -> Iterator[Choices]:
-    """The choices of sentences `first`, `first` + 1, ... without end."""
+    """Yields the choices of sentences `first`, `first` + 1, ... without end."""
     draw, skipped = divmod(first, SENTENCES_PER_DRAW)
     while True:
         for outcomes in laws.outcomes(seed, draw)[skipped:]:

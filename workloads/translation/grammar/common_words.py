@@ -1,6 +1,6 @@
-"""The words written by hand: the most frequent ones of each class, so that people can read most sentences.
+"""The hand-written words: the most frequent ones of each class are real words, so that people can read most sentences.
 
-A target entry lists a lexeme's synonyms, each with all its forms. The second, fifth, eighth, ... entry of a class has
+A target entry lists the synonyms of a lexeme, each with all forms. The second, fifth, eighth, ... entry of a class has
 two synonyms, the others one (`lexicon.SYNONYM_PERIOD`).
 """
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lexeme:
-    """A word and its translations.
+    """A source word with all its forms, and its translations.
 
     Attributes:
-        source: Its forms. Nouns: singular, plural. Verbs: base, third person singular. Adjectives, adverbs: one.
-        target: Its translations, one or two synonyms, each with all forms. Nouns: singular, plural. Adjectives:
-            masculine singular, masculine plural, feminine singular, feminine plural. Verbs: `tree.Person` in order.
-            Adverbs: one.
+        source: The forms. Nouns: singular, plural. Verbs: base, third person singular. Adjectives, adverbs: one form.
+        target: The translations, one or two synonyms, each with all forms. Nouns: singular, plural. Adjectives:
+            masculine singular, masculine plural, feminine singular, feminine plural. Verbs: one for each `tree.Person`,
+            in order. Adverbs: one form.
         feminine: Whether a noun's translations are feminine.
     """
 

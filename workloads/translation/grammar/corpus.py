@@ -1,4 +1,4 @@
-"""The grammar's sentences as a corpus: numbered words, in padded arrays.
+"""Generates a corpus from the grammar: numbered words, in padded arrays.
 
 Axes: N sentence pair, T token, A arc.
 """
@@ -34,16 +34,16 @@ _Number = TypeVar("_Number", np.int64, np.float64)
 
 
 def grammar_corpus(lexicon: LexiconSizes, n_train: int, n_valid: int, n_test: int, seed: int) -> Corpus:
-    """Sentences of the grammar, in the order training, validation, test, as a function of the arguments alone.
+    """Generates sentence pairs, in the order training, validation, test, as a function of the arguments alone.
 
     Args:
-        lexicon: The sizes of the lexicon. All its words are in the vocabularies, drawn or not.
-        n_train: Sentences of the training part, repetitions included.
-        n_valid, n_test: Sentences of the other parts. All are different, and their sources are in no earlier part.
+        lexicon: The sizes of the lexicon. All its words are in the vocabularies, whether or not a sentence has them.
+        n_train: The number of training pairs, which may repeat.
+        n_valid, n_test: The numbers of validation and test pairs. All are different, and no source is in two parts.
         seed: The seed of the stream of sentences.
 
     Raises:
-        SpecError: If a part is impossible, or the grammar has too few sentences.
+        SpecError: If a number of pairs is too small, or the grammar has too few sentences.
     """
     words = Lexicon(lexicon)
     train, held_out = split_sentences(words, n_train, n_valid, n_test, seed)
@@ -88,7 +88,7 @@ def _gold(pairs: list[SentencePair], target: Side) -> Gold:
 
 
 def _arc_rows(by_sentence: Iterable[list[Arc]]) -> NDArray[np.int64]:
-    """(A, 4) rows (sentence, relation, dependent, governor)."""
+    """Returns all arcs as rows (sentence, relation, dependent, governor), (A, 4)."""
     rows = [(sentence, *arc) for sentence, arcs in enumerate(by_sentence) for arc in arcs]
     return np.array(rows, dtype=np.int64).reshape(-1, 4)
 
@@ -96,7 +96,7 @@ def _arc_rows(by_sentence: Iterable[list[Arc]]) -> NDArray[np.int64]:
 def _padded(
     by_sentence: Iterable[list[int]] | Iterable[list[float]], lengths: NDArray[np.int64], filler: _Number
 ) -> NDArray[_Number]:
-    """(N, longest) the sentences' values, then `filler`."""
+    """Returns the values of each sentence, followed by `filler` up to the longest, (N, longest)."""
     padded = np.full((len(lengths), lengths.max()), filler, dtype=type(filler))
     is_value = np.arange(lengths.max()) < lengths[:, None]
     padded[is_value] = np.fromiter(chain.from_iterable(by_sentence), dtype=type(filler), count=int(lengths.sum()))
@@ -104,19 +104,19 @@ def _padded(
 
 
 DRAWS_PER_HELD_OUT = 50
-"""A grammar is refused as too small if this many draws per held-out sentence do not give enough new sentences."""
+"""The grammar is too small if this number of draws per held-out sentence does not give enough new sentences."""
 
 
 def split_sentences(
     lexicon: Lexicon, n_train: int, n_valid: int, n_test: int, seed: int
 ) -> tuple[list[SentencePair], list[SentencePair]]:
-    """The training sentences, and the validation then test sentences.
+    """Returns the training sentences, and the validation sentences followed by the test sentences.
 
     The training part is the beginning of the stream, repetitions included. The other parts are the following sentences
     whose source has not been drawn before.
 
     Raises:
-        SpecError: If a part is impossible, or the grammar has too few sentences.
+        SpecError: If a number of sentences is too small, or the grammar has too few sentences.
     """
     for name, size, least in (("n_train", n_train, 1), ("n_valid", n_valid, 0), ("n_test", n_test, 0)):
         if size < least:
@@ -136,7 +136,8 @@ def split_sentences(
         raise SpecError(
             "n_valid + n_test",
             given=n_held_out,
-            expected=f"sentences that training lacks: {DRAWS_PER_HELD_OUT * n_held_out} draws gave {len(held_out)}",
+            expected="no more sentences than the grammar has beside the training part: "
+            f"{DRAWS_PER_HELD_OUT * n_held_out} draws gave {len(held_out)}",
             fix="enlarge the lexicon (n_nouns, n_names, ...), or lower n_train, n_valid or n_test",
         )
     return train, held_out

@@ -1,8 +1,8 @@
 """The probabilistic grammar: which choices make a sentence, in which order, with what probabilities.
 
-Every choice has a place, a name that is unique in the sentence. `derive` asks for the outcome at a place; `laws` gives
-the probabilities of its outcomes. Choices are independent, so the probability of a tree is the product over the places
-that `derive` asked for.
+Every choice has a place, a name that is unique in the sentence. `derive` requests the outcome at a place; `laws` has
+the probabilities of the outcomes at each place. Choices are independent, so the probability of a tree is the product
+over the places that `derive` requested.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from attnsweep.workloads.translation.grammar.lexicon import Lexicon, zipf
 from attnsweep.workloads.translation.grammar.tree import CommonNoun, Name, Phrase, Pronoun, Relative, Sentence
 
 Choose: TypeAlias = Callable[[str], int]
-"""Returns the outcome at a place: an index into the probabilities of the place's law."""
+"""A function that returns the outcome at a place: an index into the probabilities that `laws` has for the place."""
 
 
 class PhraseKind(IntEnum):
-    """Kinds of noun phrase. A place that does not allow the last ones has a shorter law."""
+    """Kinds of noun phrase. A place that does not allow the last kinds has fewer probabilities."""
 
     COMMON = 0
     NAME = 1
@@ -27,7 +27,7 @@ class PhraseKind(IntEnum):
 
 
 class RelativeKind(IntEnum):
-    """Relative clauses: none, `that sleeps`, `that sees the cat`, `that the cat sees`."""
+    """Kinds of relative clause: none, `that sleeps`, `that sees the cat`, `that the cat sees`."""
 
     NONE = 0
     INTRANSITIVE = 1
@@ -53,7 +53,7 @@ SYNONYMS = (0.7, 0.3)
 
 
 def derive(choose: Choose, lexicon: Lexicon) -> Sentence:
-    """The sentence that these choices make."""
+    """Builds the sentence tree from the outcomes that `choose` returns."""
     subject = _phrase("subject", choose, lexicon)
     negated = bool(choose("verb.negated"))
     if choose("verb.intransitive"):
@@ -99,7 +99,8 @@ def _relative(role: str, choose: Choose, lexicon: Lexicon) -> Relative | None:
 
 
 def _bare_phrase(role: str, choose: Choose, lexicon: Lexicon) -> Phrase:
-    """A phrase within a relative clause: without owner, adjective or relative clause, so that nothing nests."""
+    """Builds a phrase within a relative clause: it has no owner, adjective or relative clause, so that nothing
+    nests."""
     kind = choose(f"{role}.kind")
     if kind == PhraseKind.NAME:
         return Name(lexicon.names[choose(f"{role}.name")])
@@ -110,7 +111,8 @@ def _bare_phrase(role: str, choose: Choose, lexicon: Lexicon) -> Phrase:
 
 
 def laws(lexicon: Lexicon) -> dict[str, tuple[float, ...]]:
-    """The probabilities of the outcomes at every place, including the places of the target's own choices."""
+    """Returns the probabilities of the outcomes at each place, including the choices that only the target side
+    shows."""
     intransitive, transitive = zipf(len(lexicon.intransitive_verbs)), zipf(len(lexicon.transitive_verbs))
     table = {
         "verb.negated": _yes(P_NEGATED),

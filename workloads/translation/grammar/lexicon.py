@@ -1,4 +1,4 @@
-"""The words of both languages: the number of each class, the words themselves, and their frequencies."""
+"""The words of both languages by class, in lexicons of any size, with the probabilities of the words."""
 
 import functools
 from collections.abc import Iterator
@@ -11,12 +11,13 @@ from attnsweep.workloads.translation.grammar.common_words import Lexeme
 
 MOST_LEXEMES = 100_000
 SYNONYM_PERIOD = 3
-"""In each group of this many lexemes, the second has two translations."""
+"""The second of every three lexemes has two translations (synonyms), the others have one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LexiconSizes:
-    """The number of lexemes of each class, 1 to `MOST_LEXEMES`. A larger lexicon begins with a smaller one's words.
+    """The number of lexemes of each class, 1 to `MOST_LEXEMES`. A larger lexicon begins with the words of a smaller
+    one.
 
     Attributes:
         n_nouns: Nouns, of both genders.
@@ -43,15 +44,17 @@ class LexiconSizes:
                     field.name,
                     given=size,
                     expected=f"1..{MOST_LEXEMES} lexemes",
-                    fix="raise it" if size < 1 else "lower it: words of such ranks are hardly ever drawn",
+                    fix=f"raise {field.name}"
+                    if size < 1
+                    else f"lower {field.name}: words of higher ranks are hardly ever drawn",
                 )
 
 
 class Lexicon:
-    """Every word of both languages but the function words, by class, most frequent first.
+    """All words of both languages except the function words, by class, the most frequent first.
 
     Args:
-        sizes: Lexemes of each class. The adverbs are always the six of `common_words`.
+        sizes: The number of lexemes of each class. The adverbs are always the six of `common_words`.
     """
 
     def __init__(self, sizes: LexiconSizes) -> None:
@@ -72,24 +75,23 @@ class Lexicon:
 
     @property
     def lexemes(self) -> tuple[Lexeme, ...]:
-        """All lexemes; names are not among them, because they are the same in both languages."""
+        """All lexemes except names, which are the same in both languages."""
         return (*self.nouns, *self.transitive_verbs, *self.intransitive_verbs, *self.adjectives, *self.adverbs)
 
 
 @functools.lru_cache(maxsize=16)
 def zipf(n_words: int) -> tuple[float, ...]:
-    """Probabilities of a class's words, proportional to 1/rank."""
+    """Returns the probabilities of a class's words, which are proportional to 1/rank."""
     total = sum(1.0 / rank for rank in range(1, n_words + 1))
     return tuple(1.0 / (rank * total) for rank in range(1, n_words + 1))
 
 
 class _Endings:
-    """The endings of the generated words of one class: a consonant after the stem that no other class has, then the
-    inflection.
+    """The endings of the generated words of one class: a consonant that no other class has, then the inflection.
 
     Args:
-        source: An ending for each form.
-        target: For each gender that the class has, an ending for each form.
+        source: The ending of each source form.
+        target: The ending of each target form, for each gender that the class has.
     """
 
     def __init__(self, source: tuple[str, ...], *target: tuple[str, ...]) -> None:
@@ -102,8 +104,8 @@ def _conjugated(consonant: str) -> tuple[str, ...]:
 
 
 def _class(n_lexemes: int, common: tuple[Lexeme, ...], endings: _Endings) -> tuple[Lexeme, ...]:
-    """The class's first lexemes: common ones, then generated ones, with alternating genders and every third with a
-    synonym."""
+    """Returns the first lexemes of a class: hand-written ones, then generated ones. Generated lexemes have alternating
+    genders, and every third has a synonym."""
     source_stems = stems("".join(endings.source))
     target_stems = stems("".join(endings.target[0]))
     generated = []
@@ -123,14 +125,13 @@ def _class(n_lexemes: int, common: tuple[Lexeme, ...], endings: _Endings) -> tup
 
 _SYLLABLES = tuple(consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou")
 _SCATTER = 1213
-"""Coprime to the number of syllables, so multiplying by it permutes the stems; neighbours then look different."""
+"""A number coprime to the number of syllables: multiplying by it permutes the stems, so that neighbours look
+different."""
 
 
 def stems(word_class: str) -> Iterator[str]:
-    """Stems of two syllables, then of three and so on, without end, in a fixed order that depends on the class.
-
-    Stems are unique within a class, but two classes may share stems.
-    """
+    """Yields stems of two syllables, then of three and so on, without end, in a fixed order that depends on the class.
+    Stems are unique within a class, but two classes may share stems."""
     n_syllables = 2
     start = sum(map(ord, word_class)) * _SCATTER // 2
     while True:

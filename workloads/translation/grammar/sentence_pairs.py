@@ -1,4 +1,4 @@
-"""One sentence in both languages, with the grammar's annotations."""
+"""Generates sentences in both languages, with the grammar's annotations."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from attnsweep.workloads.translation.grammar.target_side import target_words
 from attnsweep.workloads.translation.grammar.tree import RELATIONS, Sentence, dependencies
 
 Arc = tuple[int, int, int]
-"""(index of the relation in `RELATIONS`, position of the dependent, position of the governor)."""
+"""A dependency: (index of the relation in `RELATIONS`, position of the dependent, position of the governor)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SentencePair:
-    """A sentence of S source and T target words, without EOS. Positions count words from 0.
+    """A sentence in both languages, S source and T target words, without EOS. Positions count words from 0.
 
     Attributes:
         tree: The derivation that both languages express.
         source, target: The words.
-        source_arcs, target_arcs: Dependencies; a dropped pronoun has none.
+        source_arcs, target_arcs: The dependencies; a dropped pronoun has none.
         alignment: (T,) the source position that each target word translates.
-        token_nats: (T,) -log p(target word | source, target words before), nats.
-        target_nats: -log p(target), nats.
+        token_nats: (T,) -log p(target word | source, target words before), in nats.
+        target_nats: -log p(target), in nats.
     """
 
     tree: Sentence
@@ -38,13 +38,13 @@ class SentencePair:
 
 
 def sentence_pairs(lexicon: Lexicon, seed: int, first: int = 0) -> Iterator[SentencePair]:
-    """Sentences `first`, `first` + 1, ... of the seed's stream, without end."""
+    """Yields sentences `first`, `first` + 1, ... of the seed's stream, without end."""
     for choices in choices_from(Laws(laws(lexicon)), seed, first):
         yield _realized(derive(choices, lexicon), choices)
 
 
 def sentence_pair(lexicon: Lexicon, seed: int, number: int) -> SentencePair:
-    """One sentence of the seed's stream; the training part of a corpus is sentences 0, 1, 2, ..."""
+    """Returns sentence `number` of the seed's stream; the training part of a corpus is sentences 0, 1, 2, ..."""
     return next(sentence_pairs(lexicon, seed, number))
 
 
@@ -67,7 +67,8 @@ def _realized(tree: Sentence, choices: Choices) -> SentencePair:
 
 
 def _translated(place: str) -> str:
-    """The place of the source word that a target word translates: `'s` is translated by both `il` and `di`."""
+    """Returns the place of the source word that the target word at `place` translates. It is the same place, except
+    that `'s` is translated by both `il` and `di`."""
     return place.removesuffix("of") + "determiner" if place.endswith(".of") else place
 
 
@@ -80,12 +81,12 @@ def _positioned(arcs: list[tuple[int, str, str]], positions: dict[str, int]) -> 
 
 
 def pair_as_text(pair: SentencePair) -> str:
-    """`the dog sleeps -> il cane dorme`."""
+    """Returns the pair as one line, such as `the dog sleeps -> il cane dorme`."""
     return f"{' '.join(pair.source)} -> {' '.join(pair.target)}"
 
 
 def arcs_as_text(words: tuple[str, ...], arcs: list[Arc]) -> str:
-    """A line for each arc, dependent before governor: `subject: dog (1) -> sleeps (2)`."""
+    """Returns one line for each arc, from dependent to governor, such as `subject: dog (1) -> sleeps (2)`."""
     return "\n".join(
         f"{RELATIONS[relation]}: {words[dependent]} ({dependent}) -> {words[governor]} ({governor})"
         for relation, dependent, governor in arcs

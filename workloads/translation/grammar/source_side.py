@@ -1,4 +1,4 @@
-"""The English-like side: word order and agreement. It makes no choices: each tree has one source sentence."""
+"""Writes trees as sentences of the English-like source: word order and agreement. Each tree has one source sentence."""
 
 from attnsweep.workloads.translation.grammar.common_words import Lexeme
 from attnsweep.workloads.translation.grammar.tree import (
@@ -30,7 +30,7 @@ FUNCTION_WORDS = (
 
 
 def source_words(sentence: Sentence) -> dict[str, str]:
-    """The sentence's words in order, each under its place in the tree, such as `subject.head`."""
+    """Returns the words of the sentence in order, each under its place in the tree, such as `subject.head`."""
     words = _phrase("subject", SUBJECT_PRONOUNS, sentence.subject)
     agreement = person(sentence.subject)
     if sentence.negated:

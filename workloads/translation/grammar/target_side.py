@@ -1,7 +1,7 @@
-"""The Italian-like side: word order, gender and number, clitics, and the choices that the source does not show.
+"""Writes trees as sentences of the Italian-like target: word order, gender and number, clitics, and further choices.
 
-These choices are whether a subject pronoun is dropped, and which synonym is taken. The -log probability of a choice is
-counted at the first word that reveals it.
+The source does not show these choices: whether a subject pronoun is dropped, and which synonym is used. The -log p of a
+choice is counted at the first word that reveals it.
 """
 
 import math
@@ -27,9 +27,9 @@ class TargetWord(NamedTuple):
     """A word of the target sentence.
 
     Attributes:
-        place: Its place in the tree, such as `subject.head`.
+        place: The place of the word in the tree, such as `subject.head`.
         text: The word.
-        nats: -log p(word | tree, words before), nats.
+        nats: -log p(word | tree, words before), in nats.
     """
 
     place: str
@@ -38,7 +38,8 @@ class TargetWord(NamedTuple):
 
 
 def target_words(sentence: Sentence, choose: Choose) -> list[TargetWord]:
-    """The sentence's words in order; `choose` is asked at places that only the target side has."""
+    """Returns the words of the sentence in order; requests from `choose` the choices that only the target side
+    shows."""
     subject, obj = sentence.subject, sentence.obj
     dropped = isinstance(subject, Pronoun) and choose("subject.dropped")
     words = [] if dropped else _phrase("subject", subject, choose)
@@ -52,7 +53,7 @@ def target_words(sentence: Sentence, choose: Choose) -> list[TargetWord]:
     if obj is not None and not isinstance(obj, Pronoun):
         words += _phrase("object", obj, choose)
     if isinstance(subject, Pronoun):
-        # The first word, whatever it is, reveals whether the pronoun was dropped.
+        # The first word reveals whether the pronoun was dropped.
         words[0] = words[0]._replace(nats=words[0].nats + _DROP_NATS[dropped])
     return words
 

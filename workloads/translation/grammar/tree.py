@@ -1,4 +1,4 @@
-"""The derivation of a sentence: its meaning, before a language's word order, agreement and choice of synonyms."""
+"""The tree of a sentence, which both languages express: the words and their relations, without order or agreement."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -8,7 +8,7 @@ from attnsweep.workloads.translation.grammar.common_words import Lexeme
 
 
 class Person(IntEnum):
-    """The persons that a verb agrees with, in the order of its target forms."""
+    """The grammatical persons with which verbs agree, in the order of a verb's target forms."""
 
     I = 0  # noqa: E741 (the pronoun's own name)
     YOU = 1
@@ -26,22 +26,22 @@ class Pronoun:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A proper name, the same in both languages, third person singular."""
+    """A proper name, which is the same in both languages and takes the third person singular."""
 
     word: str
 
 
 @dataclass(frozen=True, slots=True)
 class CommonNoun:
-    """A noun and its modifiers.
+    """A phrase of a noun and its modifiers.
 
     Attributes:
-        noun: The head.
-        plural: Whether it is plural.
-        definite: Whether its determiner is definite; true if it has an owner.
+        noun: The head of the phrase.
+        plural: Whether the noun is plural.
+        definite: Whether the determiner is definite; true if there is an owner.
         owner: The owner, as in `tom 's dog`, or None.
-        adjective: At most one.
-        relative: A relative clause, None with an owner and within a relative clause.
+        adjective: An adjective, or None.
+        relative: A relative clause, or None; always None with an owner and within a relative clause.
     """
 
     noun: Lexeme
@@ -57,12 +57,12 @@ Phrase: TypeAlias = Pronoun | Name | CommonNoun
 
 @dataclass(frozen=True, slots=True)
 class Relative:
-    """A relative clause. The noun it modifies is its subject if `subject` is None, else its object.
+    """A relative clause. The noun that it modifies is its subject if `subject` is None, else its object.
 
     Attributes:
-        verb: Intransitive if both phrases are None.
-        subject: `the cat` in `that the cat sees`.
-        obj: `the cat` in `that sees the cat`.
+        verb: The verb, which is intransitive if both phrases are None.
+        subject: The subject, such as `the cat` in `that the cat sees`, or None.
+        obj: The object, such as `the cat` in `that sees the cat`, or None.
     """
 
     verb: Lexeme
@@ -82,7 +82,6 @@ class Sentence:
 
 
 def person(subject: Phrase) -> Person:
-    """The person that a verb with this subject agrees with."""
     if isinstance(subject, Pronoun):
         return Person(subject.number)
     if isinstance(subject, CommonNoun) and subject.plural:
@@ -95,10 +94,10 @@ _SUBJECT, _OBJECT, _ADJECTIVE, _DETERMINER, _POSSESSOR, _RELATIVE = range(len(RE
 
 
 def dependencies(sentence: Sentence) -> list[tuple[int, str, str]]:
-    """(relation, dependent place, governor place) of every arc.
+    """Returns all dependency arcs as (relation, place of the dependent, place of the governor).
 
     The noun that a relative clause modifies is the subject or object of the clause's verb, and the verb depends on the
-    noun by `relative`. The possessive 's is a determiner of the possessed noun, like il.
+    noun by the relation `relative`. The possessive 's is a determiner of the possessed noun, like il.
     """
     arcs = _within("subject", sentence.subject)
     arcs.append((_SUBJECT, "subject.head", "verb"))

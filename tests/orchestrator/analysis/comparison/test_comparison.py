@@ -145,7 +145,7 @@ def test_the_command_line_takes_two_parameters(
     assert _run([*map(str, pair), "--by", "init_sigma,learning_rate", "--json"], monkeypatch) == 0
     printed = capsys.readouterr()
     assert "init_sigma ×" in printed.err
-    assert "Does the change, as a factor of the odds, differ between these? " in printed.err
+    assert "Does the change, as a factor of the odds, differ between these groups? " in printed.err
     assert json.loads(printed.out)["by"] == "init_sigma,learning_rate"
 
 
@@ -283,5 +283,5 @@ def test_mistakes(pair: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--by: got 'layer_norm_eps', expected a parameter that varies within"):
         compare(*pair, by="layer_norm_eps")
     sweep_on_disk(tmp_path / "t", small_sweep("t", workload="translation"))
-    with pytest.raises(UserError, match="B: got 'a sweep of translation', expected one of category_pairs"):
+    with pytest.raises(UserError, match="B: got 'a sweep of translation', expected a sweep of category_pairs"):
         compare(pair[0], tmp_path / "t")

@@ -187,7 +187,7 @@ def test_the_engine_of_a_shape_is_said_with_its_reason(compiled_blocks: None) ->
     full: dict[str, Any] = {"variant": "solution_3", "expectation": "fixed_sample", "optimizer": "lbfgs"}
     assert engine_of_shape(CategoryPairs(), full) == f"{libraries.block_engine()}: the loss and its gradient"
     assert engine_of_shape(CategoryPairs(), {"optimizer": "lbfgs"}).startswith(
-        "vmapped: its optimizer searches along lines"
+        "vmapped: the optimizer uses line searches"
     )
 
 
@@ -207,7 +207,7 @@ def test_blocks_that_cannot_be_had_are_said_and_not_recorded(tmp_path: Path) -> 
     searching = small_sweep().fix({"optimizer": "lbfgs"})
     choice = engine_for(searching, CategoryPairs(), "blocks", Console(file=told, width=200))
     assert choice.engine == "vmapped"
-    assert choice.reason.startswith("its optimizer searches along lines, so its steps differ in length")
+    assert choice.reason.startswith("the optimizer uses line searches, so steps differ in length")
     assert told.getvalue() == f"this sweep trains vmapped, not in blocks: {choice.reason}\n"
 
 

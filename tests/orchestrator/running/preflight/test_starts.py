@@ -116,7 +116,9 @@ class Counting(AnyModule):
 def test_a_loss_that_plain_pytorch_computes_otherwise_is_refused(tmp_path: Path) -> None:
     (tmp_path / "counting.py").write_text(COUNTING)
     workload = load_workload(f"{tmp_path / 'counting.py'}:Counting")
-    with pytest.raises(SpecError, match=r"running_mean of the module: got 'a change of it while loss was computed'"):
+    with pytest.raises(
+        SpecError, match=r"running_mean of the module: got 'a change of its values while loss was computed'"
+    ):
         check_starts(Sample.of(_spec(gain=Float(0.1, 1.0)), workload))
 
 
