@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep.reproduction.studies import needs
+from attnsweep.search_spaces import Categorical
 from attnsweep.search_spaces.loading import load_sweep
 from tests.orchestrator.trained_sweep import trained_sweep
 
@@ -14,9 +15,7 @@ def test_a_row_for_each_intervention_and_what_is_reached(tmp_path: Path) -> None
     small = {"n_steps": 40, "n_context": 12}
     spec = load_sweep("markov_needs")
     texts = (None, "clamp 1:0 uniform 0..", "clamp 0:0 previous_token 0..")
-    spec = spec.but(
-        space={**spec.space, "intervention": spec.space["intervention"].model_copy(update={"choices": texts})}
-    )
+    spec = spec.but(space={**spec.space, "intervention": Categorical(texts)})
     sweep = trained_sweep(tmp_path / "s", spec.fix(small).but(trials=3, replicates=3, certified_share=0.0), pack_size=9)
     comparison = needs.compare("title", ("unigram", "loss below zero", "bigram"), sweep, tmp_path)
     ((_, (header, without, *lines)),) = comparison.tables
