@@ -22,7 +22,7 @@ def test_a_row_for_each_intervention_and_what_is_reached(tmp_path: Path) -> None
     assert header[0] == "intervention"
     assert without[0] == "none"
     assert [line[0] for line in lines] == sorted(texts[1:], key=str)
-    assert "3 of 3" in without[1]
+    assert " of 3, at " in without[1]
     assert all(cell == "-" or " of 3" in cell for line in (without, *lines) for cell in line[1:])
     names = [row.name for row in comparison.rows]
     assert len({*names}) == len(names) > 0

@@ -104,7 +104,7 @@ def test_a_forecast_says_what_it_leaves_out_and_prices_the_interventions(
         space={**SPEC.space, "init_sigma": 0.1, "intervention": Categorical(texts)}, sampler="grid", trials=3
     )
     (tmp_path / "tiny.json").write_text(spec.to_json())
-    done = CliRunner().invoke(app, ["forecast", str(tmp_path / "tiny.json"), "--seeds", "4"])
+    done = CliRunner().invoke(app, ["forecast", str(tmp_path / "tiny.json"), "--seeds", "8"])
     assert done.exit_code == 0, done.output
     (line,) = [line for line in done.stdout.splitlines() if "intervention" in line]
     assert line.startswith("interventions are not forecast: the steps to leave are those of trainings without;")
