@@ -18,7 +18,7 @@ class Reproduction:
     """A reproduction of one figure or table.
 
     A package adds its own to `attnsweep reproduce` by an entry point of the group `attnsweep.reproductions` that names
-    a tuple of `Reproduction`s.
+    a tuple of them.
 
     Attributes:
         name: The name that the user types.
@@ -346,7 +346,7 @@ REPRODUCTIONS = (
         name="translation-needs",
         title="what translators and their heads need: hazard ratios with clamped heads and frozen parameters",
         source=_INTERVENTIONS,
-        cost="10 min",
+        cost="3 min",
         function="attnsweep.reproduction.studies.needs:compare_translation",
         sweep="translation_needs",
         engine="auto",
@@ -355,7 +355,7 @@ REPRODUCTIONS = (
         name="markov-needs",
         title="what statistical induction heads need: hazard ratios with clamped, scaled and frozen attention",
         source=_INTERVENTIONS,
-        cost="10 min",
+        cost="3 min",
         function="attnsweep.reproduction.studies.needs:compare_markov",
         sweep="markov_needs",
         engine="auto",
