@@ -18,7 +18,11 @@ class Reproduction:
     """A reproduction of one figure or table.
 
     A package adds its own to `attnsweep reproduce` by an entry point of the group `attnsweep.reproductions` that names
+<<<<<<< HEAD
     a tuple of `Reproduction` objects.
+=======
+    a tuple of them.
+>>>>>>> 1b4d6f789763db7bc92f481b23f1834d1257420e
 
     Attributes:
         name: The name that the user types.
@@ -87,6 +91,7 @@ _BOUE = "Boue 2025"
 _ZEROS = "attnsweep, docs/zeros.md"
 _MISSION = "attnsweep, docs/mission.md"
 _GPT = "attnsweep, docs/gpt.md"
+_INTERVENTIONS = "attnsweep, docs/interventions.md"
 _TRANSLATION = "attnsweep, docs/translation.md"
 _FORKS = "attnsweep, docs/forks.md"
 
@@ -332,6 +337,33 @@ REPRODUCTIONS = (
         source=_GPT,
         cost="4 min",
         function="attnsweep.reproduction.studies.gpt:reproduce_changes",
+    ),
+    Reproduction(
+        name="induction-needs",
+        title="what induction heads need: hazard ratios with clamped heads, frozen parameters and a kick",
+        source=_INTERVENTIONS,
+        cost="15 min",
+        function="attnsweep.reproduction.studies.needs:compare_induction",
+        sweep="induction_needs",
+        engine="auto",
+    ),
+    Reproduction(
+        name="translation-needs",
+        title="what translators and their heads need: hazard ratios with clamped heads and frozen parameters",
+        source=_INTERVENTIONS,
+        cost="3 min",
+        function="attnsweep.reproduction.studies.needs:compare_translation",
+        sweep="translation_needs",
+        engine="auto",
+    ),
+    Reproduction(
+        name="markov-needs",
+        title="what statistical induction heads need: hazard ratios with clamped, scaled and frozen attention",
+        source=_INTERVENTIONS,
+        cost="3 min",
+        function="attnsweep.reproduction.studies.needs:compare_markov",
+        sweep="markov_needs",
+        engine="auto",
     ),
     Reproduction(
         name="translator-heads",

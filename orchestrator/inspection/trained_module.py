@@ -15,7 +15,7 @@ from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.engine.construction import built_alone
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.intervening import clamp_as
+from attnsweep.workloads.engine.intervening import hold_as
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import UserError
 
@@ -80,7 +80,7 @@ def trained_module(directory: SweepDirectory, name: str, step: int | None = None
 
 def load(module: nn.Module, state: State) -> None:
     """Gives a module the values of a state, in their types. Tied parameters stay tied."""
-    clamp_as(module, state)
+    hold_as(module, state)
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     for name, value in state.items():
         # The state may have a buffer for a clamped head, which the module lacks once the clamp has ended.

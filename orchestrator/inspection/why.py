@@ -15,7 +15,7 @@ from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.intervening import clamp_as
+from attnsweep.workloads.engine.intervening import hold_as
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.identities.flat import KeyBias, NoGradient
@@ -138,7 +138,7 @@ def _words(
     """Returns the words and the saddle, computed in float64 for any type of training."""
     module = workload.build(training.parameters).double()
     promoted = {name: value.to(torch.float64) if value.is_floating_point() else value for name, value in state.items()}
-    clamp_as(module, promoted)
+    hold_as(module, promoted)
     module.load_state_dict(promoted, strict=False)
     batch = batch_of(workload, training)
 

@@ -43,7 +43,7 @@ Numbers = Mapping[str, tuple[float, float, float]]
 _RESOURCES = Resources(local=True, engine="vmapped")
 _SEEDS_APART = 10**6
 _INTERVAL = re.compile(r"(\S+) \[(\S+), (\S+)\]")
-_COMPILED = ("chiang_fig4", "shin_flavours_full")
+_COMPILED = ("chiang_fig4", "shin_flavours_full", "induction_needs", "translation_needs", "markov_needs")
 """The sweeps that were measured with the faster engine, by the beginnings of their names."""
 _COUNTS = ("trainings", "trials", "heads")
 """The columns of tables that hold counts."""

@@ -14,8 +14,8 @@ class TransformerBlock(nn.Module):
     """x' = x + Attention(LN_1 x), x'' = x' + FFN(LN_2 x'): the pre-norm block.
 
     Args:
-        d_model, n_heads, qk, qk_rank, attention_scale: As `Attention` takes them.
-        d_ffn, activation: As `FeedForward` takes them; `d_ffn` `None` = 4 D.
+        d_model, n_heads, qk, qk_rank, attention_scale: See `Attention`.
+        d_ffn, activation: See `FeedForward`; `None` for `d_ffn` means 4 D.
         layer_norm_eps: Added to the variance, inside the root.
         linear: Makes all linear layers.
 
@@ -44,11 +44,11 @@ class TransformerBlock(nn.Module):
         self.ffn = FeedForward(d_model, d_ffn or 4 * d_model, activation=activation, linear=linear)
 
     def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """The output (B, T, D), and the attention weights (B, H, T, T)."""
+        """Returns the output (B, T, D), and the attention weights (B, H, T, T)."""
         given_BTD, weight_BHTT = self.attention(self.attention_norm(x_BTD), sight)
         return self.finished(x_BTD + given_BTD), weight_BHTT
 
     def finished(self, x_BTD: Tensor) -> Tensor:
-        """(B, T, D) the output, from the stream behind the attention."""
+        """Applies the feed-forward part to the residual stream (B, T, D) that the attention has been added to."""
         fed: Tensor = self.ffn(self.ffn_norm(x_BTD))
         return x_BTD + fed

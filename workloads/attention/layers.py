@@ -25,16 +25,15 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 _LONGEST_ONE_HOT = 64
-"""Rows of an embedding that is read by a product with one-hot vectors: backward, a lookup is a slow scatter."""
+"""Embeddings of up to this many rows are read by a product with one-hot vectors: the gradient of a lookup is slow."""
 _VECTORS = 32
-"""Elementwise functions compute the remainder beyond so many numbers in another way, which rounds differently."""
+"""PyTorch applies elementwise functions to vectors of this many numbers, and rounds the remainder in another way."""
 
 
 class Linear(nn.Linear, DrawnByEngine):
     """`nn.Linear`, with zeros in place of random numbers when it is built."""
 
     def reset_parameters(self) -> None:
-        """Draws nothing."""
         for value in self.parameters():
             nn.init.zeros_(value)
 
@@ -58,27 +57,26 @@ class LowRankLinear(Linear):
         self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
 
     def forward(self, input: Tensor) -> Tensor:
-        """(..., out) of (..., in)."""
+        """Maps (..., in) to (..., out)."""
         update: Tensor = self.up(self.down(input)) * self.scale
         return super().forward(input) + update
 
 
 class MakesLinear(Protocol):
-    """Something that makes a linear layer, such as `Linear`."""
+    """The type of what makes a linear layer, such as `Linear`."""
 
     def __call__(self, in_features: int, out_features: int) -> nn.Module:
-        """A layer from (..., in_features) to (..., out_features)."""
+        """Makes a layer from (..., in_features) to (..., out_features)."""
 
 
 class Embedding(nn.Embedding, DrawnByEngine):
     """`nn.Embedding`, with zeros in place of random numbers when it is built."""
 
     def reset_parameters(self) -> None:
-        """Draws nothing."""
         nn.init.zeros_(self.weight)
 
     def forward(self, input: Tensor) -> Tensor:
-        """(..., D) rows at the indices (...)."""
+        """Returns the rows (..., D) at the indices (...)."""
         if self.num_embeddings > _LONGEST_ONE_HOT:
             return embedding(input, self.weight)
         rows_V = torch.arange(self.num_embeddings, device=input.device)
@@ -86,7 +84,7 @@ class Embedding(nn.Embedding, DrawnByEngine):
 
 
 def sinusoids(longest: int, D: int) -> Tensor:
-    """(P, D) float64, encodings of positions: sin(p / 10000^(2i/D)) and cos of the same, interleaved.
+    """Returns encodings of positions, (P, D) float64: sin(p / 10000^(2i/D)) and cos of the same, interleaved.
 
     Source: Vaswani et al. 2017, section 3.5.
     """
@@ -120,7 +118,7 @@ class LayerNorm(nn.Module):
         self._eps_inside_root = eps_inside_root
 
     def forward(self, x: Tensor, layer_norm_eps: Tensor | None = None) -> Tensor:
-        """(..., D) of (..., D)."""
+        """Normalizes the last axis of (..., D)."""
         eps = self.layer_norm_eps if layer_norm_eps is None else layer_norm_eps
         if self._eps_inside_root:
             return fused_layer_norm(x, self.gain_D, self.bias_D, inverse_root(eps))
@@ -144,12 +142,12 @@ class FeedForward(nn.Module):
         self._filled = 0 if activation == "relu" else -d_ffn % _VECTORS
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., D) of (..., D)."""
+        """Maps (..., D) to (..., D)."""
         fed: Tensor = self.second(self.activated(self.first(x)))
         return fed
 
     def activated(self, hidden: Tensor) -> Tensor:
-        """(..., W) g of (..., W)."""
+        """Applies g to (..., W)."""
         function = ACTIVATIONS[self.activation]
         if self._filled:
             return function(pad(hidden, (0, self._filled)))[..., : -self._filled]

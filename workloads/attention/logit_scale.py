@@ -1,4 +1,4 @@
-"""The scales that `attention_scale` names: factors of the logits, some depending on the number of keys."""
+"""The factors of the attention logits that `attention_scale` names; one depends on the number of keys."""
 
 from dataclasses import dataclass
 
@@ -10,18 +10,18 @@ ATTENTION_SCALES = ("inv_sqrt_d", "one", "log_n_inv_sqrt_d")
 
 @dataclass(frozen=True, slots=True)
 class LogitScale:
-    """Logits are multiplied by `scale`, and by log n if `has_log_n`; both are () tensors."""
+    """Multiplies logits by `scale`, and by log n if `has_log_n`; both are () tensors."""
 
     scale: Tensor
     has_log_n: Tensor
 
     def of(self, log_n: Tensor) -> Tensor:
-        """The factor of queries that see n keys each, in the shape of `log_n`."""
+        """Returns the factor for queries that see n keys each, in the shape of `log_n`."""
         return self.scale * torch.where(self.has_log_n, log_n, 1.0)
 
 
 def logit_scale(attention_scale: str, d_head: int) -> LogitScale:
-    """The scale by its name; d is the width of a head's key.
+    """Builds the factor of a name among `ATTENTION_SCALES`; d is the number of channels of a head's key.
 
     - `inv_sqrt_d`: logits / sqrt(d), the usual scale.
     - `one`: logits unscaled.

@@ -11,8 +11,8 @@ class Sight:
     """Which keys the queries of an attention layer may see.
 
     Attributes:
-        bias_BQK: Added to the logits: 0, or -infinity where a key is not seen. Each query sees at least one key.
-        log_n_BQ: Log of the number of keys that a query sees.
+        bias_BQK: What is added to the logits: 0, or -infinity where a key is not seen. Each query sees a key.
+        log_n_BQ: The logarithm of the number of keys that each query sees.
     """
 
     bias_BQK: Tensor
@@ -20,11 +20,11 @@ class Sight:
 
     @classmethod
     def of(cls, seen_BQK: Tensor, dtype: torch.dtype) -> "Sight":
-        """The sight of a mask.
+        """Makes the sight of a mask.
 
         Args:
-            seen_BQK: bool, true where the key is seen. Let each query see a key: the softmax over none is NaN, and so
-                is its gradient.
+            seen_BQK: bool, true where the key is seen. Each query must see a key: the softmax over no key is NaN, and
+                so is its gradient.
             dtype: The type of the logits.
         """
         bias_BQK = torch.zeros_like(seen_BQK, dtype=dtype).masked_fill(~seen_BQK, -torch.inf)
@@ -32,16 +32,16 @@ class Sight:
 
     @classmethod
     def causal(cls, like: Tensor) -> "Sight":
-        """Each token sees itself and those before it.
+        """Lets each token see itself and the tokens before it.
 
         Args:
-            like: (B, T, D) tokens; gives T, type and device.
+            like: Tokens (B, T, D), which say T, type and device.
         """
         T = like.shape[1]
         return cls.of(torch.ones(1, T, T, dtype=torch.bool, device=like.device).tril(), like.dtype)
 
     @classmethod
     def everything(cls, like: Tensor) -> "Sight":
-        """Each token sees all tokens. The argument is that of `causal`."""
+        """Lets each token see all tokens. The argument is that of `causal`."""
         T = like.shape[1]
         return cls.of(torch.ones(1, T, T, dtype=torch.bool, device=like.device), like.dtype)

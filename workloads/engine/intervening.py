@@ -1,7 +1,9 @@
-"""What interventions do to the trainings of a pack, between two steps. Axes: L lane, n place in a row, H head.
+"""Carries out the interventions of the trainings of a pack, between two steps.
 
-A step reads masks and clamps as it reads any tensor of a lane, so trainings with and without interventions share a
-program. What no training of a pack asks for is left out of its program.
+Axes: L lane, n place in a row, H head.
+
+A step reads masks, clamps and logit factors as it reads any tensor of a lane, so trainings with and without
+interventions share a program. What no training of a pack asks for is left out of its program.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,16 +17,19 @@ from attnsweep.workloads.engine.first_order import MOVES
 from attnsweep.workloads.engine.lane_state import LaneState
 from attnsweep.workloads.engine.layout import ROWS
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.interventions import (
     CLAMP,
+    LOGIT_FACTOR,
+    NEUTRAL,
     Clamp,
     Freeze,
     Intervention,
     Kick,
+    Scale,
     boundaries_of,
     interventions_of,
     pattern_number,
+    refused,
 )
 
 _MOVES = f"{MOVES}/{ROWS}"
@@ -33,16 +38,17 @@ _I = TypeVar("_I", bound=Intervention)
 
 
 def make_room(modules: Sequence[nn.Module], trainings: Iterable[Training[Any]]) -> None:
-    """Gives the attention layers in which a training clamps a head their buffer, in all modules.
+    """Gives the attention layers in which a training clamps or scales a head their buffers, in all modules.
 
     Raises:
-        SpecError: If there is no such head, or no parameter with a name that is to be frozen.
+        SpecError: If a model does not have the head, its layer cannot take the pattern, or no parameter has the name
+            that is to be frozen.
     """
     asked = dict.fromkeys(each for one in trainings for each in interventions_of(one.parameters.intervention))
     for each in asked:
         if isinstance(each, Freeze):
             _check_name(each, [name for name, value in modules[0].named_parameters() if value.requires_grad])
-        if isinstance(each, Clamp):
+        if isinstance(each, Clamp | Scale):
             for module in modules:
                 _make_room(module, each)
 
@@ -50,28 +56,41 @@ def make_room(modules: Sequence[nn.Module], trainings: Iterable[Training[Any]]) 
 def _check_name(freeze: Freeze, names: Sequence[str]) -> None:
     if not any(map(freeze.names, names)):
         known = ", ".join(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
-        raise _refused(freeze, f"a name, or part of a name from dot to dot, of {known}", "correct the name")
+        raise refused(freeze, f"a name, or part of a name from dot to dot, of {known}", "correct the name")
 
 
-def _make_room(module: nn.Module, clamp: Clamp) -> None:
-    layers: list[Any] = list(_clampable(module).values())
-    if clamp.layer >= len(layers) or clamp.head >= layers[clamp.layer].n_heads:
-        heads = [f"{layer}:{head}" for layer, each in enumerate(layers) for head in range(each.n_heads)]
-        known = f"one of the heads {', '.join(heads)}" if heads else "a model whose attention is attnsweep.Attention"
-        raise _refused(clamp, known, "correct LAYER:HEAD" if heads else "remove the clamp")
-    layer = layers[clamp.layer]
-    setattr(layer, CLAMP, torch.zeros(layer.n_heads, dtype=torch.int64))
+def _make_room(module: nn.Module, intervention: Clamp | Scale) -> None:
+    layers: list[Any] = list(_attention_layers(module).values())
+    if not layers:
+        raise refused(intervention, "a model whose attention is attnsweep.Attention", "remove it")
+    number, head = intervention.layer, intervention.head
+    if number is not None and head is not None:
+        if number >= len(layers) or head >= layers[number].n_heads:
+            heads = ", ".join(f"{layer}:{head}" for layer, each in enumerate(layers) for head in range(each.n_heads))
+            raise refused(intervention, f"one of the heads {heads}", "correct LAYER:HEAD")
+        layers = [layers[number]]
+    for layer in layers:
+        if isinstance(intervention, Scale):
+            (weight, *_) = layer.parameters()
+            setattr(layer, LOGIT_FACTOR, torch.ones(layer.n_heads, dtype=weight.dtype))
+        elif intervention.pattern in layer.patterns:
+            setattr(layer, CLAMP, torch.zeros(layer.n_heads, dtype=torch.int64))
+        else:
+            expected = f"{' or '.join(layer.patterns)}: the queries and keys of this layer are of two texts"
+            raise refused(intervention, expected, "choose one of these patterns")
 
 
-def clamp_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Gives a module those buffers of a state of it that clamp a head."""
-    for name, layer in _clampable(module).items():
-        if name in state and state[name].any():
-            setattr(layer, CLAMP, state[name])
+def hold_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Gives a module those buffers of a state of it in which a head is clamped or scaled."""
+    for layer_name, layer in _attention_layers(module).items():
+        for buffer, neutral in NEUTRAL.items():
+            value = state.get(_joined(layer_name, buffer))
+            if value is not None and (value != neutral).any():
+                setattr(layer, buffer, value)
 
 
 class Interventions:
-    """Changes lanes as their trainings ask.
+    """Changes lanes as the interventions of their trainings say.
 
     Args:
         state: The lanes, before their first step.
@@ -82,7 +101,7 @@ class Interventions:
         asked = [each for one in lanes.trainings for each in interventions_of(one.parameters.intervention)]
         self._boundaries = sorted({0, *boundaries_of(asked)}) if asked else []
         self._has_masks = any(isinstance(each, Freeze) for each in asked)
-        self._layers = list(_clampable(state.problem.template))
+        self._layers = list(_attention_layers(state.problem.template))
         self._held_since: int | None = None
         self.hold(state, lanes, 0)
 
@@ -100,7 +119,7 @@ class Interventions:
                         _kick(state, lanes, lane, each.size, f"{_STREAM}/{number}")
 
     def hold(self, state: LaneState, lanes: Lanes[Any], step: int) -> None:
-        """Freezes and clamps what is frozen and clamped at a step."""
+        """Freezes, clamps and scales what the trainings hold at a step."""
         since = max((each for each in self._boundaries if each <= step), default=None)
         if since == self._held_since:
             return
@@ -111,16 +130,33 @@ class Interventions:
         _renew(state)
 
     def held(self, buffers: State, lanes: Lanes[Any], steps: Sequence[int]) -> State:
-        """Those of the buffers (L, ...) that clamp heads, by name, as they are at a step of each lane."""
-        found = {}
-        for number, name in enumerate(self._layers):
-            if name in buffers:
-                found[name] = torch.zeros_like(buffers[name])
-                for lane, (training, step) in enumerate(zip(lanes.trainings, steps, strict=True)):
-                    for each in _of_kind(training, Clamp):
-                        if each.layer == number and step in each.steps:
-                            found[name][lane, each.head] = pattern_number(each.pattern)
-        return found
+        """Returns those of the buffers (L, ...) that clamp or scale heads, by name, as they are at a step of each lane.
+
+        Args:
+            buffers: All buffers of the lanes.
+            lanes: Their trainings.
+            steps: The step of each lane.
+        """
+        held = {
+            name: torch.full_like(buffers[name], neutral)
+            for layer_name in self._layers
+            for buffer, neutral in NEUTRAL.items()
+            if (name := _joined(layer_name, buffer)) in buffers
+        }
+        for lane, (training, step) in enumerate(zip(lanes.trainings, steps, strict=True)):
+            for clamp in _of_kind(training, Clamp):
+                if step in clamp.steps:
+                    held[self._buffer(clamp.layer, CLAMP)][lane, clamp.head] = pattern_number(clamp.pattern)
+            for scale in _of_kind(training, Scale):
+                if step in scale.steps:
+                    numbers = range(len(self._layers)) if scale.layer is None else [scale.layer]
+                    heads = slice(None) if scale.head is None else scale.head
+                    for number in numbers:
+                        held[self._buffer(number, LOGIT_FACTOR)][lane, heads] *= scale.factor
+        return held
+
+    def _buffer(self, layer: int, buffer: str) -> str:
+        return _joined(self._layers[layer], buffer)
 
 
 def _moves(state: LaneState, lanes: Lanes[Any], step: int) -> Tensor:
@@ -153,14 +189,14 @@ def _renew(state: LaneState) -> None:
     state.rows = state.rows.clone()
 
 
-def _clampable(module: nn.Module) -> dict[str, nn.Module]:
-    """The attention layers in which heads can be clamped, by the name of their buffer."""
-    return {f"{name}.{CLAMP}".lstrip("."): each for name, each in module.named_modules() if CLAMP in each._buffers}
+def _attention_layers(module: nn.Module) -> dict[str, nn.Module]:
+    """Returns the attention layers in which heads can be clamped and scaled, by name, numbered as in `heads`."""
+    return {name: each for name, each in module.named_modules() if CLAMP in each._buffers}
+
+
+def _joined(layer: str, buffer: str) -> str:
+    return f"{layer}.{buffer}".lstrip(".")
 
 
 def _of_kind(training: Training[Any], kind: type[_I]) -> list[_I]:
     return [each for each in interventions_of(training.parameters.intervention) if isinstance(each, kind)]
-
-
-def _refused(given: object, expected: str, fix: str) -> SpecError:
-    return SpecError("intervention", given=str(given), expected=expected, fix=fix)

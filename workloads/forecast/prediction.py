@@ -38,9 +38,9 @@ def predicted_escapes(
 
     The step is NaN without a law, and infinite where the law says that the start is never left.
 
-    There is a law for plain gradient descent (SGD with a constant learning rate, no momentum or clipping) on a loss
-    that is the same at each step, from a start of order 1 or more: see docs/forecast.md. A prediction depends on the
-    training's parameters and seed alone.
+    There is a law for plain gradient descent (SGD with a constant learning rate, no momentum, clipping or
+    intervention) on a loss that is the same at each step, from a start of order 1 or more: see docs/forecast.md. A
+    prediction depends on the training's parameters and seed alone.
 
     Args:
         workload: The problem.
@@ -73,8 +73,8 @@ def _selected(state: State | None, lanes: Tensor) -> State | None:
 
 def _descends_plainly(parameters: TrainingParameters) -> bool:
     plain = (parameters.optimizer, parameters.learning_rate_schedule, parameters.warmup_steps, parameters.momentum)
-    is_clipped = parameters.gradient_clip_norm is not None
-    return plain == ("sgd", "constant", 0, 0.0) and not is_clipped and bool(parameters.init_sigma)
+    is_changed = parameters.gradient_clip_norm is not None or parameters.intervention is not None
+    return plain == ("sgd", "constant", 0, 0.0) and not is_changed and bool(parameters.init_sigma)
 
 
 def _scaled_by_sigma(workload: Workload[Any], training: Training[Any]) -> tuple[list[str], int]:

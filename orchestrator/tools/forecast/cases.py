@@ -12,6 +12,7 @@ from attnsweep.search_spaces.suggestion import undrawn, values_of
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.interventions import INTERVENTION
 from attnsweep.workloads.parameters import TrainingParameters
 
 _SCALE = "init_sigma"
@@ -25,7 +26,7 @@ class Case:
 
     Attributes:
         chosen: The values of the parameters that vary besides init_sigma; for a range its middle.
-        parameters: The parameters of the trainings.
+        parameters: The parameters of the trainings, without an intervention.
         sigmas: The values of init_sigma, falling; for a range five values from its upper to its lower end.
     """
 
@@ -41,10 +42,12 @@ class Cases:
     Attributes:
         cases: At most eight cases.
         n_all: The number of cases that the sweep has.
+        leaves_out_interventions: Whether the sweep has trainings with interventions, which the cases are without.
     """
 
     cases: tuple[Case, ...]
     n_all: int
+    leaves_out_interventions: bool
 
 
 def cases_of(spec: Sweep, workload: Workload[Any]) -> Cases:
@@ -55,23 +58,27 @@ def cases_of(spec: Sweep, workload: Workload[Any]) -> Cases:
     """
     axes = {name: _values(dimension) for name, dimension in spec.drawn().items()}
     axes[_SCALE] = axes.get(_SCALE, [None])[:1]
-    cases, refusal = [], None
+    cases: list[Case] = []
+    refusal, has_interventions = None, False
     for point in itertools.product(*axes.values()):
         drawn = dict(zip(axes, point, strict=True))
         while missing := undrawn(spec, drawn):
             drawn |= {name: _values(dimension)[0] for name, dimension in missing.items()}
         values = values_of(spec, drawn)
+        has_interventions |= values.get(INTERVENTION) is not None
         try:
-            parameters = workload.parameters.resolve(values)
+            parameters = workload.parameters.resolve(values | {INTERVENTION: None})
         except SpecError as error:
             refusal = error
             continue
         varies = [*spec.varied(), *spec.conditional()]
-        chosen = {name: values[name] for name in varies if name in values and name != _SCALE}
-        cases.append(Case(chosen=chosen, parameters=parameters, sigmas=_sigmas(spec, parameters, values)))
+        chosen = {name: values[name] for name in varies if name in values and name not in (_SCALE, INTERVENTION)}
+        case = Case(chosen=chosen, parameters=parameters, sigmas=_sigmas(spec, parameters, values))
+        if case not in cases:
+            cases.append(case)
     if not cases and refusal is not None:
         raise refusal
-    return Cases(cases=tuple(cases[:_MOST_CASES]), n_all=len(cases))
+    return Cases(cases=tuple(cases[:_MOST_CASES]), n_all=len(cases), leaves_out_interventions=has_interventions)
 
 
 def _values(dimension: Varied) -> list[Scalar]:

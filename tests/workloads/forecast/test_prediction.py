@@ -82,6 +82,7 @@ def test_a_prediction_from_later_weights_counts_from_there_and_asks_for_the_loss
         {"momentum": 0.9},
         {"learning_rate_schedule": "cosine"},
         {"gradient_clip_norm": 1.0},
+        {"intervention": "freeze v_NN 0..5"},
         {"init_sigma": None},
         {"init_sigma": 0.0},
         {"init_sigma": 1.0},
