@@ -157,12 +157,16 @@ def check_interventions(text: str | None, n_steps: int, optimizer: str) -> None:
         raise SpecError(
             "intervention", given=f"{text} with optimizer=lbfgs", expected="sgd, adam or adamw", fix="change optimizer"
         )
-    for each in interventions:
-        last = each.step + 1 if isinstance(each, Kick) else max(each.steps.start + 1, each.steps.until or 0)
+    for intervention in interventions:
+        last = (
+            intervention.step + 1
+            if isinstance(intervention, Kick)
+            else max(intervention.steps.start + 1, intervention.steps.until or 0)
+        )
         if last > n_steps:
             raise SpecError(
                 "intervention",
-                given=str(each),
+                given=str(intervention),
                 expected=f"steps within 0..{n_steps}, those of a training with n_steps={n_steps}",
                 fix="lower its steps, or raise n_steps",
             )
@@ -201,7 +205,7 @@ def intervene(
         texts.append(f"scale {head} {_digits(scale)} {Steps(*steps)}")
     if kick is not None and at is not None:
         texts.append(f"kick {_digits(kick)} at {at}")
-    n_given = sum(each is not None for each in (parameter, freeze, head, clamp, scale, kick, at))
+    n_given = sum(argument is not None for argument in (parameter, freeze, head, clamp, scale, kick, at))
     if len(texts) != 1 or n_given != 2:  # Each intervention takes two arguments, and clamps and scales `steps`.
         raise SpecError(
             "intervene",
@@ -221,8 +225,12 @@ def pattern_number(pattern: str) -> int:
 def boundaries_of(interventions: Iterable[Intervention]) -> frozenset[int]:
     """Returns the steps before which an intervention begins, ends or kicks."""
     steps: set[int] = set()
-    for each in interventions:
-        ends = (each.step,) if isinstance(each, Kick) else (each.steps.start, each.steps.until)
+    for intervention in interventions:
+        ends = (
+            (intervention.step,)
+            if isinstance(intervention, Kick)
+            else (intervention.steps.start, intervention.steps.until)
+        )
         steps.update(step for step in ends if step is not None)
     return frozenset(steps)
 

@@ -24,8 +24,8 @@ FAULTS_OF_INTERVENTIONS = (
     Fault(
         "a pack that was trained in one go is never released",
         "workloads/engine/intervening.py",
-        "for each in self._boundaries if step < each < until), default=until)",
-        "for each in self._boundaries[:0] if step < each < until), default=until)",
+        "for boundary in self._boundaries if step < boundary < until), default=until)",
+        "for boundary in self._boundaries[:0] if step < boundary < until), default=until)",
         (f"{_ENGINE}::test_a_resumed_pack_goes_on_as_if_it_had_not_stopped",),
     ),
     Fault(

@@ -1,4 +1,4 @@
-"""Multi-head attention for one training. It returns its weights, from which roles of heads are scored.
+"""Multi-head attention for one training. It also returns its attention weights, which the scores of heads need.
 
 Axes of one training: B sequence, T token, Q query token, K key token, D model, H head, C channel of a query and a key,
 E = D / H channel of a value.
@@ -17,29 +17,29 @@ QK_FORMS = ("factored", "merged")
 
 
 class Attention(HoldableHeads):
-    """softmax(s Q K^t + mask) V, the heads side by side, then a linear layer.
+    """Multi-head attention: softmax(s Q K^t + mask) V per head, heads concatenated, then a linear layer.
 
-    With `factored`, Q = x W_q^t + b_q and K = x W_k^t + b_k have C = `qk_rank` channels a head. With `merged`, the
-    product of the two matrices is one parameter: Q = x W^t + c has C = D channels a head, and the keys are the tokens
+    With `factored`, Q = x W_q^t + b_q and K = x W_k^t + b_k have C = `qk_rank` channels per head. With `merged`, the
+    product of the two matrices is one parameter: Q = x W^t + c has C = D channels per head, and the keys are the tokens
     themselves. Both forms express the same functions if `qk_rank` >= D (a key bias adds the same number to all logits
-    of a query, which softmax ignores), but gradient descent takes other ways through them.
+    of a query, which softmax ignores), but gradient descent takes different paths in them.
 
     Args:
         d_model: D.
         n_heads: H, a divisor of D.
-        qk: A name among `QK_FORMS`.
+        qk: The form of the logits, one of `QK_FORMS`.
         qk_rank: C, for `factored`; `None` = D / H.
-        attention_scale: The factor s: see `logit_scale`. Its d is C with `factored`, and D / H with `merged`, so that
-            the default scale does not depend on the form.
+        attention_scale: The name of the factor s: see `logit_scale`. Its d is C with `factored`, and D / H with
+            `merged`, so that the default scale does not depend on the form.
         linear: Makes the linear layers.
 
     Attributes:
         query, key, value, out: The linear layers; `key` is `None` with `merged`.
-        scale, has_log_n: The factor as buffers, so trainings of one program may differ in it.
-        clamp_H, logit_factor_H: What interventions hold: see `HoldableHeads`.
+        scale, has_log_n: The factor s as buffers, so that trainings of one program may differ in it.
+        clamp_H, logit_factor_H: The buffers of interventions: see `HoldableHeads`.
 
     Raises:
-        SpecError: If D is no multiple of H, or `qk_rank` is given with `merged`.
+        SpecError: If D is not a multiple of H, or `qk_rank` is given with `merged`.
 
     Source: Vaswani et al. 2017, section 3.2. The mask is minus infinity before the softmax.
     """
@@ -64,21 +64,24 @@ class Attention(HoldableHeads):
         self.key = linear(d_model, n_heads * C) if qk == "factored" else None
         self.value = linear(d_model, d_model)
         self.out = linear(d_model, d_model)
-        built = logit_scale(attention_scale, d_model // n_heads if qk == "merged" else C)
-        self.register_buffer("scale", built.scale)
-        self.register_buffer("has_log_n", built.has_log_n)
+        factor = logit_scale(attention_scale, d_model // n_heads if qk == "merged" else C)
+        self.register_buffer("scale", factor.scale)
+        self.register_buffer("has_log_n", factor.has_log_n)
 
     def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """Computes self-attention: the output (B, T, D), and the attention weights (B, H, T, T)."""
+        """Computes self-attention. Returns the output (B, T, D) and the attention weights (B, H, T, T)."""
         return self.attend(x_BTD, self.keys(x_BTD), self.values(x_BTD), sight)
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """Computes the output (B, Q, D) at the asking tokens, and the attention weights (B, H, Q, K).
+        """Computes attention between two sets of tokens.
 
         Args:
-            asking_BQD: The tokens that queries come from.
-            key_BHKC, value_BHKE: The keys and values of the tokens that are read, from `keys` and `values`.
-            sight: Which keys the queries see.
+            asking_BQD: The tokens from which queries are computed.
+            key_BHKC, value_BHKE: The results of `keys` and `values` on the tokens that are read.
+            sight: The keys that the queries see.
+
+        Returns:
+            The output (B, Q, D) at the tokens `asking_BQD`, and the attention weights (B, H, Q, K).
         """
         query_BHQC = self.queries(asking_BQD, sight)
         bias_B1QK = sight.bias_BQK.unsqueeze(1)
@@ -86,7 +89,7 @@ class Attention(HoldableHeads):
         return self.out(mixed_BQD), weight_BHQK
 
     def queries(self, asking_BQD: Tensor, sight: Sight) -> Tensor:
-        """Returns the queries (B, H, Q, C) of the asking tokens, times all factors of the logits."""
+        """Computes the queries (B, H, Q, C) of tokens, times all factors of the logits."""
         return self.scaled(by_head(self.query(asking_BQD) * self.factor(sight), self._n_heads))
 
     def factor(self, sight: Sight) -> Tensor:
@@ -129,13 +132,13 @@ def attended(
 
 
 def check_heads(d_model: int, n_heads: int, qk: str = "factored", qk_rank: int | None = None) -> None:
-    """Checks that the sizes of an attention layer go together; the arguments are those of `Attention`.
+    """Checks the sizes of an attention layer. The arguments are those of `Attention`.
 
     Raises:
-        SpecError: If they do not.
+        SpecError: If `qk` is unknown, D is not a multiple of H, or `qk_rank` is given with `merged`.
     """
     if qk not in QK_FORMS:
-        raise SpecError("qk", given=qk, expected=f"one of {', '.join(QK_FORMS)}", fix="correct its name")
+        raise SpecError("qk", given=qk, expected=f"one of {', '.join(QK_FORMS)}", fix="correct the value of qk")
     if d_model % n_heads:
         raise SpecError(
             "n_heads", given=n_heads, expected=f"a divisor of d_model={d_model}", fix="change n_heads or d_model"

@@ -1,4 +1,4 @@
-"""Attention heads that interventions hold: their weights fixed to a pattern, or their logits multiplied by a factor.
+"""Attention heads on which interventions act: weights fixed to a pattern, or logits multiplied by a factor.
 
 Axes of one training: B sequence, H head, Q query token, K key token, C channel of a query.
 """
@@ -38,7 +38,7 @@ class HoldableHeads(nn.Module):
 
     @property
     def n_heads(self) -> int:
-        """H."""
+        """The number H of heads."""
         return self._n_heads
 
     def scaled(self, query_BHQC: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Layers of transformers whose parameters start at constants, so that the engine draws them from its own streams.
+"""Layers of transformers that are built without random numbers: the engine draws their parameters from its streams.
 
-They are subclasses of PyTorch's where there is one, with its names and orientation: a linear layer's weight is (out,
-in). Under `init_sigma` null they start as PyTorch's layers do.
+They are subclasses of PyTorch's layers where there is one, with the same names and orientation: the weight of a linear
+layer is (out, in). With `init_sigma` null the engine initializes them like PyTorch's layers.
 
 Axes of one training: ... any, D model, W feed-forward, V vocabulary, R rank, P position.
 """
@@ -31,7 +31,7 @@ _VECTORS = 32
 
 
 class Linear(nn.Linear, DrawnByEngine):
-    """`nn.Linear`, with zeros in place of random numbers when it is built."""
+    """An `nn.Linear` that is built with zeros. The engine draws its initial parameters."""
 
     def reset_parameters(self) -> None:
         for value in self.parameters():
@@ -39,11 +39,12 @@ class Linear(nn.Linear, DrawnByEngine):
 
 
 class LowRankLinear(Linear):
-    """A linear layer with an update of low rank: x W^t + b + scale (x A^t) B^t.
+    """A linear layer with a low-rank update: x W^t + b + scale (x A^t) B^t.
 
     Attributes:
-        down: A, (R, in). up: B, (out, R); it starts at 0 by convention, so that the update does.
-        scale: () factor of the update; Hu et al. write alpha / R.
+        down: The layer with weight A, (R, in).
+        up: The layer with weight B, (out, R). It starts at 0 by convention, so that the update starts at 0.
+        scale: () the factor of the update; Hu et al. write alpha / R.
 
     Source: Hu et al. 2021, "LoRA", section 4.1.
     """
@@ -63,14 +64,14 @@ class LowRankLinear(Linear):
 
 
 class MakesLinear(Protocol):
-    """The type of what makes a linear layer, such as `Linear`."""
+    """The type of functions and classes that make a linear layer, such as `Linear`."""
 
     def __call__(self, in_features: int, out_features: int) -> nn.Module:
         """Makes a layer from (..., in_features) to (..., out_features)."""
 
 
 class Embedding(nn.Embedding, DrawnByEngine):
-    """`nn.Embedding`, with zeros in place of random numbers when it is built."""
+    """An `nn.Embedding` that is built with zeros. The engine draws its initial parameters."""
 
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.weight)
@@ -84,27 +85,27 @@ class Embedding(nn.Embedding, DrawnByEngine):
 
 
 def sinusoids(longest: int, D: int) -> Tensor:
-    """Returns encodings of positions, (P, D) float64: sin(p / 10000^(2i/D)) and cos of the same, interleaved.
+    """Computes sinusoidal position encodings (P, D) in float64: sin(p / 10000^(2i/D)) and its cosine, interleaved.
 
     Source: Vaswani et al. 2017, section 3.5.
     """
     position_P1 = torch.arange(longest, dtype=torch.float64).unsqueeze(1)
     rate = torch.exp(torch.arange(0, D, 2, dtype=torch.float64) * (-math.log(10000.0) / D))
-    found = torch.zeros(longest, D, dtype=torch.float64)
-    found[:, 0::2] = torch.sin(position_P1 * rate)
-    found[:, 1::2] = torch.cos(position_P1 * rate[: D // 2])
-    return found
+    encoding_PD = torch.zeros(longest, D, dtype=torch.float64)
+    encoding_PD[:, 0::2] = torch.sin(position_P1 * rate)
+    encoding_PD[:, 1::2] = torch.cos(position_P1 * rate[: D // 2])
+    return encoding_PD
 
 
 class LayerNorm(nn.Module):
-    """(x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis; epsilon inside the root.
+    """Layer normalization: (x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis.
 
-    Epsilon is a buffer, so trainings of one program may differ in it. At epsilon 0 a constant vector gives `bias`.
+    Epsilon is a buffer, so that trainings of one program may differ in it. At epsilon 0 a constant vector gives `bias`.
 
     Args:
         d_model: D.
-        layer_norm_eps: `None` if `forward` is given an epsilon that the norms of a model share.
-        eps_inside_root: False: (x - mean) / (deviation + layer_norm_eps), see `outside_layer_norm`.
+        layer_norm_eps: Epsilon; `None` if `forward` gets an epsilon that the norms of a model share.
+        eps_inside_root: False to compute (x - mean) / (std + layer_norm_eps) instead, see `outside_layer_norm`.
     """
 
     layer_norm_eps: Tensor
@@ -126,11 +127,11 @@ class LayerNorm(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """g(x W_1^t + b_1) W_2^t + b_2.
+    """A feed-forward network with one hidden layer: g(x W_1^t + b_1) W_2^t + b_2.
 
     Args:
-        d_model, d_ffn: The widths.
-        activation: g, a name among `ACTIVATIONS`: `gelu` is x Phi(x), `gelu_tanh` its approximation.
+        d_model, d_ffn: The numbers of channels outside and in the hidden layer.
+        activation: The name of g, one of `ACTIVATIONS`: `gelu` is x Phi(x), `gelu_tanh` its approximation.
         linear: Makes the two linear layers.
     """
 
@@ -147,7 +148,7 @@ class FeedForward(nn.Module):
         return fed
 
     def activated(self, hidden: Tensor) -> Tensor:
-        """Applies g to (..., W)."""
+        """Applies the activation g to hidden channels (..., W)."""
         function = ACTIVATIONS[self.activation]
         if self._filled:
             return function(pad(hidden, (0, self._filled)))[..., : -self._filled]

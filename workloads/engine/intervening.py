@@ -2,8 +2,8 @@
 
 Axes: L lane, n place in a row, H head.
 
-A step reads masks, clamps and logit factors as it reads any tensor of a lane, so trainings with and without
-interventions share a program. What no training of a pack asks for is left out of its program.
+A step reads masks, clamps and logit factors like any tensor of a lane, so trainings with and without interventions
+share a program. Interventions that no training of a pack has are left out of its program.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,19 +38,23 @@ _I = TypeVar("_I", bound=Intervention)
 
 
 def make_room(modules: Sequence[nn.Module], trainings: Iterable[Training[Any]]) -> None:
-    """Gives the attention layers in which a training clamps or scales a head their buffers, in all modules.
+    """Adds buffers for clamps and logit factors to the attention layers in which a training clamps or scales a head.
+
+    All modules get the same buffers.
 
     Raises:
         SpecError: If a model does not have the head, its layer cannot take the pattern, or no parameter has the name
             that is to be frozen.
     """
-    asked = dict.fromkeys(each for one in trainings for each in interventions_of(one.parameters.intervention))
-    for each in asked:
-        if isinstance(each, Freeze):
-            _check_name(each, [name for name, value in modules[0].named_parameters() if value.requires_grad])
-        if isinstance(each, Clamp | Scale):
+    interventions = dict.fromkeys(
+        intervention for training in trainings for intervention in interventions_of(training.parameters.intervention)
+    )
+    for intervention in interventions:
+        if isinstance(intervention, Freeze):
+            _check_name(intervention, [name for name, value in modules[0].named_parameters() if value.requires_grad])
+        if isinstance(intervention, Clamp | Scale):
             for module in modules:
-                _make_room(module, each)
+                _make_room(module, intervention)
 
 
 def _check_name(freeze: Freeze, names: Sequence[str]) -> None:
@@ -66,7 +70,7 @@ def _make_room(module: nn.Module, intervention: Clamp | Scale) -> None:
     number, head = intervention.layer, intervention.head
     if number is not None and head is not None:
         if number >= len(layers) or head >= layers[number].n_heads:
-            heads = ", ".join(f"{layer}:{head}" for layer, each in enumerate(layers) for head in range(each.n_heads))
+            heads = ", ".join(f"{at}:{head}" for at, layer in enumerate(layers) for head in range(layer.n_heads))
             raise refused(intervention, f"one of the heads {heads}", "correct LAYER:HEAD")
         layers = [layers[number]]
     for layer in layers:
@@ -81,7 +85,7 @@ def _make_room(module: nn.Module, intervention: Clamp | Scale) -> None:
 
 
 def hold_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Gives a module those buffers of a state of it in which a head is clamped or scaled."""
+    """Copies to a module the buffers of a state in which a head is clamped or scaled."""
     for layer_name, layer in _attention_layers(module).items():
         for buffer, neutral in NEUTRAL.items():
             value = state.get(_joined(layer_name, buffer))
@@ -90,7 +94,7 @@ def hold_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 class Interventions:
-    """Changes lanes as the interventions of their trainings say.
+    """Carries out the interventions of the trainings of a pack.
 
     Args:
         state: The lanes, before their first step.
@@ -98,29 +102,30 @@ class Interventions:
     """
 
     def __init__(self, state: LaneState, lanes: Lanes[Any]) -> None:
-        asked = [each for one in lanes.trainings for each in interventions_of(one.parameters.intervention)]
-        self._boundaries = sorted({0, *boundaries_of(asked)}) if asked else []
-        self._has_masks = any(isinstance(each, Freeze) for each in asked)
+        texts = [training.parameters.intervention for training in lanes.trainings]
+        interventions = [intervention for text in texts for intervention in interventions_of(text)]
+        self._boundaries = sorted({0, *boundaries_of(interventions)}) if interventions else []
+        self._has_masks = any(isinstance(intervention, Freeze) for intervention in interventions)
         self._layers = list(_attention_layers(state.problem.template))
         self._held_since: int | None = None
         self.hold(state, lanes, 0)
 
     def next_after(self, step: int, until: int) -> int:
-        """The step up to which nothing changes after this one, at most `until`."""
-        return min((each for each in self._boundaries if step < each < until), default=until)
+        """Returns the first step after `step` at which an intervention begins, ends or kicks; at most `until`."""
+        return min((boundary for boundary in self._boundaries if step < boundary < until), default=until)
 
     def begin(self, state: LaneState, lanes: Lanes[Any], step: int) -> None:
-        """Does what is due right before a step is taken."""
+        """Carries out the interventions that are due right before a step is taken."""
         self.hold(state, lanes, step)
         if step in self._boundaries:
             for lane, training in enumerate(lanes.trainings):
-                for number, each in enumerate(_of_kind(training, Kick)):
-                    if each.step == step:
-                        _kick(state, lanes, lane, each.size, f"{_STREAM}/{number}")
+                for number, kick in enumerate(_of_kind(training, Kick)):
+                    if kick.step == step:
+                        _kick(state, lanes, lane, kick.size, f"{_STREAM}/{number}")
 
     def hold(self, state: LaneState, lanes: Lanes[Any], step: int) -> None:
-        """Freezes, clamps and scales what the trainings hold at a step."""
-        since = max((each for each in self._boundaries if each <= step), default=None)
+        """Sets the masks, clamps and logit factors of all lanes to those of a step."""
+        since = max((boundary for boundary in self._boundaries if boundary <= step), default=None)
         if since == self._held_since:
             return
         self._held_since = since
@@ -130,12 +135,12 @@ class Interventions:
         _renew(state)
 
     def held(self, buffers: State, lanes: Lanes[Any], steps: Sequence[int]) -> State:
-        """Returns those of the buffers (L, ...) that clamp or scale heads, by name, as they are at a step of each lane.
+        """Returns the buffers (L, ...) that clamp or scale heads, by name, with their values at the given steps.
 
         Args:
             buffers: All buffers of the lanes.
-            lanes: Their trainings.
-            steps: The step of each lane.
+            lanes: The trainings.
+            steps: One step per lane.
         """
         held = {
             name: torch.full_like(buffers[name], neutral)
@@ -160,23 +165,23 @@ class Interventions:
 
 
 def _moves(state: LaneState, lanes: Lanes[Any], step: int) -> Tensor:
-    """(L, n) which numbers a step moves."""
-    frozen = [[each for each in _of_kind(one, Freeze) if step in each.steps] for one in lanes.trainings]
-    found = {}
+    """Returns the mask (L, n) of the numbers that are not frozen at a step."""
+    frozen = [[freeze for freeze in _of_kind(training, Freeze) if step in freeze.steps] for training in lanes.trainings]
+    moves = {}
     for name, value in state.parameters.items():
-        moves_L = torch.tensor([not any(each.names(name) for each in of_lane) for of_lane in frozen])
-        found[name] = moves_L.to(value.device).view(-1, *[1] * (value.dim() - 1)).expand(value.shape)
-    return state.problem.layout.rows(found)
+        moves_L = torch.tensor([not any(freeze.names(name) for freeze in freezes) for freezes in frozen])
+        moves[name] = moves_L.to(value.device).view(-1, *[1] * (value.dim() - 1)).expand(value.shape)
+    return state.problem.layout.rows(moves)
 
 
 def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: str) -> None:
-    """Adds noise to a lane, of this norm relative to its own."""
+    """Adds noise to a lane. `size` is the norm of the noise divided by that of the lane's parameters."""
     streams = lanes.select(torch.tensor([lane], device=lanes.device)).streams
     drawn = {
         name: streams.normal(f"{stream}/{name}", tuple(value.shape[1:]), state.stepping.n_updates)
         for name, value in state.parameters.items()
     }
-    # One row at a time, in double precision: a sum over several rows may add in another order.
+    # The norms are those of one row, because a sum over several rows may add in another order.
     noise, row = state.problem.layout.rows(drawn)[0], state.rows[lane].double()
     kicked = row + noise * (size * row.norm() / noise.norm())
     masks = state.stepping.constants
@@ -185,13 +190,13 @@ def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: s
 
 
 def _renew(state: LaneState) -> None:
-    """Captured steps keep a copy of a state in memory of their own, which is loaded again where its rows are new."""
+    """Replaces the rows by a copy, so that captured steps, which work on memory of their own, load the state again."""
     state.rows = state.rows.clone()
 
 
 def _attention_layers(module: nn.Module) -> dict[str, nn.Module]:
     """Returns the attention layers in which heads can be clamped and scaled, by name, numbered as in `heads`."""
-    return {name: each for name, each in module.named_modules() if CLAMP in each._buffers}
+    return {name: layer for name, layer in module.named_modules() if CLAMP in layer._buffers}
 
 
 def _joined(layer: str, buffer: str) -> str:
@@ -199,4 +204,5 @@ def _joined(layer: str, buffer: str) -> str:
 
 
 def _of_kind(training: Training[Any], kind: type[_I]) -> list[_I]:
-    return [each for each in interventions_of(training.parameters.intervention) if isinstance(each, kind)]
+    interventions = interventions_of(training.parameters.intervention)
+    return [intervention for intervention in interventions if isinstance(intervention, kind)]
