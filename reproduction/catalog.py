@@ -17,28 +17,24 @@ if TYPE_CHECKING:
 class Reproduction:
     """A reproduction of one figure or table.
 
-        A package adds its own to `attnsweep reproduce` by an entry point of the group `attnsweep.reproductions` that names
-    <<<<<<< HEAD
-        a tuple of `Reproduction` objects.
-    =======
-        a tuple of them.
-    >>>>>>> 1b4d6f789763db7bc92f481b23f1834d1257420e
+    A package adds its own to `attnsweep reproduce` by an entry point of the group `attnsweep.reproductions` that names
+    a tuple of `Reproduction` objects.
 
-        Attributes:
-            name: The name that the user types.
-            title: The subject of the figure or table.
-            source: The publication, and the place in it.
-            cost: The time that it takes on 2 CPU cores.
-            function: `module:function`, a function `reproduce(directory, console) -> Comparison` that writes its sweeps
-                and figures into the directory. With `sweep` it is `compare(sweep, directory) -> Comparison`, which reads
-                the finished sweep.
-            sweep: The name of the shipped sweep that is run, resumed or read first; empty if there is none.
-            engine: The engine with which the sweep's numbers in the documents were measured.
-            full: `module:function` of the reproduction at the size of the publication, for `--full`: a function
-                `reproduce`; empty if `function` has that size.
-            of_corpus: `module:function` that also takes the user's parallel text, for `--corpus FILE`; empty if there is
-                none.
-            corpus: The path of that text.
+    Attributes:
+        name: The name that the user types.
+        title: The subject of the figure or table.
+        source: The publication, and the place in it.
+        cost: The time that it takes on 2 CPU cores.
+        function: `module:function`, a function `reproduce(directory, console) -> Comparison` that writes its sweeps
+            and figures into the directory. With `sweep` it is `compare(sweep, directory) -> Comparison`, which reads
+            the finished sweep.
+        sweep: The name of the shipped sweep that is run, resumed or read first; empty if there is none.
+        engine: The engine with which the sweep's numbers in the documents were measured.
+        full: `module:function` of the reproduction at the size of the publication, for `--full`: a function
+            `reproduce`; empty if `function` has that size.
+        of_corpus: `module:function` that also takes the user's parallel text, for `--corpus FILE`; empty if there is
+            none.
+        corpus: The path of that text.
     """
 
     name: str
