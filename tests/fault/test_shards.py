@@ -133,7 +133,7 @@ def test_by_every_sampler_and_number_of_drivers(name: str, n_drivers: int, tmp_p
 def test_a_shard_that_was_killed_is_continued_while_another_process_has_its_neighbour(
     one: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "_PREDECESSOR_SECONDS", 0.0)
+    monkeypatch.setattr(session, "PREDECESSOR_SECONDS", 0.0)
     path = tmp_path / "s"
     _interrupted(path, Shard(1, 3), monkeypatch)
     shards.run(RANDOM, path, Shard(0, 3))
