@@ -26,8 +26,7 @@ _WELL_PAST = 2.0
 
 @dataclass(frozen=True, slots=True)
 class StuckOrSlow(Record):
-    """How many stuck trainings would stay stuck with more steps. Decided by the predicted step at which a training
-    leaves its start.
+    """The counts of stuck trainings that more steps would not have freed, and of those that were merely slow.
 
     Attributes:
         stuck: Trained for at least twice the predicted steps: more steps would not have helped.

@@ -147,7 +147,6 @@ def new_share_panels(n: int, label: str, title: str = "") -> tuple[Figure, list[
 
 
 def fix_tick_sizes(panel: Axes) -> None:
-    """Sets the size of tick labels at once. Matplotlib creates ticks only when it draws, when the style's settings no
-    longer apply."""
+    """Sets the size of tick labels now: Matplotlib creates ticks when it draws, and the house style is off by then."""
     panel.tick_params("x", labelsize=rcParams["xtick.labelsize"])
     panel.tick_params("y", labelsize=rcParams["ytick.labelsize"])

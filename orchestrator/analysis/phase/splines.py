@@ -313,8 +313,7 @@ class _Regression:
 
 
 def _quadratic(matrix: Floats, number: Ints, value: Floats) -> Floats:
-    """Computes the variance of the surface at each place, row by row: all pairs of terms at once would take much
-    memory."""
+    """Computes the quadratic form `value @ matrix @ value` of the terms at each point, row by row to save memory."""
     rows = ((matrix[number[..., at, None], number] * value).sum(axis=-1) for at in range(number.shape[-1]))
     return np.asarray(sum(value[..., at] * row for at, row in enumerate(rows)))
 

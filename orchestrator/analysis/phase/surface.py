@@ -76,7 +76,7 @@ class Surface:
 
     def border_depth(self) -> Floats:
         """Returns how far 1/2 lies inside the probability's 95% band at each point of the grid, (G, G); negative
-        outside of the band.
+        outside the band.
 
         Where all trials end alike the band of the probability may contain 1/2 far from any border, since the logit of a
         share near 0 is hardly known. So only the parts of the band that a border crosses count.
