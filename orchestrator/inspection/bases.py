@@ -26,8 +26,8 @@ from attnsweep.workloads.parameters import Value
 def find_base(
     workload: Workload[Any], values: Mapping[str, Value], known: Mapping[str, str] = MappingProxyType({})
 ) -> NamedBase | None:
-    """Finds the base (weights of an earlier training) that the parameter values name, and registers it in this process under its
-    name; `None` if they name none.
+    """Finds the base (weights of an earlier training) that the parameter values name, and registers it in this process
+    under its name; `None` if they name none.
 
     Args:
         workload: The workload that starts from the base.
