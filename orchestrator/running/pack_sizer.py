@@ -66,7 +66,7 @@ class PackSizer:
         return max(fair_share if is_last else wanted, 1)
 
     def measured(self, n_lanes: int, lane_steps_per_second: float, memory: PackMemory | None = None) -> None:
-        """Records the speed of a trained pack, unless the pack's size differs from the one that was to be measured.
+        """Records the speed of a trained pack, unless the pack's size is not the one to measure now.
 
         Args:
             n_lanes: The pack's number of lanes.

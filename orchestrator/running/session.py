@@ -182,8 +182,7 @@ def run_sweep(
 def _engine(
     whole: SweepDirectory | None, spec: Sweep, workload: Workload[Any], resources: Resources, console: Console
 ) -> EngineChoice:
-    """Chooses the engine of a new sweep. All shards of a sweep share one engine, so that a later shard takes the
-    recorded one."""
+    """Chooses the engine of a new sweep, or takes the recorded engine of a sweep whose first shard has begun."""
     if whole is not None:
         return EngineChoice(whole.engine, whole.engine_reason)
     return engine_for(spec, workload, resources.engine, console)

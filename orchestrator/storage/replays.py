@@ -36,7 +36,7 @@ class Replays(Record):
 
     @property
     def largest(self) -> float | None:
-        """The largest relative deviation of a loss between a training and its replay; `None` if one is not known."""
+        """The largest relative deviation of a loss between a training and its replay; `None` if one is not finite."""
         values = list(self.deviations.values())
         return None if None in values else max((value for value in values if value is not None), default=0.0)
 

@@ -21,7 +21,7 @@ _MOST_CASES = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """A set of trainings that differ only in init_sigma and seed.
+    """One case of a forecast: trainings that differ only in `init_sigma` and seed.
 
     Attributes:
         chosen: The values of the parameters that vary besides init_sigma; for a range its middle.
@@ -36,7 +36,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cases:
-    """The first cases of a sweep, and the number of all.
+    """The first cases of a sweep, and the number of all its cases.
 
     Attributes:
         cases: At most eight cases.
@@ -48,7 +48,8 @@ class Cases:
 
 
 def cases_of(spec: Sweep, workload: Workload[Any]) -> Cases:
-    """Returns the first eight combinations of a sweep's choices that can be trained, with ranges at their middle.
+    """Returns the first eight combinations of a sweep's choices that can be trained. Parameters with a range are at its
+    middle.
 
     Raises:
         SpecError: If no combination can be trained.
@@ -75,7 +76,7 @@ def cases_of(spec: Sweep, workload: Workload[Any]) -> Cases:
 
 
 def _values(dimension: Varied) -> list[Scalar]:
-    """Returns all choices of a dimension; for a range its middle."""
+    """Returns all choices of a parameter, or the middle of its range."""
     if isinstance(dimension, Categorical):
         return list(dimension.choices)
     return dimension.model_copy(update={"points": 1}).grid()
