@@ -17,7 +17,7 @@ class _NotInstalled(MetaPathFinder):
         self._names = names
 
     def find_spec(self, fullname: str, *_: object) -> None:
-        """Raises an error for a hidden module; leaves all other modules to the next finder.
+        """Raises an error for a hidden module; returns `None` for all others, so that Python asks the next finder.
 
         Raises:
             ModuleNotFoundError: For one of the hidden modules.

@@ -38,7 +38,7 @@ _Pairs: TypeAlias = dict[str, list[tuple[tuple[int, int], tuple[int, int]]]]
 
 @dataclass(frozen=True, slots=True)
 class InterventionRatio:
-    """The hazard of reaching a goal (an outcome, event or role) with an intervention, divided by the hazard without it.
+    """The hazard of reaching a goal with an intervention, over the hazard without.
 
     Attributes:
         what: The goal: an outcome, an event, or a role with its layer.
@@ -63,7 +63,7 @@ class InterventionRatio:
 
     @property
     def label(self) -> str:
-        """The ratio as text: `0.4 [0.2, 0.9]`, `0 [0, 0.1]`, `∞ [8, ∞]`, or `-` without informative pairs."""
+        """The ratio as `0.4 [0.2, 0.9]`, `0 [0, 0.1]`, `∞ [8, ∞]`, or `-` without informative pairs."""
         if self.low is None:
             return "-"
         ratio, high = (f"{value:.2g}" if value is not None else "∞" for value in (self.ratio, self.high))
@@ -72,7 +72,7 @@ class InterventionRatio:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class InterventionRatios(Answer):
-    """The hazard ratio of each intervention for each goal (outcome, event or role) that trainings reach."""
+    """The hazard ratios of all goals that trainings reach, for each intervention."""
 
     ratios: tuple[InterventionRatio, ...]
 
@@ -81,15 +81,14 @@ class InterventionRatios(Answer):
         return f"{n} interventions, {max((ratio.n_pairs for ratio in self.ratios), default=0)} pairs each at most"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row for each goal and intervention: the hazard `ratio` with its 95% interval `low` to `high`."""
+        """Returns one row for each goal and intervention: `ratio` with its 95% interval `low` to `high`."""
         columns: dict[str, type] = {"what": str, "intervention": str}
         columns |= dict.fromkeys(("n_pairs", "n_with", "n_without", "n_sooner", "n_later"), int)
         return table(columns | dict.fromkeys(("ratio", "low", "high"), float), map(astuple, self.ratios))
 
 
 def read_interventions(connection: duckdb.DuckDBPyConnection, workload: str) -> InterventionRatios:
-    """Estimates the hazard ratios for the outcome `solved`, and for all events and roles that some training of a pair
-    reached.
+    """Reads the ratios of the outcome `solved` and of all events and roles that some training of a pair reached.
 
     The answer has no ratios if the ledger has no pairs.
     """
@@ -106,7 +105,7 @@ def read_interventions(connection: duckdb.DuckDBPyConnection, workload: str) -> 
 def paired_ratio(
     what: str, intervention: str, of_with: NDArray[np.int64], of_without: NDArray[np.int64]
 ) -> InterventionRatio:
-    """Estimates the hazard ratio from pairs of trainings with and without the intervention.
+    """Estimates the hazard ratio from pairs.
 
     Args:
         of_with, of_without: (N, 3) for the training with the intervention and the one without: whether it is known, the
@@ -168,7 +167,6 @@ def _at(
     step: NDArray[np.int64],
     came: NDArray[np.bool_],
 ) -> NDArray[np.int64]:
-    """Looks up N trainings by (trial, replicate); returns (N, 3): whether the training is known, its step, whether it
-    reached the goal."""
+    """Looks up the trainings at `places`: (N, 3) whether it is known, the step, whether the goal was reached."""
     row = {place: (1, onset, has) for place, onset, has in zip(trainings, step.tolist(), came.tolist(), strict=True)}
     return np.array([row.get(place, (0, 0, 0)) for place in places], np.int64)

@@ -167,8 +167,8 @@ class MotionCurve:
 
 
 def mark_endings(connection: duckdb.DuckDBPyConnection) -> None:
-    """Creates the temporary table `endings`: the outcome of each training, whether its loss was still falling (its
-    motion), and both as `outcome/motion`.
+    """Creates the temporary table `endings`: each training's outcome, its motion (whether its loss was still falling),
+    and both as `outcome/motion`.
 
     Idempotent.
     """
@@ -176,8 +176,8 @@ def mark_endings(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def read_motion_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MotionCurve, ...]:
-    """Computes a loss curve for each outcome and motion (loss still falling or not) with probes, in the order of
-    `OUTCOMES`, falling ones first."""
+    """Computes a loss curve for each outcome and motion (whether the loss was still falling at the end), with falling
+    losses first."""
     mark_endings(connection)
     curves = quartile_curves(connection, "ending", trainings="endings")
     counts = connection.execute("select outcome, motion, count(*) from endings group by all").fetchall()

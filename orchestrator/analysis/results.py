@@ -41,7 +41,7 @@ class StuckOrSlow(Record):
     ratio: float
 
     def sentence(self) -> str:
-        """Formats the three counts as one line."""
+        """Formats the counts of stuck, slow and undecided trainings as one line."""
         return (
             f"stuck or slow: of {self.stuck + self.slow + self.unknown} stuck trainings, {self.stuck} took at least"
             f" {_WELL_PAST:g} times the steps predicted for leaving their start, {self.slow} stopped earlier,"

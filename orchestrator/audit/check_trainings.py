@@ -28,7 +28,7 @@ _OLD_VERSION = "audit it with the version of attnsweep and of the workload in sw
 
 
 def compare_trainings(books: Books) -> tuple[Problem, ...]:
-    """Recomputes every training from the study and the sweep's seed, and finds rows that differ."""
+    """Recomputes the parameters, seed and id of every training from the study, and finds rows that differ."""
     if not books.rows.num_rows:
         return ()
     parameters = books.workload.parameters

@@ -45,7 +45,8 @@ _FIXES = {
 
 
 def count_trials(books: Books) -> dict[str, int | None]:
-    """Returns the number of trials at each stage from asked to told. Trials that the workload refused are left out."""
+    """Counts the trials that were asked for, fully trained, and told to the study. Trials that the workload refused
+    are left out."""
     asked = {trial.number for trial in books.asked}
     return {
         "asked": len(asked),
@@ -121,8 +122,8 @@ def _in_words(told: Told | None) -> str:
 
 
 def _may_be_told(directory: SweepDirectory, trial: int, ended: EndedTrainings) -> list[Told | None]:
-    """Returns all values that the study may rightly have for a trial: computed from all its trainings, or from those
-    before trials or replicates were added.
+    """Returns all values that the study may rightly have for a trial: computed from all its trainings, or without
+    replicates that were added or retried later.
 
     Such values do not include trainings that had failed by then and were retried since.
     """

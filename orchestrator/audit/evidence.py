@@ -21,7 +21,7 @@ KEYS = ("trial", "replicate")
 
 @dataclass(frozen=True, kw_only=True)
 class Books:
-    """What the checks of one sweep compare: its study and its ledger.
+    """The study and the ledger of one sweep, which the checks of an audit compare.
 
     Attributes:
         directory: The sweep's record.

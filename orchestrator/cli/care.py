@@ -28,7 +28,7 @@ def audit(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check that trials, trainings, files and MLflow agree; list all faults; exit code 1 if there are any."""
+    """Check that trials, trainings, files and MLflow agree, and list all faults; exit code 1 if there are any."""
     from attnsweep.orchestrator.audit.audit import audit as audit_sweep
 
     if trust:

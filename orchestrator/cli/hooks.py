@@ -44,7 +44,7 @@ def call(command: str, content: str) -> None:
 
 @contextmanager
 def telling_faults(command: str | None) -> Iterator[None]:
-    """A context that calls `tell_fault` when a fault of the machine ends the block, and lets the fault pass."""
+    """A context that calls `tell_fault` when a fault of the machine ends the block, and then raises the fault again."""
     try:
         yield
     except (SweepError, PoolError) as fault:
@@ -53,7 +53,7 @@ def telling_faults(command: str | None) -> Iterator[None]:
 
 
 def tell_fault(command: str | None, directory: str | None, fault: str) -> None:
-    """Runs the user's shell command, if there is one, with the JSON object `{"directory": ..., "error": ...}` on its
-    stdin."""
+    """Runs the user's shell command, if one is given, with the JSON object `{"directory": ..., "error": ...}` on the
+    command's standard input."""
     if command is not None:
         call(command, json.dumps({"directory": directory, "error": without_credentials(fault)}))

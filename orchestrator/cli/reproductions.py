@@ -43,7 +43,7 @@ class Reproduction(Protocol):
 
     @property
     def title(self) -> str:
-        """What the figure or table shows, as a title."""
+        """The title: what the figure or table shows."""
 
     @property
     def source(self) -> str:

@@ -49,8 +49,8 @@ class GradientReport(Record):
 
     @property
     def summary(self) -> str:
-        """One line with the number of findings for each verdict, and for each kind of check the largest error that
-        passed."""
+        """One line: the number of findings for each verdict, and the largest error that passed for each kind of
+        check."""
         largest: dict[str, float] = {}
         for finding in self.findings:
             if finding.verdict == "holds" and finding.error is not None:

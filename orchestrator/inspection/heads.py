@@ -84,7 +84,7 @@ class Heads(DrawnAnswer):
         )
 
     def to_json(self) -> str:
-        """Returns one line of JSON, for scripts."""
+        """Returns the heads as one line of JSON, for scripts."""
         names = ("training_id", "trial", "replicate", "outcome", "outcome_detail")
         layers = [
             {
@@ -144,7 +144,8 @@ def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) 
 def looked_at(
     workload: Workload[Any], training: Training[Any], state: State, sentence: int | None = None
 ) -> SentenceMaps:
-    """Computes attention maps with the process settings of a training. Errors of a user's code become a `UserError`."""
+    """Computes attention maps under the same PyTorch settings as in a training. Errors of a user's code become a
+    `UserError`."""
     with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
         return head_maps(workload, training, state, sentence)
 

@@ -148,8 +148,8 @@ def stacked(states: Sequence[State]) -> State:
 
 
 def by_shape(directory: SweepDirectory, rows: pa.Table) -> Iterator[Sequence[tuple[Mapping[str, Any], Training[Any]]]]:
-    """Groups the rows of `trainings` by shape, so that the trainings of a group may share a pack. Each row comes with
-    its training."""
+    """Groups rows of `trainings` by shape, so that the trainings of a group may share a pack. Yields pairs of a row
+    and its training."""
     tasks = recorded_tasks(load_workload_of(directory), rows)
     trainings = zip(rows.to_pylist(), (task.training for task in tasks), strict=True)
 

@@ -88,8 +88,8 @@ class OpenedSweep(SweepData):
         return sealing(directory, name, redraw=redraw, outcome=outcome, n=n, size=size)
 
     def _at_home(self, training: str) -> "tuple[SweepDirectory, str]":
-        """Returns the directory that holds a training, and the training's name there, because sweeps opened together
-        renumber their trials."""
+        """Returns the directory that holds a training, and the training's name there. The names differ because sweeps
+        opened together renumber their trials."""
         last = len(self.directories) - 1
         trial, slash, replicate = training.partition("/")
         if last and slash and trial.isdecimal():

@@ -44,7 +44,7 @@ class Replay(Record):
     notes: tuple[str, ...]
 
     def print(self, console: Console) -> None:
-        """Prints the recorded training beside the replayed one, the deviations, and the verdict."""
+        """Prints the recorded training beside the replayed one, with the deviations and the verdict."""
         deviation = self.deviation
         training = f"trial {deviation.trial}, replicate {deviation.replicate}"
         lines = [f"{deviation.training_id}: {training} of {self.sweep}", *self.notes]

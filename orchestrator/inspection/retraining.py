@@ -257,8 +257,8 @@ def _runs_here(engine: Engine) -> bool:
 
 
 def _kernel_hint(machine: str, here: str) -> str:
-    """Returns a hint for a training that an older processor recorded: how this machine can use the older kernels. Else
-    empty."""
+    """Returns a hint on how this machine can use the kernels of an older processor that recorded a training; else an
+    empty text."""
     (kind, _, then), (own, _, now) = machine.partition(", "), here.partition(", ")
     is_older = kind == own and (then, now) == ("AVX2", "AVX512")
     return "; ATEN_CPU_CAPABILITY=avx2 takes the kernels of that one" if is_older else ""

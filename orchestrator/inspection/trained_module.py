@@ -79,7 +79,7 @@ def trained_module(directory: SweepDirectory, name: str, step: int | None = None
 
 
 def load(module: nn.Module, state: State) -> None:
-    """Copies the tensors of a state into a module, with the dtypes of the state. Tied parameters stay tied."""
+    """Gives a module the values of a state, in their types. Tied parameters stay tied."""
     clamp_as(module, state)
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     for name, value in state.items():

@@ -67,7 +67,7 @@ class Why:
         return f"attnsweep replay {as_argument(self.sweep)} {self.name}"
 
     def to_json(self) -> str:
-        """Returns one line of JSON, for scripts; numbers that are not finite are null."""
+        """Returns the analysis as one line of JSON, for scripts. Numbers that are not finite become null."""
         names = ("training_id", "trial", "replicate", "outcome", "outcome_detail", "certificate", "certified")
         words = self.words
         return json_line(

@@ -94,8 +94,8 @@ def _undivided(words: GradientWords) -> str:
 
 
 def _way_out(analysis: Why) -> Iterator[str]:
-    """Describes for each part of the loss that lacks words how training could escape: the part, the weight that is
-    pulled fastest, and the speed."""
+    """Describes for each starved part of the target (its gradient words are small) how training could escape: the
+    weight that is pulled fastest, and the speed."""
     words = analysis.words
     starved = words.starved_parts()
     for part in starved:
@@ -139,7 +139,8 @@ def _largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _steps_per_e(analysis: Why, balance: Balance) -> float:
-    """Returns in how many steps of plain gradient descent a part's words alone change a weight by its own norm."""
+    """Returns in how many steps of plain gradient descent the gradient words (terms) of one part change a weight by
+    its own norm."""
     terms = [term.value for term in analysis.words.terms if (term.weight, term.part) == (balance.weight, balance.part)]
     speed = analysis.training.parameters.learning_rate * float(sum(terms[1:], terms[0]).norm())
     return float(analysis.words.weights[balance.weight].norm()) / speed if speed > 0 else math.inf
@@ -153,12 +154,13 @@ def _speed(analysis: Why, balance: Balance) -> str:
 
 
 def _plain(analysis: Why) -> str:
-    """Says that steps of plain gradient descent are counted, if the training's optimizer is another one; else empty."""
+    """Returns a remark that steps of plain gradient descent are counted, if the training's optimizer is another one;
+    else an empty text."""
     return "" if analysis.training.parameters.optimizer == "sgd" else " of plain gradient descent at the same rate"
 
 
 def _rounded(steps: float) -> str:
-    """Formats a number with two significant digits; without an exponent between 10 and a million."""
+    """Formats a number with two significant digits. Numbers between 10 and a million have no exponent."""
     return f"{float(f'{steps:.2g}'):,.0f}" if 10 <= steps < 1e6 else f"{steps:.2g}"
 
 
@@ -204,8 +206,8 @@ def _text(words: GradientWords, balance: Balance, kind: str) -> str:
 
 
 def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], str]:
-    """Returns the table of gradient words: a row for each word, and for each part its pull, its brake and the share
-    that is left of both."""
+    """Returns the table of gradient words (terms): a row for each word and, for each part, its pull, its brake and the
+    share left of both."""
     places = dict.fromkeys((term.weight, term.text) for term in words.terms)
     parts = list(words.zero_levels) or [""]
     sized = {place: [_sizes(words, place, part) for part in parts] for place in places}
@@ -223,8 +225,8 @@ def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[st
 
 
 def _sizes(words: GradientWords, place: tuple[str, str], part: str) -> tuple[float, float, float]:
-    """Returns the pull and the brake of one gradient word in a part, and the share of their sum that is left after
-    they cancel."""
+    """Returns the pull and the brake of one gradient word (term) in a part, and the share of their sum that is left
+    after they cancel."""
     weight, text = place
     own_terms = [term for term in words.terms if (term.weight, term.text) == (weight, text) and term.part == part]
     scale = float(words.weights[weight].norm()) / words.zero_levels.get(part, 1.0)

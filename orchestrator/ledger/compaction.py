@@ -47,7 +47,7 @@ _CELLS_AT_ONCE = 1_500_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recovery:
-    """What `recover` has done: the files that it removed.
+    """The files that `recover` removed.
 
     Attributes:
         uncommitted: Fragments whose commit was interrupted. Their trainings run again.
@@ -72,15 +72,15 @@ def compact(where: PlaceName) -> None:
 
 
 def merge_alike(place: Place) -> None:
-    """Merges the ledger's fragments, those together whose curves were thinned alike."""
+    """Merges the ledger's fragments into one for each way in which their curves were thinned."""
     for names in open_snapshot(place).by_thinning().values():
         if len(names) > 1:
             merge(place, names)
 
 
 def recover(place: Place) -> Recovery:
-    """Removes all files that belong to no committed fragment, or to a fragment that a merged one replaces. Only the
-    holder of the sweep's lock may call it.
+    """Removes all files that belong to no committed fragment, or to a fragment that a merged fragment replaces. Only
+    the holder of the sweep's lock may call it.
 
     Raises:
         UserError: If a file of `trainings` cannot be read.

@@ -44,7 +44,7 @@ _PARQUET = ds.ParquetFileFormat(
 
 
 class DamagedFileError(UserError):
-    """A file of the ledger is missing, or differs from what was written."""
+    """Raised if a file of the ledger is missing, or differs from what was written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +76,7 @@ class Stamp:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenFile:
-    """An opened file of a table. On a local disk its rows stay readable even after a compaction has removed it.
+    """An opened file of a table. On a local disk its rows stay readable even after a compaction has removed the file.
 
     Attributes:
         fragment: The file as pyarrow's datasets take it.
@@ -142,8 +142,8 @@ class Snapshot:
 
 
 def require_ledger(place: Place) -> None:
-    """Checks that a directory holds a sweep. A sweep whose run was killed at its start counts too: it has `sweep.json`
-    alone.
+    """Checks that a directory holds a sweep. A directory with `sweep.json` alone, left by a run that was killed at its
+    start, counts too.
 
     Raises:
         UserError: If the directory holds none.
@@ -161,8 +161,8 @@ def require_ledger(place: Place) -> None:
 
 
 def open_snapshot(place: Place) -> Snapshot:
-    """Opens all committed fragments that no merged one replaces, also while a writer is at work. The shards of a sweep
-    are opened one by one, each as of its own moment.
+    """Opens all committed fragments except those that a merged fragment replaces. A writer may be at work. Each shard
+    is opened as of its own moment.
 
     Raises:
         UserError: For a file that is missing or cannot be read.

@@ -79,8 +79,8 @@ def _kinds(kind: DuckDBPyType) -> Iterator[str]:
 
 
 def _columns(names: Sequence[str], stays: Sequence[bool]) -> str:
-    """Returns the SQL that selects all columns by their position, because names may repeat; columns that do not stay
-    become text."""
+    """Returns the SQL that selects all columns by position, because names may repeat. Columns for which `stays` is
+    false become text."""
     columns = enumerate(zip(names, stays, strict=True), 1)
     return ", ".join(f"#{at}{'' if stay else '::VARCHAR'} AS {identifier(name)}" for at, (name, stay) in columns)
 

@@ -71,7 +71,8 @@ class Ledger:
         return connect([self.tables()])
 
     def ask(self, question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-        """Returns `question(connection)` for a connection as from `connect`. The function may be called repeatedly."""
+        """Returns `question(connection)` for a connection as from `connect`. `question` may be called repeatedly, if a
+        compaction removes a file meanwhile."""
         return ask_all([self], question)
 
     @contextmanager

@@ -87,8 +87,8 @@ def verify(place: Place, spec_sha256: str) -> list[FileProblem]:
 
 
 def examine(place: Place) -> Examination:
-    """Reads every file of the committed fragments that no merged one replaces, and sorts the fragments into sound and
-    damaged.
+    """Reads every file of all committed fragments, except those that a merged fragment replaces, and tells sound
+    fragments from damaged ones.
 
     Raises:
         UserError: If a newer version has written a file, a file cannot be read now, or the place does not answer.
@@ -125,8 +125,7 @@ def examine(place: Place) -> Examination:
 
 @contextmanager
 def naming_damage(places: Sequence[Place]) -> Iterator[None]:
-    """A context for reading tables. If a damaged file causes an error, the error is replaced by one that names the
-    file.
+    """A context for reading tables. An error that a damaged file causes is replaced by one that names the file.
 
     Raises:
         UserError: Instead of any other error, if the ledgers hold a damaged file or one that cannot be read now, or if
@@ -156,7 +155,8 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
 
 
 def _quoted(text: str) -> OSError | None:
-    """Extracts the operating system's error from a DuckDB message that quotes Arrow; `None` if there is none."""
+    """Extracts the operating system's error from a DuckDB message that quotes Arrow; returns `None` if the message
+    quotes none."""
     number = re.search(r"IOError.*\[errno (\d+)\]", text)
     return OSError(int(number[1]), os.strerror(int(number[1]))) if number else None
 

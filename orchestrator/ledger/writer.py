@@ -68,7 +68,7 @@ class LedgerWriter:
     def commit(
         self, pack: str, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None, *, curves_every: int = 1
     ) -> None:
-        """Adds the rows of packs that ended together to the ledger, as one fragment. They are durable when this
+        """Adds the rows of packs that ended together to the ledger, as one fragment. The rows are durable when this
         returns.
 
         Args:

@@ -73,8 +73,7 @@ class OutcomeShare:
 
 @dataclass(frozen=True, slots=True)
 class CertificateShare:
-    """How many trainings with one stuck outcome a certificate confirms. A certificate is an independent test of the
-    outcome's label.
+    """The share of the labels of one stuck outcome that one certificate (a test of the label) confirms.
 
     Attributes:
         test: The certificate's name.
@@ -89,8 +88,8 @@ class CertificateShare:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceLevel:
-    """A loss that is known in advance and that outcomes are judged against. The fields give its range over the `n`
-    trainings that have it."""
+    """The range of a reference level (a loss known in advance that outcomes are judged against) over the `n` trainings
+    that have it."""
 
     name: str
     n: int
@@ -119,8 +118,7 @@ class Totals:
 
 
 def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[OutcomeShare, ...]:
-    """Computes the share of each outcome that occurs. The intervals allow for dependence between trainings of one
-    trial."""
+    """Computes the share of each outcome that occurs. Intervals allow for dependence between trainings of one trial."""
     rows = connection.execute(
         "select outcome, trial, count(*), arg_min(training_id, replicate) from trainings"
         " group by outcome, trial order by trial"
@@ -164,8 +162,8 @@ def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
 
 
 def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[CertificateShare, ...]:
-    """Computes for each certificate how many labels it confirms. The intervals allow for dependence between trainings
-    of one trial."""
+    """Computes for each certificate the share of labels that it confirms. Intervals allow for dependence between
+    trainings of one trial."""
     rows = connection.execute(
         "select certificate, outcome, trial, count(*), count(*) filter (certified) from trainings"
         " where certified is not null group by all order by trial"
@@ -193,8 +191,7 @@ def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLe
 
 
 def pack_costs(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Sums core-seconds by pack size. If there are more than 12 sizes, sizes between two powers of two are taken
-    together."""
+    """Sums core-seconds by pack size; if there are more than 12 sizes, by ranges between powers of two."""
     ((n_sizes,),) = connection.execute("select count(distinct pack_size) from trainings").fetchall()
     group = "pack_size" if n_sizes <= _MOST_PACK_SIZES else "ceil(log2(greatest(pack_size, 1)))"
     return _rows(

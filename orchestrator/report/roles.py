@@ -32,8 +32,8 @@ class RoleShare:
 
 
 def role_composition(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[RoleShare, ...]:
-    """Computes the share of attention heads in each role that occurs, by layer. The intervals allow for dependence
-    between heads of one trial.
+    """Computes the share of attention heads in each role, by layer. Intervals allow for dependence between heads of one
+    trial.
 
     Args:
         connection: From `Ledger.connect`.
@@ -69,8 +69,8 @@ class RoleHazards:
 def read_role_hazards(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, names: Sequence[str]
 ) -> tuple[tuple[RoleHazards, ...], str]:
-    """Estimates the hazard ratios of each role that emerges somewhere. Also returns the note about the assumption
-    behind them (`ending_note`).
+    """Estimates the hazard ratios of each role that emerges somewhere. Also returns the `ending_note` on an assumption
+    of these estimates.
 
     Args:
         connection: From `Ledger.connect`.

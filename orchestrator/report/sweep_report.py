@@ -116,7 +116,7 @@ class SweepReport:
 
     @property
     def of_many(self) -> str:
-        """The clause that says how many trainings the quartiles of curves are computed from; empty if from all."""
+        """The clause that says how many trainings the quartiles of curves come from; empty if from all trainings."""
         if max(self.results.outcomes.values(), default=0) <= MOST_TRAININGS:
             return ""
         return f"; of an outcome with more than {MOST_TRAININGS:,} trainings, {MOST_TRAININGS:,} are drawn at random"

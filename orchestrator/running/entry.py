@@ -35,8 +35,8 @@ _NOTHING_MORE = Extension()
 def going_on(
     workload: Workload[Any], environment: Environment, more: Extension = _NOTHING_MORE, *, accept_drift: bool = False
 ) -> Entry:
-    """Returns a function that makes, from a sweep's stored record, the sweep that a run trains: with its environment
-    and extensions.
+    """Returns a function that derives the sweep to train from the stored record, with the run's environment and the
+    trials and replicates that it adds.
 
     Args:
         workload: The sweep's workload.
@@ -131,8 +131,8 @@ def check_same(spec: Sweep, code: UserCode | None, directory: SweepDirectory) ->
 
 
 def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
-    """Raises an error if the ledger has rows of another sweep, or of trials that the study does not know and would
-    train twice."""
+    """Raises an error for rows of another sweep, or of trials that the study does not know: such trials would be
+    trained twice."""
     place = directory.place
     if others := sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep}):
         raise UserError(

@@ -103,7 +103,7 @@ class StudyLog(BaseJournalBackend):
         self._unsaved += map(_line, asked)
 
     def save(self) -> None:
-        """Makes all entries so far durable. Idempotent.
+        """Makes all entries so far durable, in one write. Idempotent.
 
         Does nothing after a save that failed or was interrupted, because it is not known how much that save wrote.
         """
@@ -259,8 +259,8 @@ def _now() -> str:
 
 @contextmanager
 def locked(journal: Path) -> Iterator[None]:
-    """A context that holds the lock of a journal's file: a link beside it, `study.journal.lock`, which
-    `optuna-dashboard` takes too.
+    """A context that holds the lock of a journal's file: a link named `study.journal.lock`, which `optuna-dashboard`
+    uses too.
 
     Optuna's own class is not used, because it takes the lock's age from the file behind the link. So it waits forever
     for a link that leads nowhere: the link of a killed process that named the file relative to another folder, or had

@@ -71,7 +71,7 @@ class Seals:
 
 
 def read_seals(lines: Iterable[bytes]) -> Seals:
-    """Checks the seals of a whole journal."""
+    """Checks the seals (chained digests) of all lines of a journal."""
     chain, n_lines, last = Chain(), 0, 0
     n_sealed, broken, foreign = 0, [], []
     for n_lines, line in enumerate(lines, start=1):

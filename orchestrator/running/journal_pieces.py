@@ -140,8 +140,8 @@ def read_pieces(prefix: ObjectPrefix, folder: str) -> Pieces:
 
 
 def orphans(prefix: ObjectPrefix, folder: str, journal: Pieces) -> list[str]:
-    """Returns the pieces that were added by processes without the sweep's lock. A joined piece covers their numbers,
-    but not their lines."""
+    """Returns the pieces that processes without the sweep's lock have added. Their numbers belong to a joined piece,
+    which lacks their lines."""
     texts = _texts(prefix, folder, journal.passed)
     journal_lines = set(journal.lines)
     return [name for name, text in texts.items() if not journal_lines.issuperset(_lines(text))]
@@ -211,8 +211,8 @@ def _joined(number: int) -> str:
 
 
 def _opening() -> dict[str, object]:
-    """Returns a journal entry that identifies one writer. It belongs to a study that does not exist, and Optuna
-    ignores it."""
+    """Returns a journal entry that identifies one writer. Optuna ignores the entry, because its study does not
+    exist."""
     return {
         "op_code": Operation.SET_STUDY_SYSTEM_ATTR,
         "worker_id": "attnsweep",

@@ -233,13 +233,13 @@ class SweepLoop:
 
     @property
     def _fair_share(self) -> int:
-        """The number of trainings per trainer that are queued, in training or still to come. A new trial counts with
-        its first replicates."""
+        """The trainings per trainer that are queued, in training or still to come. A trial that is still to be drawn
+        counts with its first replicates."""
         n_to_come = self._n_to_ask * n_wanted(self._directory.spec.replicates, {})
         return self._plan.fair_share(n_to_come, self._pool.n_trainers)
 
     def _hand_out(self) -> bool:
-        """Gives packs to idle trainers. Returns whether the time for drawing trials ran out."""
+        """Gives packs to idle trainers, drawing trials as needed. Returns whether the time for drawing ran out."""
         until = time.monotonic() + _ASK_SECONDS
         while self._pool.has_idle:
             accelerator = self._pool.accelerator
@@ -289,8 +289,8 @@ class SweepLoop:
         return True
 
     def _ask_ahead(self) -> bool:
-        """Draws trials ahead, as many trainings as are in training, so that trainers whose packs end together need not
-        wait.
+        """Draws trials in advance, as many trainings as are being trained, so that trainers whose packs end together
+        need not wait.
 
         While trainers start, it asks for a first pack. It asks for none if trials depend on earlier results, or if the
         budget is a time.

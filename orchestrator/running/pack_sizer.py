@@ -19,7 +19,7 @@ class Measured(Protocol):
 
 
 class PackSizer:
-    """Finds the pack size at which trainings of one shape run fastest: doubles the size as long as this trains more
+    """Finds the pack size at which trainings of one shape run fastest. It doubles the size as long as this raises the
     steps per second.
 
     On a GPU, where a pack of 512 takes hardly longer than one of 64, the size grows eightfold. The peak memory of packs

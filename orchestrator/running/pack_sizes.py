@@ -80,8 +80,8 @@ def _processor() -> str:
 
 
 class PackSizes:
-    """The pack sizers of a sweep, one for each shape and accelerator. They start from measurements of the sweep's
-    earlier runs, else of the user's other sweeps.
+    """The pack sizers of a sweep, one per shape and accelerator. They start from the sweep's earlier measurements, else
+    from the user's other sweeps.
 
     Args:
         fixed: The size of all packs; `None` searches for one and stores it.

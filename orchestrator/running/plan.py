@@ -114,8 +114,8 @@ class Backlog:
         return taken
 
     def _whole_trials(self, waiting: Sequence[Task], n_lanes: int) -> int:
-        """Returns how many of the waiting trainings to take, at most `n_lanes`, so that the last trial is taken as a
-        whole."""
+        """Returns the largest number of trainings, up to `n_lanes`, that leaves no trial divided between this pack and
+        a later one."""
         ends = (n for n in range(n_lanes, 0, -1) if waiting[n - 1].trial != waiting[n].trial)
         return next(ends, n_lanes) if self._keeps_trials else n_lanes
 
@@ -136,7 +136,7 @@ class Fail:
 
 @dataclass(frozen=True)
 class Forget:
-    """An action for the loop: remove the checkpoint of a pack that will not continue from it."""
+    """An action for the loop: remove the checkpoint of a pack that will not be continued from it."""
 
     pack: str
 

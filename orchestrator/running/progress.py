@@ -40,8 +40,8 @@ class _TwoLines(Progress):
 
 
 class _Cell:
-    """An output of a notebook cell that is redrawn in place. Rich would need ipywidgets, whose output is lost when the
-    notebook is saved."""
+    """An output of a notebook cell that is redrawn in place without ipywidgets, whose output is lost when the notebook
+    is saved."""
 
     def __init__(self, bar: Progress) -> None:
         from IPython.display import display  # Imported only here: attnsweep does not depend on IPython.

@@ -47,7 +47,7 @@ class Pruning:
             self.close(rows["trial"].unique().to_pylist())
 
     def prepared(self, order: PackOrder) -> PackOrder:
-        """Returns the pack's order for a trainer with instructions for pruning: wait at probes, and end pruned trials
+        """Returns the pack's order for a trainer with the pruner's instructions: wait at probes, and end pruned trials
         at their step."""
         if not self._is_on:
             return order
@@ -56,7 +56,7 @@ class Pruning:
         return replace(order, tasks=tasks, waits=True)
 
     def answer(self, order: PackOrder, probed: Probed) -> list[int]:
-        """Returns the positions in the pack of the trainings that must end at this probe, or should have ended
+        """Returns the positions in the pack of the trainings that must end at this probe or should have ended
         before."""
         lanes: dict[int, list[int]] = defaultdict(list)
         for lane, task in enumerate(order.tasks):

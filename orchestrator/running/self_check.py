@@ -94,8 +94,8 @@ def replay_some(
 
 
 def _without_machine(waiting: Sequence[PackOrder], pool: Pool) -> list[PackOrder]:
-    """Returns the packs that no machine in the pool can repeat, because their type of machine is missing; none before
-    any trainer has started."""
+    """Returns the packs whose type of machine the pool does not have, so they cannot be replayed; none before any
+    trainer has started."""
     machines = pool.machines
     return [order for order in waiting if machines and order.machine not in (None, *machines)]
 

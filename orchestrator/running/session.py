@@ -309,8 +309,8 @@ class _OpenSweep:
     rows: pa.Table
 
     def record(self) -> None:
-        """Writes this run's changes to the sweep's record. It is called when nothing can refuse the run any more, so a
-        refused run changes nothing."""
+        """Writes this run's changes to the sweep's record. It is called after all checks, so that a refused run
+        changes nothing."""
         self.writer.confirm()
         self.recorded.record_as(self.directory)
         if self.retries_failed:
@@ -356,7 +356,7 @@ class _Session:
 
     @property
     def seconds_to_end(self) -> float | None:
-        """How many seconds the end of the run may take; `None` (no limit) if the sweep was not stopped."""
+        """The seconds that ending the run may take; `None` (no limit) if nobody stopped the run."""
         return None if self.finished and not self.stop.requested else self.stop.seconds_left
 
     def run(

@@ -118,7 +118,7 @@ def begin_shard(
 
 
 def refuse_whole(directory: SweepDirectory) -> None:
-    """Refuses a sweep that is divided into shards, because it cannot run with one driver.
+    """Refuses to run a sweep that is divided into shards as if it had one driver.
 
     Raises:
         UserError: If the sweep has shards.

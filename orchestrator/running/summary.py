@@ -30,7 +30,7 @@ _TABLES = ("trainings", "curves", "heads")
 
 
 def how_to_continue(place: str) -> str:
-    """Returns the line about how to continue an interrupted sweep. `place` is the directory as a shell argument."""
+    """Returns the line that is printed for an interrupted sweep; `place` is as in a command."""
     return f"interrupted; continue with: attnsweep resume {place}"
 
 

@@ -49,8 +49,8 @@ class OpenTrials:
         self._tallies: dict[int, _Tally] = {}
 
     def restore(self, rows: pa.Table) -> list[int]:
-        """Continues the trials of earlier runs: reports those whose rows are complete, and queues the missing trainings
-        of the others.
+        """Continues the trials of earlier runs: reports trials whose rows are complete, and queues the missing
+        trainings of all others.
 
         A trial that lost rows, because a damaged file was set aside, is trained again; its value in the study stays.
 
@@ -89,7 +89,8 @@ class OpenTrials:
         return [trial for trial in sorted(now_ended) if self._queue_or_tell(self._tallies[trial])]
 
     def _open(self, tally: _Tally) -> bool:
-        """Queues those trainings of a trial that have not ended. Returns whether the trial needs none and has ended."""
+        """Queues those trainings of a trial that have not ended. Returns whether no training is missing, so that the
+        trial has ended."""
         trial = tally.configuration.trial
         self._tallies[trial] = tally
         try:

@@ -174,8 +174,8 @@ class _MisfitError(Exception):
 
 
 def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Returns the values that a trial with these columns would have drawn in this sweep. Raises `_MisfitError` if
-    there are none."""
+    """Returns the values that this sweep would have drawn for a trial with these columns. Raises `_MisfitError` if it
+    could not draw them."""
     declared = parameters.declared()
     stored = {name: row.get(f"param_{name}") for name in declared}
     # A parameter is null in rows of versions that did not have it yet.

@@ -46,7 +46,7 @@ class Environment(Record):
         return cls(versions=versions(engine), code=digests_of(workload)).on(processor())
 
     def on(self, machine: str) -> Self:
-        """Returns a copy of the environment for another type of machine, such as `x86_64, AVX2` or the model of a
+        """Returns a copy of the environment for the given type of machine, such as `x86_64, AVX2` or the model of a
         GPU."""
         return self.model_copy(update={"versions": {**self.versions, _MACHINE: machine}})
 

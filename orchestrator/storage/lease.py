@@ -85,8 +85,8 @@ class ObjectLock:
         self._thread.start()
 
     def confirm(self) -> None:
-        """Checks that the lease lasts for at least half its duration from now, and renews it if not. Even an expired
-        lease is renewed, unless another process has taken it.
+        """Checks that the lease lasts for at least half its duration from now, and else renews it, even if it has
+        expired. Fails if another process has taken it.
 
         Raises:
             LostLeaseError: If another process has taken it.

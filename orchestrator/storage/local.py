@@ -42,7 +42,7 @@ class FileLock:
                     raise
 
     def confirm(self) -> None:
-        """Does nothing, because no other process can take a lock that the kernel holds for this one."""
+        """Does nothing, because no other process can take a kernel lock that this process holds."""
 
     def close(self) -> None:
         if not self.file.closed:
@@ -56,7 +56,8 @@ class FileLock:
 
 @dataclass(frozen=True, slots=True)
 class LocalFolder:
-    """A local folder as the place of a sweep. As POSIX guarantees, an opened file can be read after its removal."""
+    """A local folder as the place of a sweep. As POSIX guarantees, an opened file can be read even after its
+    removal."""
 
     path: Path
 
@@ -272,7 +273,7 @@ class LocalFolder:
         return self.path / folder / f"{name}.parquet"
 
     def _status(self, name: str) -> os.stat_result | None:
-        """Returns the status of a path; `None` if nothing is there. Other errors are raised, which `Path.exists` would
+        """Returns the status of a path; `None` if nothing is there. Raises other errors, which `Path.exists` would
         hide."""
         with reading(str(self.path / name)):
             try:
@@ -283,7 +284,7 @@ class LocalFolder:
                 raise
 
     def _listed(self, folder: str) -> list[str]:
-        """Returns the names in a folder; none if the folder does not exist. Other errors are raised, which `Path.glob`
+        """Returns the names in a folder; none if the folder does not exist. Raises other errors, which `Path.glob`
         would hide."""
         with reading(str(self.path / folder)), suppress(FileNotFoundError, NotADirectoryError):
             return [path.name for path in (self.path / folder).iterdir()]

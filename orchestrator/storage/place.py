@@ -112,7 +112,7 @@ class Place(Protocol):
         """Returns the names of temporary files that an interrupted `publish` has left."""
 
     def file_name(self, folder: str, name: str) -> str:
-        """Returns how messages name a Parquet file: with its folder and place."""
+        """Returns the name of a Parquet file for messages: with its folder and place."""
 
     def open_file(self, folder: str, name: str) -> pa.NativeFile:
         """Opens a Parquet file. Raises FileNotFoundError, with `file_name` as its `filename`, if it does not exist."""

@@ -91,7 +91,7 @@ def nearest(place: Place, file: str, otherwise: str) -> str:
 
 
 def as_argument(place: object) -> str:
-    """Returns the place quoted as a shell argument, which no command takes for an option."""
+    """Returns the place quoted for a shell, in a form that no command mistakes for an option."""
     text = str(place)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
 

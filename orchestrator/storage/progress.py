@@ -60,8 +60,8 @@ class Progress(Record):
     mlflow: str = ""
 
     def in_words(self, now: datetime) -> str:
-        """Describes in words whether the sweep is running. Ages are at least 0, because the clocks of two machines may
-        differ."""
+        """Describes whether the sweep is running, with ages of its progress. Ages are at least 0, because two
+        machines' clocks may differ."""
         age = max(now - self.at, timedelta(0))
         if not self.doing:
             return f"not finished; its last run ended {span(age)} ago"

@@ -36,7 +36,7 @@ before the request's timeout."""
 
 @dataclass(frozen=True, slots=True)
 class ObjectPrefix:
-    """A prefix of a bucket in an object store as the place of a sweep.
+    """A prefix of a bucket in an object store, as the place of a sweep.
 
     The store must be strongly consistent (as S3 since 2020) and honour `If-None-Match` and `If-Match` of a PUT (as S3
     since 2024). An upload is one PUT, or a multipart upload, which appears when it is completed. An opened file may be
@@ -66,8 +66,8 @@ class ObjectPrefix:
             raise refusal(self.uri, str(error), file) from error
 
     def inside(self, folder: str) -> "ObjectPrefix":
-        """Like `Place.inside`, with the clients of this place: a new client takes 8 ms and opens its own
-        connections."""
+        """Like `Place.inside`. The folder shares this place's clients, because a new client takes 8 ms and opens its
+        own connections."""
         return replace(self, uri=f"{self.uri}/{folder}", _base=f"{self._base}{folder}/")
 
     def is_vacant(self) -> bool:
@@ -220,13 +220,13 @@ class ObjectPrefix:
             self._uploads.put(self._key(name), content, max_concurrency=_UPLOADED_AT_ONCE)
 
     def _key(self, name: str) -> str:
-        """Returns the key of an object relative to the prefix of the whole sweep, which the clients add."""
+        """Returns the key of an object relative to the whole sweep's prefix, which the store's clients add."""
         return self._base + name
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:
-        """A context for writing, like `answering`; in it, "not found" means that the bucket is missing, because a
-        write needs no object."""
+        """A context for writing, like `answering`, in which "not found" means a missing bucket, because a write needs
+        no existing object."""
         try:
             with self.answering(f"{self.uri}/{name}"):
                 yield
@@ -239,8 +239,8 @@ class ObjectPrefix:
         return bool(listed["objects"] or listed["common_prefixes"])
 
     def _require_bucket(self) -> None:
-        """Raises an error if the bucket is missing. It lists the prefix, because in other requests a missing bucket
-        looks like a missing object."""
+        """Raises an error if the bucket is missing. It lists the prefix, because other requests do not tell a missing
+        bucket from a missing object."""
         self._has_objects("")
 
 

@@ -70,7 +70,7 @@ def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
 
 
 def refuse_cut_short(place: object, sources: Sequence[Source]) -> None:
-    """Raises the error for a directory into which a merge of these sweeps is not complete.
+    """Raises an error that says that these sweeps have not been merged into the directory completely.
 
     Raises:
         CutShortError: Always.

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
-    """Returns a sweep's workload, from its stored code or from an installed package. Also offers the sweep's bases to
-    it.
+    """Returns a sweep's workload, from its stored code or an installed package, and puts the sweep's bases where the
+    workload finds them.
 
     Raises:
         UserError: If it is not installed any more, its code is not trusted, or a stored file differs from the record.

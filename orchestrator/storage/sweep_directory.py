@@ -430,8 +430,8 @@ class SweepDirectory(SweepRecord):
         return sum(len(replicates) for by_trial in self.retried for replicates in by_trial.values())
 
     def retried_of(self, trial: int) -> list[frozenset[int]]:
-        """Returns, for each time that failed trainings were retried, the replicates of this trial that were retried
-        then or later.
+        """Returns one set for each retry of failed trainings: the replicates of this trial that were retried then or
+        later.
 
         A trial that was reported to the study keeps its value there. The value was computed without the replicates that
         were retried since.
@@ -464,7 +464,7 @@ class SweepDirectory(SweepRecord):
         return self.but(retried=(*self.retried, by_trial)) if by_trial else self
 
     def record_as(self, changed: "SweepDirectory") -> None:
-        """Replaces the stored record by a changed one. The caller must have read the record while it held the lock.
+        """Replaces the stored record by a changed one. The caller must have read the record while holding the lock.
         Repairs a damaged `course.json`."""
         try:
             course = self._course()

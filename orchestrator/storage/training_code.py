@@ -56,7 +56,8 @@ def digests_here(modules: Iterable[str], known: Mapping[str, str] | None = None)
 
 
 def digests_by_text(modules: Iterable[str]) -> dict[str, str]:
-    """Returns the digests of the given modules by the sha256 of their texts, for processes that have the same texts."""
+    """Returns the digests of the given modules, keyed by the sha256 of each module's text, for processes that have the
+    same texts."""
     return {_sha256(text): _read(text)[0] for text in _texts_here(modules).values()}
 
 

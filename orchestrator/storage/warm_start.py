@@ -51,14 +51,14 @@ class EarlierSweep(Record):
 
 
 class WarmStart(Record):
-    """The content of `warm_start.json`: earlier sweeps, in the order in which the sampler was told about their
-    trials."""
+    """The content of `warm_start.json`: earlier sweeps, in the order in which their trials were given to the
+    sampler."""
 
     sweeps: tuple[EarlierSweep, ...]
 
     @property
     def told(self) -> list[ToldTrial]:
-        """The trials of all earlier sweeps, in the order in which the sampler was told about them."""
+        """The trials of all earlier sweeps, in the order in which they were given to the sampler."""
         return [trial for sweep in self.sweeps for trial in sweep.told]
 
     @property

@@ -134,7 +134,8 @@ def _rows(connection: duckdb.DuckDBPyConnection, condition: str) -> list[dict[st
 
 
 def _reported(connection: duckdb.DuckDBPyConnection, spec: Sweep, condition: str) -> dict[int, dict[str, float]]:
-    """Returns for each trial, as metrics, the values of several objectives, and whether the constraints are met.
+    """Returns for each trial, as metrics, the values of its objectives, and whether it meets the constraints; empty for
+    one objective alone.
 
     Empty for a sweep with one objective and no constraint, so that its runs have the same metrics as before there were
     several objectives.

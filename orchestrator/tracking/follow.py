@@ -179,7 +179,7 @@ class Follower:
             return self._retry_seconds
 
     def end(self, *, in_haste: bool) -> None:
-        """Finishes the store's runs at the end of a sweep's run, like `finish`, but never fails.
+        """Logs the last trials and the summary at the end of a sweep's run, like `finish`, but never fails.
 
         Args:
             in_haste: Whether the process may be killed before it is done: the sweep's run is first marked as no longer
@@ -253,7 +253,7 @@ class Follower:
 
 
 def _wanted(directory: SweepDirectory) -> tuple[object, ...]:
-    """Returns the spec and the retried trainings. A trial counts as complete, and as logged, by these."""
+    """Returns what decides which trials must be logged: the spec and the retried trainings."""
     return directory.spec, directory.retried
 
 

@@ -17,8 +17,8 @@ from attnsweep.orchestrator.tracking.database_uri import uri_of
 
 
 def make_database(database: Path) -> None:
-    """Creates MLflow's database under a temporary name first, because MLflow never completes a database that a kill
-    left half-made."""
+    """Creates MLflow's database, which gets its name only when it is complete: MLflow never completes a half-made
+    one."""
     from mlflow import MlflowClient
 
     kept = _place_kept()

@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def listen(lines: TextIO, requests: "SimpleQueue[dict[str, Any]]", endings: "SimpleQueue[bool]") -> None:
-    """Puts the driver's requests, and its notices that a run ends, into queues. Ends this process once the driver is
+    """Puts the driver's requests and its notices of a run's end into queues. Ends this process once the driver is
     gone."""
     status = 1
     try:

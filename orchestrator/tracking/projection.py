@@ -71,8 +71,8 @@ class Projection:
         self._n_completed += self._has_runs
 
     def end_soon(self, *, in_haste: bool) -> None:
-        """Tells the process that no more trials follow. It then logs what is missing and the summary; `close` waits for
-        that.
+        """Tells the process that no more trials follow: it then logs the missing trials and the summary. `close` waits
+        for that.
 
         Args:
             in_haste: Whether `close` will not wait until all is logged.
@@ -108,15 +108,15 @@ class Projection:
         return SyncResult(self._state.n_logged, self._state.n_present)
 
     def to_open(self) -> str:
-        """Returns the shell command that shows the sweep in MLflow; if MLflow is incomplete, what it lacks. Call it
-        after `close`."""
+        """Returns, after `close`, the shell command that shows the sweep in MLflow or, if MLflow is incomplete, what
+        is missing there."""
         shown = f"mlflow ui --backend-store-uri {as_shell_word(self._uri)}"
         if not self._has_runs:
             shown += f" (one run and the table trials.csv: more than {MOST_RUNS:,} trials have no runs of their own)"
         return self.shortfall() or shown
 
     def shortfall(self) -> str | None:
-        """Returns what MLflow lacks after `close`, why, and how to fix this; `None` if MLflow has everything."""
+        """Returns, after `close`, what MLflow lacks, why, and how to fix it; `None` if MLflow has everything."""
         if self.problem is None:
             return None
         replicates = self._directory.spec.replicates

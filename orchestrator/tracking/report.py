@@ -81,7 +81,7 @@ class _Drawing:
         return VectorReport.draw(self.report)
 
     def write(self, folder: Path) -> None:
-        """Writes what becomes MLflow's artifacts, the report and its figures, to a folder."""
+        """Writes the report and its figures to a folder, which become artifacts in MLflow."""
         (folder / "report").mkdir()
         self.drawn.write(folder / "report" / "report.html")
         _write_figures(self.report.results, self.report.directory.sweep, folder / "figures")

@@ -88,8 +88,7 @@ def set_environment() -> None:
 
 
 def in_one_line(error: BaseException) -> str:
-    """Formats an error as one line: its first line and that of its root cause, which MLflow shows only in the
-    traceback."""
+    """Formats an error as one line, with its root cause, which MLflow shows only in the traceback."""
     root = error
     while (cause := root.__cause__ or root.__context__) is not None:
         root = cause

@@ -34,8 +34,8 @@ _MOST_CHARACTERS = 128
 
 @dataclass(frozen=True)
 class WandbStore:
-    """Weights & Biases as a store of runs (`RunStore`). Environment variables of its client name account, project and
-    mode.
+    """Weights & Biases as a store of runs (`RunStore`). The environment variables of its client determine account,
+    project and mode.
 
     Attributes:
         folder: The folder in which the client creates its own folder `wandb`.

@@ -18,8 +18,8 @@ from attnsweep.workloads.engine.result import PackResult
 
 
 def score_written(workload: Workload[Any], pack: Pack[Any], result: PackResult) -> dict[str, NDArray[np.float64]]:
-    """Returns the BLEU score `bleu_<set>` for each set of sentences that the trainings of a pack have translated, (L,)
-    over lanes; NaN for a training that diverged or was pruned."""
+    """Returns the BLEU score `bleu_<set>`, (L,) over lanes, for each set of sentences that the trainings translated;
+    NaN where a training did not end normally."""
     ended = np.flatnonzero(~result.is_cut_short)
     scores: dict[str, NDArray[np.float64]] = {}
     if not ended.size:

@@ -155,8 +155,8 @@ class Raised:
 
     @property
     def has_lost_its_gpu(self) -> bool:
-        """Whether the GPU context of the trainer's process is broken. All later calls in that process would fail
-        too."""
+        """Whether the GPU context of the trainer's process is broken, so that every later call in that process
+        fails."""
         # These are torch's words for CUDA and ROCm. Running out of memory is "CUDA out of memory", which does not
         # match.
         return re.search("AcceleratorError|CUDA error|HIP error", self.error) is not None
@@ -244,4 +244,4 @@ class Pool(Protocol):
         ignored."""
 
     def close(self) -> None:
-        """Ends all trainers at once. Their packs are lost back to the last checkpoint. Idempotent."""
+        """Ends all trainers at once and drops their packs. Idempotent."""

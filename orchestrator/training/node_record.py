@@ -91,7 +91,7 @@ class NodeRecord:
         return notices
 
     def in_words(self) -> str:
-        """Returns a text that says for each given-up node why it was given up."""
+        """Explains for each given-up node why it was given up, as one text."""
         return "; ".join(f"host {host}: {why}" for host, why in dict.fromkeys(self.refused.values()))
 
     def _give_up(self, node_id: str, host: str, why: str) -> None:

@@ -118,7 +118,7 @@ class PoolPlan:
 
     @property
     def is_training(self) -> bool:
-        """Whether any trainer is training, so that its report will come without an answer from the driver."""
+        """Whether any trainer is training, so that its report will come without the driver's doing."""
         return len(self.running) > len(self._at_probe)
 
     def held(self, *, by_trainers_up: bool) -> dict[str, list[TrainerShare]]:

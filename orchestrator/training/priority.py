@@ -34,8 +34,7 @@ Amounts = Mapping[str, Amount]
 
 
 class Note(BaseModel):
-    """A note about one sweep on the cluster that its driver writes for other drivers: the resources that it holds and
-    wants.
+    """A note that a driver writes for other drivers on the cluster: the resources that its sweep holds and wants.
 
     Attributes:
         sweep: The name of the driver's sweep.

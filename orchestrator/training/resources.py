@@ -99,7 +99,7 @@ class Resources:
 
     @property
     def wanted(self) -> Wanted:
-        """How many trainers the pool requests, and on which devices."""
+        """The number and the devices of the trainers that the pool requests."""
         match self.n_trainers:
             case None:
                 return Wanted(device=self.device)
@@ -151,8 +151,8 @@ def _end_ray(*, is_ours: bool) -> None:
 
 @contextmanager
 def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None" = None) -> Iterator[StartPool]:
-    """A context that yields a function that starts trainers on these resources. A Ray that was started here ends with
-    it.
+    """A context that yields a function for starting trainers on these resources. A Ray that was started here ends with
+    the context.
 
     Args:
         resources: What a run may use.

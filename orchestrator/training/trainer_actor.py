@@ -125,7 +125,7 @@ class TrainerActor(Trainer):
 
 
 def _versions_here(engine: Engine) -> Mapping[str, str]:
-    """Returns the versions of libraries on this machine. If the engine cannot run here, its entry is the reason."""
+    """Returns the versions of libraries on this machine. If the engine cannot run here, the engine's entry says why."""
     try:
         return versions(engine)
     except UserError as error:

@@ -12,7 +12,7 @@ _RAYS_DIGITS = 4
 
 @dataclass(frozen=True)
 class Node:
-    """A machine of the cluster that is up, with its cores and GPUs.
+    """A machine of the cluster that is up, with its numbers of cores and GPUs.
 
     Attributes:
         id: Ray's id of the node.
@@ -164,7 +164,8 @@ def _spread(places: Mapping[str, int], n_wanted: int, n_up_by_node: Mapping[str,
 
 
 def _in_turns(nodes: Sequence[Node], number: int) -> Iterable[str]:
-    """Yields a node for each of `number` more trainers. The GPUs take turns, so that all are shared equally."""
+    """Yields the node for each of `number` additional trainers. The GPUs take turns, so that every GPU is used equally
+    often."""
     rounds = max(int(node.n_gpus) for node in nodes)
     gpus = [node.id for turn in range(rounds) for node in nodes if turn < int(node.n_gpus)]
     return (gpus[n % len(gpus)] for n in range(number))

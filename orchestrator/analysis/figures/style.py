@@ -48,7 +48,7 @@ def share_colours(outcome: str) -> str:
 
 
 def group_style(number: int) -> tuple[str, str, str]:
-    """Returns the colour, dashes and marker of the group with this number. They repeat after seven groups."""
+    """Returns the colour, dashes and marker of the group with this number. The styles repeat after seven groups."""
     return _GROUP_STYLES[number % len(_GROUP_STYLES)]
 
 

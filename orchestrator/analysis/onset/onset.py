@@ -221,7 +221,7 @@ def _curve(labels: tuple[str, ...], times: OnsetTimes, once_per_trial: bool) -> 
 
 
 def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> OnsetTimes:
-    """Reads the step from which each training's outcome held. Failed trainings are left out.
+    """Reads for each training the step from which its outcome held. Failed trainings are left out.
 
     A training with another outcome is censored at its last step, because it might have reached this outcome later. But
     a training that ended for good (solved, diverged or converged) never reaches this outcome, so it counts as without

@@ -108,7 +108,8 @@ class PhaseDiagram(DrawnAnswer):
         )
 
     def plot(self) -> "Figure":
-        """Draws the fitted probability beside its residuals, with the note; without a model, the trials alone."""
+        """Draws the fitted probability beside its residuals, with a note on the fit; without a model, the trials
+        alone."""
         from attnsweep.orchestrator.analysis.phase.figure import phase_figure
 
         return phase_figure((self.x, self.y), self.trials, self.surface, self.note, self.ending)

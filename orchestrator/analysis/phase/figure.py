@@ -48,7 +48,8 @@ _ROOM = 0.14, 0.1
 
 @house_style()
 def phase_figure(plane: Plane, trials: TrialCounts, surface: Surface | None, note: str, ending: Ending) -> Figure:
-    """Draws the fitted probability beside its residuals; without a model, the trials alone. The note is above them."""
+    """Draws the fitted probability beside its residuals; without a model, the trials alone. A note on the fit is above
+    them."""
     if surface is None:
         figure, (panel,) = new_planes(1, WIDTH, _HEIGHT)
         _draw_model(figure, panel, plane, trials, surface, ending)

@@ -101,8 +101,8 @@ class OutcomeRates(DrawnAnswer):
         return f"{', '.join(self.outcomes)}{where}{f'; {self.n_pruned} pruned' if self.n_pruned else ''}"
 
     def most_frequent(self) -> dict[tuple[int, ...], tuple[str, Rate]]:
-        """Returns each group's most frequent outcome and its rate, by the group's place; groups without trainings are
-        left out."""
+        """Returns each group's most frequent outcome and its rate, by the indices of the group's bins; groups without
+        trainings are left out."""
         leaders = {}
         for place, rates in zip(self.places, self.rates, strict=True):
             known = [(outcome, rate) for outcome, rate in zip(self.outcomes, rates, strict=True) if rate.n]

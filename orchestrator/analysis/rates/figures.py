@@ -135,7 +135,7 @@ def rate_map_figure(
     ending: Ending,
     note: str,
 ) -> Figure:
-    """Draws the rate in each cell with its interval; cells without trials are left white.
+    """Draws a rate with its interval in each cell of two parameters. Cells without trials are left white.
 
     Args:
         cells: The rate of each cell, by the numbers of its bins.
@@ -157,7 +157,8 @@ def outcome_map_figure(
     cells: Mapping[tuple[int, ...], tuple[str, Rate]],
     colours: Mapping[str, str],
 ) -> Figure:
-    """Draws a rate with its interval in each cell of two parameters. Cells without trials are left white.
+    """Draws each cell of two parameters in the colour of its most frequent outcome, with that outcome's share and
+    interval written in.
 
     Args:
         cells: The most frequent outcome of each cell and its rate, by the numbers of the cell's bins.

@@ -206,8 +206,8 @@ def decimals(low: float, high: float) -> int:
 
 
 def spread_of_estimate(n_trials: int) -> float:
-    """Returns the factor (z / t)^2, which reduces an effective number of trainings because its design effect is only
-    estimated, from `n_trials` trials."""
+    """Returns a factor, (z / t)^2, that allows for the error of a design effect which was estimated from only
+    `n_trials` trials."""
     from scipy import special
 
     return float((_Z / special.stdtrit(n_trials - 1, 0.975)) ** 2)

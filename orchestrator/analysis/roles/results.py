@@ -181,7 +181,7 @@ def _head_share(history: RoleHistory, spec: Sweep) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RoleResults(Record):
-    """What a sweep's attention heads do, by role. All tuples have one element per layer and role, in the same order.
+    """The roles of a sweep's attention heads. All tuples have one element per layer and role, in the same order.
 
     Attributes:
         rates: How often each role occurs.

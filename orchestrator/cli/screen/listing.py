@@ -111,7 +111,7 @@ def _sweeps_below(place: Place, pass_over: Callable[[OSError], object]) -> Itera
 
 
 def _is_in_mlflow(folder: PurePosixPath) -> bool:
-    """Returns whether a folder is `RUN_ID/artifacts`, where MLflow keeps a copy of a sweep's record."""
+    """Whether the folder is `RUN_ID/artifacts`, where MLflow keeps a copy of a sweep's record."""
     return folder.name == "artifacts" and re.fullmatch(r"[0-9a-f]{32}", folder.parent.name) is not None
 
 

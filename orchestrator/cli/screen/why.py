@@ -44,7 +44,7 @@ def _drawn_map(shown_map: ShownMap) -> list[str]:
 
 
 def _drawn_curve(page: WhyPage) -> list[str]:
-    """Draws the loss curve as a row of block characters. Of many probes it draws every k-th."""
+    """Draws the loss curve as a row of block characters. If there are many probes, it draws every k-th."""
     points = page.heights()
     if not points:
         return []

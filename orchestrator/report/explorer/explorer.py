@@ -129,7 +129,8 @@ def read_explorer(
 
 
 def _shown(points: Points, extremes: Sequence[Extremes]) -> NDArray[np.int64]:
-    """Chooses the trials that the page contains: all or, if there are too many, random ones and the extreme ones."""
+    """Chooses the trials that the page contains: all of them or, if there are too many, random ones and the extreme
+    ones."""
     n_trials = len(points.trials)
     n_shown = min(n_trials * _MOST_TRAININGS // max(points.trainings.num_rows, _MOST_TRAININGS), _MOST_TRIALS)
     if n_shown == n_trials:

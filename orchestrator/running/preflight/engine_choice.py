@@ -143,7 +143,7 @@ class Ahead:
 
     @classmethod
     def of(cls, spec: Sweep, workload: Workload[Any], resources: Resources, choose: Callable[[], EngineChoice]) -> Self:
-        """Starts a thread that chooses the engine and then compiles the first pack's program. Reading `choice` raises
+        """Starts a thread that chooses the engine and then compiles the first pack's program. `choice.result()` raises
         the thread's errors.
 
         Args:
@@ -183,7 +183,8 @@ _TOO_SHORT = "its steps would not repay compiling"
 
 
 def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
-    """Returns the reason why compiling a sweep's first shape is impossible or would not pay; `None` if it pays."""
+    """Returns the reason why a sweep's first shape is not compiled: impossible, or not worth the time; `None` if
+    compiling pays."""
     training, steps = Training(_a_training(spec, workload), 0), steps_of_a_shape(spec, workload)
     in_parts = workload.split(training.parameters) is not None
     if steps * (_MOST_SAVED_IN_PARTS if in_parts else _MOST_SAVED_IN_A_STEP) < _MARGIN * _SECONDS_TO_COMPILE:
@@ -207,8 +208,8 @@ def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
 
 
 def _no_blocks(spec: Sweep, workload: Workload[Any]) -> str | None:
-    """Returns the reason why the steps of a sweep's first shape cannot be compiled; `None` if they can be, or if an
-    error prevents knowing."""
+    """Returns the reason why the steps of a sweep's first shape cannot be compiled; `None` if they can, or if an error
+    leaves this unknown."""
     try:
         Pack(workload, [Training(_a_training(spec, workload), 0)]).compiled_graph()
     except STOPS:

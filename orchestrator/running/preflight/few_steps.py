@@ -19,8 +19,8 @@ _SHARE = 0.05
 
 
 def few_steps_warning(sample: Sample, seconds: float = _SECONDS) -> str | None:
-    """Returns a warning if over 5% of the sampled trainings would end before the step at which they are predicted to
-    leave their start.
+    """Returns a warning if over 5% of the sampled trainings would end before the step at which they should leave their
+    start.
 
     Looks at the trainings shape by shape until the time is up. Nothing is trained. A shape for which the workload's
     code raises is passed over: its rows will contain the error.

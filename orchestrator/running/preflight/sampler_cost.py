@@ -9,8 +9,7 @@ _LONG = 600.0
 
 
 def sampler_warning(spec: Sweep) -> str | None:
-    """Returns a warning if drawing all trials would keep the driver busy for over ten minutes, which depends on the
-    sampler."""
+    """Returns a warning if the sampler would keep the driver busy for over ten minutes with drawing all trials."""
     seconds = _SECONDS.get(spec.sampler, 0.0) * spec.trials**2
     if seconds <= _LONG:
         return None

@@ -29,8 +29,8 @@ _MOST_WEIGHTS = 1_000_000
 
 
 def check_starts(sample: Sample, seconds: float = _SECONDS) -> None:
-    """Refuses a workload whose modules differ where they must be equal, whose loss cannot be batched over trainings, or
-    whose outcome labels are unknown.
+    """Refuses a workload whose modules differ in what must be equal, whose loss cannot be batched over trainings, or
+    whose labels are unknown.
 
     Looks at a few trainings of each shape at a time until the time is up, and at a few in any case. Any other error of
     the workload's code is left to the trainings, whose rows will contain it.

@@ -64,7 +64,7 @@ class NodeCheck:
 
 
 def check_nodes(nodes: Sequence[Node], driver: Environment) -> list[Finding]:
-    """Makes all checks that concern single nodes. Returns one finding per check, over all nodes.
+    """Makes all checks that concern single nodes. Returns one finding for each check.
 
     Args:
         nodes: The answers of the nodes.

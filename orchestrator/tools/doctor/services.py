@@ -46,8 +46,8 @@ def check_versions() -> Finding:
 
 
 def check_token(address: str | None) -> Finding:
-    """Checks that a cluster requires a token, and that this user keeps the token secret. Ray on this machine alone
-    creates its own.
+    """Checks that a cluster requires a token, and that this user keeps the token secret. A Ray started here creates its
+    own token.
 
     Args:
         address: The cluster; `None` for this machine.

@@ -48,8 +48,7 @@ class Cases:
 
 
 def cases_of(spec: Sweep, workload: Workload[Any]) -> Cases:
-    """Returns the first eight combinations of a sweep's choices that can be trained. Parameters with a range are at its
-    middle.
+    """Returns the first eight combinations of a sweep's choices that can be trained. Each range counts with its middle.
 
     Raises:
         SpecError: If no combination can be trained.

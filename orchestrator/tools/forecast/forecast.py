@@ -56,7 +56,7 @@ class Forecast:
         }
 
     def to_json(self) -> str:
-        """Returns one line of JSON, for scripts."""
+        """Returns the forecast as one line of JSON, for scripts."""
         return json.dumps(self.content(), allow_nan=False)
 
     def print(self, console: Console) -> None:

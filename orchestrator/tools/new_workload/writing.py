@@ -18,7 +18,7 @@ _VALID = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 
 def write_workload(name: str, folder: Path) -> Path:
-    """Writes the example workload `name`.py into the folder; returns its path.
+    """Writes the example workload to the file `name`.py in the folder; returns the file's path.
 
     Args:
         name: The name of the workload, in lower case.

@@ -44,7 +44,7 @@ def sha256_of(file: Path) -> str:
 
 
 def rows_table(rows: int, dropped: Mapping[str, int], kept: int) -> Table:
-    """Makes a table for the screen: how many rows of a file were used, and why the others were dropped."""
+    """Makes a table for the screen: the number of rows of a file that were used, and why the others were dropped."""
     grid = Table(box=box.SIMPLE_HEAD)
     grid.add_column("rows")
     grid.add_column(f"{rows:,}", justify="right")

@@ -40,7 +40,7 @@ class Preparation:
         return f"attnsweep run head_roles --set corpus={shlex.quote(str(self.out))}"
 
     def to_json(self) -> str:
-        """Returns one line of JSON, for scripts."""
+        """Returns the report as one line of JSON, for scripts."""
         content = {
             "corpus": str(self.out),
             "digest": self.digest,

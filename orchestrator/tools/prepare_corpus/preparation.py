@@ -96,7 +96,7 @@ class PreparationReport:
     mean_length: BySide
 
     def to_dict(self) -> dict[str, object]:
-        """Returns the report as plain values for JSON."""
+        """Returns the report on the corpus as plain values for JSON."""
         content = asdict(self)
         content["words"] = self.words._asdict()
         content["mean_length"] = self.mean_length._asdict()

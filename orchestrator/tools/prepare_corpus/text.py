@@ -84,7 +84,7 @@ class PreparedText:
         return f"attnsweep run gpt_stages {options} --trials 4 --replicates 4"
 
     def to_json(self) -> str:
-        """Returns one line of JSON, for scripts."""
+        """Returns the report as one line of JSON, for scripts."""
         content = {"corpus": str(self.out), "digest": self.text.digest, **self.facts, "next": self.next_command}
         return json.dumps(content, allow_nan=False)
 
