@@ -33,8 +33,8 @@ def watch_report(directories: Sequence[PlaceName], out: Path | None, told: Calla
 
 
 def changes(directories: Sequence[PlaceName], ended: threading.Event) -> Iterator[bool]:
-    """Yields whether a run is in progress: once at the start, and again after each change of a ledger or of the set of
-    running runs.
+    """Yields whether a run is in progress: once at the start, and after each change of a ledger or of the runs in
+    progress.
 
     Looks for changes every two seconds, or, if the caller takes longer to handle a change, pauses as long as the caller
     took: making a report of a large sweep takes at most half of the time.

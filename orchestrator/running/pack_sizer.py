@@ -11,7 +11,7 @@ class Measured(Protocol):
 
     @property
     def rates(self) -> Mapping[int, float]:
-        """Training steps per second, summed over lanes, by pack size."""
+        """The measured training steps per second, summed over lanes, by pack size."""
 
     @property
     def limit(self) -> int:

@@ -45,7 +45,8 @@ class Measured(Record):
     limit: _Size
 
     def without_limit(self) -> "Measured":
-        """Returns a copy with the default limit, for a machine where packs have not run out of memory."""
+        """Returns a copy whose pack size is limited only by default, for a machine where packs have not run out of
+        memory."""
         return self.model_copy(update={"limit": max(PackSizer.largest, *self.rates)})
 
 

@@ -291,7 +291,7 @@ class LocalFolder:
         return []
 
     def _own(self, folder: str) -> Path:
-        """Returns the path of the sweep's own folder to write in. Raises an error if it is a link."""
+        """Returns the path of the sweep's own folder to write in. Raises an error if the folder is a link."""
         with reading(str(self.path)):
             return refuse_link(self.path / folder)
 
@@ -314,7 +314,7 @@ class LocalFolder:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """A context for calls on an opened file. If an OSError names no file, it adds this path."""
+    """A context for calls on an opened file, which adds this path to any OSError that names no file."""
     try:
         yield
     except OSError as error:
@@ -384,7 +384,7 @@ def _unlink(path: Path) -> None:
 
 
 def _rename(path: Path, target: Path) -> None:
-    """Renames a file. The new name is durable when this returns."""
+    """Renames a file. The new name is durable when the call returns."""
     path.replace(target)
     sync(target.parent)
 

@@ -56,7 +56,7 @@ class Owner:
 
 
 class TakenError(UserError):
-    """Raised if another process has locked the sweep."""
+    """Raised if another process has locked the sweep that this process wants to write to."""
 
 
 def taken(place: str, owner: Owner | None, fix: str) -> TakenError:

@@ -384,7 +384,7 @@ class SweepDirectory(SweepRecord):
         return f"{self.engine}: {self.engine_reason}" if self.engine_reason else self.engine
 
     def engine_of(self, environment: str | None) -> Engine:
-        """Returns the engine of one of the sweep's environments, given by id."""
+        """Returns the engine of the sweep's environment with the given id."""
         known = self.environments.get(environment or "")
         return known.engine if known else "vmapped"
 
@@ -408,8 +408,7 @@ class SweepDirectory(SweepRecord):
         return frozenset(name for name, other in self.environments.items() if not self.changes(other))
 
     def machine_of(self, environment: str | None) -> str | None:
-        """Returns the type of machine of one of the sweep's environments, given by id; `None` if it was not
-        recorded."""
+        """Returns the type of machine of the sweep's environment with the given id; `None` if it was not recorded."""
         known = self.environments.get(environment or "")
         return known.machine if known else None
 

@@ -153,7 +153,7 @@ class Crossing:
 
 
 def names_of(by: str | Sequence[str] | None, subject: str = "by") -> tuple[str, ...]:
-    """Splits the argument `by` into names of parameters. It is one name, several names, or names separated by commas.
+    """Splits the argument `by` into names of parameters. `by` is one name, several names, or names separated by commas.
 
     Raises:
         UserError: For more than two names, or the same name twice.
@@ -187,5 +187,5 @@ def read_crossing(
 
 
 def by_label(by: str) -> str:
-    """Returns the parameters of an argument `by` as the label of an axis."""
+    """Formats the parameters that an argument `by` names as the label of an axis."""
     return " × ".join(map(parameter_label, by.split(","))) if by else ""

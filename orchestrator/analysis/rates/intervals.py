@@ -98,7 +98,7 @@ class Rate(Record):
 
     @property
     def row(self) -> tuple[int, int, float | None, float | None, float | None]:
-        """The values of a rate in the order of `RATE_COLUMNS`."""
+        """The rate's numbers as a tuple in the order of `RATE_COLUMNS`."""
         return self.n, self.k, self.share, self.low, self.high
 
 
@@ -158,8 +158,8 @@ def pooling(*specs: Sweep) -> Pooling:
 
 
 def trials_count_once(*specs: Sweep) -> bool:
-    """Returns whether all trials have equal weight. They do if their numbers of trainings depended on how trainings
-    ended."""
+    """Returns whether all trials have equal weight, as they must if their numbers of trainings depended on how
+    trainings ended."""
     return any(isinstance(spec.replicates, Sequential) for spec in specs)
 
 
