@@ -29,7 +29,7 @@ _PANELS = {
 
 
 class _Group(TyperGroup):
-    """A group of commands whose help shows no value for switches, which take none."""
+    """A group of commands. Its help shows no placeholder after switches, because switches take no value."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)

@@ -181,7 +181,7 @@ def serve(
     directories: SweepDirs,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = 0,
 ) -> None:
-    """Show the report in a browser on this machine, and renew it while the sweeps run."""
+    """Show the report in a browser on this machine, and update it while the sweeps run."""
     from attnsweep.orchestrator.report.serving import serve_report
 
     serve_report(directories, port, typer.echo)

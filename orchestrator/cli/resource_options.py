@@ -16,7 +16,7 @@ Engine: TypeAlias = Literal["auto", "blocks", "merged", "vmapped"]
 
 
 def _unless_local(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
-    """Ignores environment variables about a cluster if the command line has `--local`."""
+    """Drops the values that environment variables give to cluster options, if the command line has `--local`."""
     source = context.get_parameter_source(option.name or "")
     if context.params.get("local") and source is not None and source.name == "ENVIRONMENT":
         return option.default
@@ -115,7 +115,7 @@ def with_resources(*without: str) -> Callable[[Callable[..., None]], Callable[..
 
 
 def parse_more(text: str | None, option: str, what: str) -> int:
-    """Parses +N, the number of trials or replicates that `resume` adds; 0 without a text.
+    """Parses the text +N, by which `resume` adds N trials or replicates; returns 0 without a text.
 
     Raises:
         UserError: If the text is not +N.
@@ -128,7 +128,7 @@ def parse_more(text: str | None, option: str, what: str) -> int:
 
 
 def parse_trainers(text: str | None) -> int | tuple[int, int] | None:
-    """Parses N, the number of trainers, or MIN..MAX; `None` without a text.
+    """Parses the number of trainers, N or MIN..MAX; returns `None` without a text.
 
     Raises:
         UserError: If the text is neither.

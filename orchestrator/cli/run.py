@@ -203,7 +203,7 @@ def forecast(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forecast a sweep: the steps in which trainings leave their start, the share that does in time, and the price."""
+    """Forecast a sweep: when trainings leave their start, what share does so in time, and the price of the sweep."""
     from attnsweep.orchestrator.tools.forecast.forecast import forecast as forecast_sweep
 
     sweep = _sweep(spec, fixed, trials=trials, replicates=replicates)
@@ -228,7 +228,7 @@ def specs(
 
 
 def _sweep(spec: str, fixed: list[str] | None, **budget: int | None) -> "Sweep":
-    """Loads the sweep of a file or name, and applies the options of the command line."""
+    """Loads a sweep by the name of its file or a shipped sweep, and applies the options of the command line."""
     from attnsweep.search_spaces.loading import assignments, load_sweep
 
     sweep = load_sweep(spec).fix(assignments(fixed))

@@ -25,7 +25,7 @@ _TOLERANCE = 1e-4
 
 
 def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int | None = None) -> str:
-    """Writes the module of a training to a folder that another library can load.
+    """Writes the trained module of one training to a folder, in a format that another library can load.
 
     Args:
         directory: The sweep.
@@ -70,7 +70,7 @@ def _check_heads(directory: SweepDirectory, name: str, step: int | None) -> None
 
 
 def about(trained: TrainedModule) -> dict[str, Any]:
-    """Returns the sweep, parameters, seed and versions by which a module was trained."""
+    """Describes how an exported module was trained: its sweep, parameters, seed, step, outcome and version."""
     return {
         "training_id": trained.row["training_id"],
         "sweep": trained.row["sweep"],
@@ -121,7 +121,7 @@ def _write_transformer_lens(trained: TrainedModule, folder: Path) -> str:
 
 
 def _save_pretrained(trained: TrainedModule, folder: Path) -> Any:
-    """Writes the module as a Hugging Face model to the folder, and returns the model."""
+    """Writes a trained module to the folder as a Hugging Face model, and returns the model."""
     from transformers import PreTrainedModel
     from transformers.utils.logging import disable_progress_bar
 

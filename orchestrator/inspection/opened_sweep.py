@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OpenedSweep(SweepData):
-    """A sweep's tables, the answers computed from them, and the modules of its trainings."""
+    """An opened sweep: its tables, the answers computed from them, and the modules of its trainings."""
 
     def module(self, training: str, *, step: int | None = None) -> "nn.Module":
         """Returns the trained module of one training: in eval mode, on the CPU, with its parameters and buffers.
@@ -119,7 +119,8 @@ class OpenedSweep(SweepData):
         return committors(directory, number, steps=at, outcome=outcome, redraw=redraw, n=n, size=size)
 
     def _at_home(self, training: str) -> "tuple[SweepDirectory, str]":
-        """Returns the directory that has a training, and its name there; several sweeps number their trials apart."""
+        """Returns the directory that holds a training, and the training's name there. The names differ because sweeps
+        opened together renumber their trials."""
         last = len(self.directories) - 1
         trial, slash, replicate = training.partition("/")
         if last and slash and trial.isdecimal():
@@ -133,7 +134,7 @@ class OpenedSweep(SweepData):
 
 
 def open_sweep(directory: PlaceName, *more: PlaceName) -> OpenedSweep:
-    """Opens a sweep for analysis, or several of one workload as one; a sweep may still be running.
+    """Opens a sweep, or several sweeps of one workload as one, for analysis. A sweep may still be running.
 
     Args:
         directory: A sweep directory, or `s3://BUCKET/PREFIX`.

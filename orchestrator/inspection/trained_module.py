@@ -26,7 +26,7 @@ _OTHERS = "select trial, replicate, outcome from trainings where outcome not in 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainedModule:
-    """The module of one training, with the training's row and parameters.
+    """The trained module of one training, with the training's row and parameters.
 
     Attributes:
         workload: The training's workload.
@@ -44,7 +44,7 @@ class TrainedModule:
 
 
 def trained_module(directory: SweepDirectory, name: str, step: int | None = None) -> TrainedModule:
-    """Returns the module of a training at its end, or at one of its steps.
+    """Returns the trained module of a training, at its end or after a given number of steps.
 
     Weights that were not kept, or are of a step, come from training it again to its end. A warning is logged if it then
     ends otherwise than recorded.

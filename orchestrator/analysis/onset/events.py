@@ -25,7 +25,7 @@ def event_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def event_times(connection: duckdb.DuckDBPyConnection, event: str, after: str | None = None) -> OnsetTimes:
-    """Reads the step at which an event first held in each training; failed and pruned trainings are left out.
+    """Reads the step at which an event first held in each training. Failed and pruned trainings are left out.
 
     A training in which the event did not hold is censored at its last step, because the event might have held later.
     But a training that diverged, stopped before its budget or was solved counts as without the event up to the last

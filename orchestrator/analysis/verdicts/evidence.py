@@ -35,7 +35,8 @@ _N_RATES = 64
 
 
 def above(k: Any, n: Any, rate: Any) -> Any:
-    """Computes the evidence that the true rate is above `rate`, from `k` of `n` trainings; arrays are allowed."""
+    """Computes the evidence (log e-value) that a true rate is above `rate`, from `k` of `n` trainings. Arguments may
+    be arrays."""
     from scipy import special
 
     mixture = special.betaln(0.5 + k, 0.5 + n - k) - special.betaln(0.5, 0.5)
@@ -45,7 +46,8 @@ def above(k: Any, n: Any, rate: Any) -> Any:
 
 
 def below(k: Any, n: Any, rate: Any) -> Any:
-    """Computes the evidence that the true rate is below `rate`, from `k` of `n` trainings; arrays are allowed."""
+    """Computes the evidence (log e-value) that a true rate is below `rate`, from `k` of `n` trainings. Arguments may
+    be arrays."""
     return above(n - k, n, 1 - rate)
 
 

@@ -27,7 +27,7 @@ _NOT_MEASURED = Rate(0, 0, None, None)
 
 @dataclass(frozen=True)
 class Listed:
-    """A sweep in the list, read from its directory.
+    """A sweep in the output of `attnsweep list`, read from its directory.
 
     Attributes:
         place: The sweep's directory, or prefix in an object store.
@@ -51,7 +51,7 @@ class Listed:
 
 
 def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
-    """Prints all sweeps below these places on stdout. A sweep that cannot be read is listed with the reason.
+    """Prints all sweeps below the given folders on stdout. A sweep that cannot be read is listed with the reason.
 
     Folders that cannot be read, such as those of other users, are passed over, and one is named on stderr.
 

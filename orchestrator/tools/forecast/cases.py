@@ -22,7 +22,7 @@ _MOST_CASES = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """A set of trainings that differ only in init_sigma and seed.
+    """One case of a forecast: trainings that differ only in `init_sigma` and seed.
 
     Attributes:
         chosen: The values of the parameters that vary besides init_sigma; for a range its middle.
@@ -37,7 +37,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cases:
-    """The first cases of a sweep, and the number of all.
+    """The first cases of a sweep, and the number of all its cases.
 
     Attributes:
         cases: At most eight cases.
@@ -51,7 +51,7 @@ class Cases:
 
 
 def cases_of(spec: Sweep, workload: Workload[Any]) -> Cases:
-    """Returns the first eight combinations of a sweep's choices that can be trained, with ranges at their middle.
+    """Returns the first eight combinations of a sweep's choices that can be trained. Each range counts with its middle.
 
     Raises:
         SpecError: If no combination can be trained.
@@ -82,7 +82,7 @@ def cases_of(spec: Sweep, workload: Workload[Any]) -> Cases:
 
 
 def _values(dimension: Varied) -> list[Scalar]:
-    """Returns all choices of a dimension; for a range its middle."""
+    """Returns all choices of a parameter, or the middle of its range."""
     if isinstance(dimension, Categorical):
         return list(dimension.choices)
     return dimension.model_copy(update={"points": 1}).grid()

@@ -30,7 +30,7 @@ _WITHOUT_INTERVENTIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """The forecast of a sweep: the escape times of its cases, and its price.
+    """The forecast of a sweep: when its trainings leave their start (escape times, by case), and its price.
 
     Attributes:
         sweep: The sweep's name.
@@ -62,7 +62,7 @@ class Forecast:
         }
 
     def to_json(self) -> str:
-        """Returns one line of JSON, for scripts."""
+        """Returns the forecast as one line of JSON, for scripts."""
         return json.dumps(self.content(), allow_nan=False)
 
     def print(self, console: Console) -> None:
@@ -81,7 +81,7 @@ class Forecast:
 def forecast(
     spec: Sweep, code: UserCode | None, n_seeds: int, console: Console, say: Callable[[str], None]
 ) -> Forecast:
-    """Forecasts a sweep. Its price is stored for comparison with the run that follows; nothing else is written.
+    """Forecasts a sweep. Writes nothing but the price, which is stored for comparison with the run that follows.
 
     Args:
         spec: The sweep.
@@ -129,7 +129,7 @@ def _promise(price: Price) -> Promise:
 
 
 def seeds_for(share: float) -> int:
-    """Returns the least number of trainings whose 95% Wilson interval for this share is within +-0.02."""
+    """Returns the least number of trainings for which the 95% Wilson interval of this share is within ±0.02."""
     low, high = 1, _MOST_SEEDS
     while low < high:
         middle = (low + high) // 2
