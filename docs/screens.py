@@ -41,7 +41,7 @@ def frames(driver: Chrome, report: Path) -> Iterator[Image.Image]:
     yield picture(driver)
     scroll_to(driver, "//h2[text()='Explore']")
     yield picture(driver)
-    driver.find_element(By.XPATH, "//label[text()='trial']/input").send_keys("2", Keys.ENTER)
+    driver.find_element(By.XPATH, "//label[text()='trial']/input").send_keys("8", Keys.ENTER)
     scroll_to(driver, "//div[@class='plate']")
     yield picture(driver)
     scroll_to(driver, "//h2[text()='Learning curves by outcome']")
