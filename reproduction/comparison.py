@@ -83,7 +83,7 @@ class Comparison:
         return json.dumps(content, allow_nan=False)
 
     def write(self, path: Path) -> None:
-        """Writes the JSON to a file."""
+        """Writes the comparison to a JSON file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.to_json() + "\n")
 
@@ -98,7 +98,7 @@ def save_figure(figure: Figure, directory: Path, name: str) -> list[Path]:
 
 
 def framed(panel: Axes, **settings: Any) -> None:
-    """Sets labels and scales like `Axes.set`, and hides the top and right side of the frame."""
+    """Sets labels and scales like `Axes.set`, and hides the top and right side of the plot's frame."""
     panel.set(**settings)
     panel.spines[["top", "right"]].set_visible(False)
 

@@ -96,7 +96,9 @@ def _tables(ledger: Ledger, n_trials: int, *, ends_only: bool, last_heads: bool)
 
 
 def _have_ended(sweep: SweepDirectory, trials: int) -> bool:
-    """Returns whether the first trials have ended and would be the same in a sweep with only these trials."""
+    """Returns whether the first trials have ended and do not depend on the later ones, so that they form a sweep of
+    their own.
+    """
     if sweep.is_extended or sweep.spec.sampler not in _INDEPENDENT or not isinstance(sweep.spec.replicates, int):
         return False
     with Ledger(sweep.place).connect() as connection:
@@ -105,7 +107,7 @@ def _have_ended(sweep: SweepDirectory, trials: int) -> bool:
 
 
 def _with_new_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Adds the schema's missing columns, filled with nulls, to a table of an older version."""
+    """Adds the columns that the present schema has and a table of an older version lacks, filled with nulls."""
     for field in schema:
         if field.nullable and field.name not in table.column_names:
             table = table.append_column(field.name, pa.nulls(table.num_rows, field.type))

@@ -70,7 +70,7 @@ def _exact(name: str, published: int, ours: int) -> ComparedValue:
 
 
 def _by_formula(name: str, formula: int, ours: int) -> ComparedValue:
-    """Compares a count that the paper does not print, but that a formula gives."""
+    """Returns a row that compares our count with the value of a formula; the paper does not print the count."""
     return value_row(name, f"{ours:,}", f"formula: {formula:,}", agrees=ours == formula)
 
 
@@ -116,7 +116,7 @@ def _further() -> Iterator[ComparedValue]:
 
 
 def _flat() -> ComparedValue:
-    """Compares the number of directions in which the loss is constant for any weights.
+    """Compares the number of flat directions, in which the loss is constant whatever the weights, with a formula.
 
     They are the key biases, and a constant added to a row of a matrix.
     """
@@ -155,7 +155,7 @@ def _cache() -> Iterator[ComparedValue]:
 
 
 def _multiplications() -> Iterator[ComparedValue]:
-    """Compares the multiply-adds of scores and mixing in all blocks with formulas.
+    """Compares the number of multiply-adds in the attention of all blocks (scores and weighted sums) with formulas.
 
     These are products of batches of matrices (`bmm`), unlike linear layers, which are therefore not counted.
     """

@@ -16,7 +16,7 @@ class _Strict(BaseModel):
 
 
 class Trained(_Strict):
-    """A sweep that measures a claim.
+    """The sweep whose trainings measure a claim.
 
     Attributes:
         sweep: The name of a shipped sweep.
@@ -75,7 +75,7 @@ class Claim(_Strict):
 
 
 class Group(_Strict):
-    """Claims of one page that one command measures; their common fields are stated once.
+    """Claims of one page that one command measures. Fields that they share are stored once.
 
     Attributes:
         name: The name of the group.
@@ -98,7 +98,7 @@ class Group(_Strict):
     claims: tuple[dict[str, Any], ...]
 
     def rows(self) -> Iterator[Claim]:
-        """Yields the claims, with the shared fields."""
+        """Yields the group's claims, each with the fields that the group shares."""
         for fields in self.claims:
             yield Claim(**(self.shared | fields))
 
@@ -145,7 +145,7 @@ class Stated(_Strict):
 
 
 def load_claims(folder: Path) -> list[Stated]:
-    """Loads all numbers with an interval of a folder, in the order of its files.
+    """Loads all claims (numbers with an interval) from the files of a folder, in the order of the files.
 
     Raises:
         UserError: If a file is not TOML, has unknown or missing fields, or two claims have the same name.
@@ -167,7 +167,7 @@ def load_claims(folder: Path) -> list[Stated]:
 
 
 def load_counted(folder: Path) -> dict[str, tuple[Counted, ...]]:
-    """Loads the numbers without an interval of a folder, by page.
+    """Loads the numbers without an interval from the files of a folder, by page.
 
     Raises:
         UserError: If a file is not TOML, or has unknown or missing fields.

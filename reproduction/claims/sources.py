@@ -41,7 +41,9 @@ _COUNTS = ("trainings", "trials", "heads")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The seed of one repeated measurement, the directory of its sweeps and figures, and the console for progress."""
+    """The seed of a repeated measurement, the directory of its sweeps and figures, and the console on which it reports
+    progress.
+    """
 
     seed: int
     directory: Path
@@ -49,12 +51,12 @@ class Run:
 
     @property
     def first_seed(self) -> int:
-        """The first seed of studies without a sweep."""
+        """The first seed of the trainings of studies that do not use a sweep."""
         return self.seed * _SEEDS_APART
 
 
 def measure(source: str, run: Run) -> Numbers:
-    """Measures the numbers of a source again, with the run's seed.
+    """Measures the numbers of one source (a study or a sweep) again, with the run's seed.
 
     Raises:
         KeyError: If there is no such source.
@@ -188,7 +190,7 @@ def _power(run: Run) -> Numbers:
 
 
 def _on_real_text(run: Run) -> Numbers:
-    """Raises an error: the sweep must be given, because it needs a corpus that only the user has."""
+    """Raises an error that asks for a finished sweep, because training needs a corpus that only the user has."""
     raise UserError(
         "--sweep",
         given=None,
@@ -218,7 +220,7 @@ SOURCES: Mapping[str, Callable[[Run], Numbers]] = {
 
 
 def numbers_of(comparison: Comparison) -> Numbers:
-    """Returns the rows of a comparison that have an interval, and the cells of its tables that are intervals.
+    """Returns the numbers of a comparison that have an interval: those of its rows and those in cells of its tables.
 
     A cell is named by the texts before the first interval of its line, without counts, and by its column:
     `init_sigma = 0.1: solved`.

@@ -17,7 +17,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A matrix that is known by its name: a weight, the input, or a constant."""
+    """A matrix that a word names by one letter: a weight, the input, or a constant."""
 
     name: str
 
@@ -45,14 +45,14 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Softmax:
-    """The softmax of each row of Z, written a(Z)."""
+    """The softmax of each row of Z, written a(Z) in words."""
 
     of: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class Rectified:
-    """The entries of Z with negative ones set to 0, written m(Z)."""
+    """The ReLU of Z, written m(Z) in words: negative entries are set to 0."""
 
     of: "Expression"
 
@@ -230,7 +230,7 @@ Attention = Literal["linear", "softmax", "encoder"]
 
 
 def level(below: Expression, number: int, attention: Attention, *, has_skip: bool = False) -> Expression:
-    """Returns one level of the encoder, whose weights carry its number: `Q1`, `K1`, ...
+    """Returns one layer of the encoder, whose weights carry the layer's number: `Q1`, `K1`, ...
 
     Args:
         below: The expression that the level reads.

@@ -37,7 +37,7 @@ _LONGER: Bounds = (1.01, math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Plateau:
-    """The plateaus of the R trainings with one value of the factor.
+    """The plateaus of the R trainings that share one value of the varied parameter.
 
     Attributes:
         length: The first probed step at which half of the answers are right, else the last step, (R,).
@@ -124,7 +124,9 @@ def compare_tasks(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def reproduce_full(directory: Path, console: Console) -> Comparison:
-    """Repeats the sweep at the size of the source: width 256, 16 numbers of 16, batches of 256, learning rate 1e-4."""
+    """Repeats the sweep at the size of Gopalani & Hu's model: width 256, 16 numbers of 16, batches of 256, learning
+    rate 1e-4.
+    """
     sizes = {"d_model": 256, "length": 16, "n_numbers": 16, "batch_size": 256}
     space = {**sizes, "learning_rate": 1e-4, "init_sigma": 0.02, "n_steps": 2000}
     spec = abrupt_learning.sweep()

@@ -24,7 +24,9 @@ _T_975 = 1.96
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the share learned and the steps by n and k, and the power of n by which the steps grow, for each k."""
+    """Compares the rate of trainings that learn, by n and k, and fits for each k the power of n by which the number of
+    steps grows.
+    """
     del directory
     cells = queried(sweep, _CELLS)
     rows: list[ComparedValue] = []

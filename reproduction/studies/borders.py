@@ -43,17 +43,17 @@ class BorderModel:
     n_trials: int
 
     def border(self, at: Floats) -> tuple[float, float, float]:
-        """Returns the border in sigma at the terms `at` (P - 2,), with its 95% interval."""
+        """Returns the border in sigma where the other terms have the values `at` (P - 2,), with its 95% interval."""
         return self._exponential(np.array([1.0, 0.0, *at]))
 
     def factor(self, term: int, units: float = 1.0) -> tuple[float, float, float]:
-        """Returns the factor by which a term multiplies the border per `units`, with its 95% interval."""
+        """Returns the factor by which an increase of a term by `units` multiplies the border, with its 95% interval."""
         direction = np.zeros_like(self.coefficients)
         direction[2 + term] = units
         return self._exponential(direction)
 
     def p_value(self, terms: Sequence[int]) -> float:
-        """Returns the p-value of the hypothesis that these terms do not move the border.
+        """Returns the p-value of the hypothesis that the given terms do not move the border.
 
         Wald's test with the F distribution.
         """
@@ -107,7 +107,9 @@ def pair_table(pairs: Sequence[tuple[str, str]], p_values: Sequence[float | None
 
 
 def products(parts: Mapping[str, Floats], pair: tuple[str, str]) -> Floats:
-    """Returns the products of each column of one part with each of another, (T, R): their interaction."""
+    """Returns the interaction terms of two parameters, (T, R): each column of the one times each column of the
+    other.
+    """
     left, right = (parts[name] for name in pair)
     return np.column_stack([first * second for first in left.T for second in right.T])
 
@@ -122,7 +124,7 @@ _PARTS, _BEYOND = 200, 20
 
 
 def half_point(x: Floats, holds: Floats, *, of_trials: bool = False) -> tuple[float, float, float]:
-    """Returns where a falling curve through (x, holds), (R,) each, crosses one half, with its 95% interval.
+    """Returns the x at which a falling rate crosses one half, with its 95% interval, given data (x, holds), (R,) each.
 
     The curve may be logistic, or fall faster on either side: a sampler that looks for a border may leave a gap around
     it, and the curve within the gap decides. The border is the logistic curve's. The interval is the union of the three
@@ -159,7 +161,7 @@ def half_point(x: Floats, holds: Floats, *, of_trials: bool = False) -> tuple[fl
 
 
 def _coarse(values: Floats) -> Floats:
-    """Returns borders to try within the values, and ever farther beyond them."""
+    """Returns a coarse grid of borders to try: evenly spaced within the values, and ever wider beyond them."""
     span = float(np.ptp(values)) or 1.0
     beyond = span * np.geomspace(1 / _PARTS, 1, _BEYOND)
     within = np.linspace(values[0], values[-1], _PARTS + 1)
@@ -173,19 +175,21 @@ def _around(coarse: Floats, inside: Floats) -> Floats:
 
 
 def _inside(borders: Floats, profiles: list[Floats], n: Floats, k: Floats, least: float) -> Floats:
-    """Returns the borders that at least one of the curves does not exclude."""
+    """Returns the borders that lie in the confidence interval of at least one of the curves."""
     profile: Floats = np.min(profiles, axis=0)
     inside: Floats = borders[profile <= profile.min() + _CURVE * _dispersion(float(profile.min()), n, k, 2, least)]
     return inside
 
 
 def _unbounded(border: float, grid: Floats) -> float:
-    """Returns the border, or an infinite one if it is at an end of the grid."""
+    """Returns the border; if it is at an end of the grid, returns infinity, because the data do not bound it."""
     return -math.inf if border <= grid[0] else math.inf if border >= grid[-1] else border
 
 
 def _widening(values: Floats, n: Floats, k: Floats) -> float:
-    """Returns the factor by which trials widen the threshold of the likelihood ratio, at least 1."""
+    """Returns the factor, at least 1, by which dependence within trials raises the threshold of the likelihood
+    ratio.
+    """
     design = np.column_stack([np.ones_like(values), values])
     fitted = fit_logistic(design, n, k)
     is_separated = values[k > 0].max(initial=-np.inf) <= values[k < n].min(initial=np.inf)
@@ -201,14 +205,16 @@ def _widening(values: Floats, n: Floats, k: Floats) -> float:
 
 
 def _profiles(borders_B: Floats, values: Floats, n: Floats, k: Floats) -> list[Floats]:
-    """Returns for each of three curves -2 log likelihood at the best steepness, (B,)."""
+    """Returns -2 log likelihood by border, (B,), for each of three curves, each at its best steepness."""
     steepness = np.geomspace(0.3, 100, 25)
     predictor = steepness[:, np.newaxis] * (values - borders_B[:, np.newaxis, np.newaxis])
     return [_deviance(log_shares, n, k).min(1) for log_shares in _curves(predictor)]
 
 
 def _border_of_any_share(values: Floats, n: Floats, k: Floats, least: float) -> tuple[float, float, float]:
-    """Returns the border of the likeliest falling share, between two values or beyond them, and its interval."""
+    """Returns the border, with its interval, of the likeliest falling rate of any shape, between or beyond the
+    values.
+    """
     share = _falling(k, n)
     dispersion = _dispersion(float(_deviance(_logarithms(share), n, k)), n, k, len(np.unique(share)), least)
     shares = (_share_with_border(place, n, k) for place in range(len(values) + 1))
@@ -220,13 +226,13 @@ def _border_of_any_share(values: Floats, n: Floats, k: Floats, least: float) -> 
 
 
 def _share_with_border(place: int, n: Floats, k: Floats) -> Floats:
-    """Returns the likeliest falling share (X,) that is at least one half before a place, and at most one half after."""
+    """Returns the likeliest falling rate (X,) that is at least one half before `place` and at most one half after."""
     before, after = _falling(k[:place], n[:place]), _falling(k[place:], n[place:])
     return np.concatenate([np.maximum(before, 0.5), np.minimum(after, 0.5)])
 
 
 def _falling(k: Floats, n: Floats) -> Floats:
-    """Returns the likeliest falling share, (X,)."""
+    """Returns the likeliest rate (X,) that never rises."""
     if not len(n):
         return n
     share = optimize.isotonic_regression(k / n, weights=n, increasing=False).x
@@ -234,18 +240,18 @@ def _falling(k: Floats, n: Floats) -> Floats:
 
 
 def _dispersion(deviance: float, n: Floats, k: Floats, n_parameters: int, least: float) -> float:
-    """Returns the factor by which shares scatter around a fit more than chance, at least `least`."""
+    """Returns the factor, at least `least`, by which rates scatter around a fit more than by chance."""
     saturated = float(_deviance(_logarithms(k / n), n, k))
     return max(least, (deviance - saturated) / max(len(n) - n_parameters, 1))
 
 
 def _logarithms(share: Floats) -> tuple[Floats, Floats]:
-    """Returns the logarithms of a share and its complement; finite and very negative for 0."""
+    """Returns the logarithms of a rate p and of 1 - p; for 0 a very negative finite number."""
     return np.log(np.maximum(share, 1e-300)), np.log(np.maximum(1 - share, 1e-300))
 
 
 def _curves(predictor: Floats) -> Iterator[tuple[Floats, Floats]]:
-    """Yields three curves that fall with a predictor and are one half where it is 0.
+    """Yields three functions that fall with a predictor and are one half where the predictor is 0.
 
     Each is the logarithms of the share and of its complement.
     """
@@ -257,5 +263,5 @@ def _curves(predictor: Floats) -> Iterator[tuple[Floats, Floats]]:
 
 
 def _deviance(log_shares: tuple[Floats, Floats], n: Floats, k: Floats) -> Floats:
-    """Returns -2 log likelihood of k of n, summed over the last axis."""
+    """Returns -2 log likelihood of k successes out of n, summed over the last axis."""
     return np.asarray(-2 * (k * log_shares[0] + (n - k) * log_shares[1]).sum(-1))

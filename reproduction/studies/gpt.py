@@ -48,7 +48,7 @@ _SMALL = 1e-3
 
 @dataclass(frozen=True, order=True, slots=True)
 class Cell:
-    """One configuration of GPTs: its four swept parameters."""
+    """One configuration of GPTs, given by the values of the four swept parameters."""
 
     tied: bool
     qk: str
@@ -58,7 +58,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The steps at which the trainings of a cell end each stage; infinite for a training that does not.
+    """The steps at which the trainings of a configuration end each stage; infinite for a stage that does not end.
 
     Attributes:
         first: The loss falls below the middle of H(Y) and H(Y | current token).
@@ -88,7 +88,7 @@ def compare_stages(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def stages_of(sweep: SweepDirectory) -> Mapping[Cell, Stages]:
-    """Returns the stages of all trainings, by configuration."""
+    """Returns the steps at which all trainings end each stage, by configuration."""
     ends_by_cell: dict[Cell, list[tuple[float, float]]] = {}
     for *cell, constant, current, steps, losses in queried(sweep, _CURVES):
         step, loss = np.asarray(steps, np.float64), np.asarray(losses, np.float64)
@@ -110,7 +110,7 @@ def falls_below(steps: NDArray[np.float64], losses: NDArray[np.float64], level: 
 
 
 def _rows(stages: Mapping[Cell, Stages]) -> Iterator[ComparedValue]:
-    """Compares untied models only: tied ones sometimes end a stage too late for a mean."""
+    """Compares models with untied embeddings only: tied ones sometimes end a stage too late for a mean."""
     sigmas = sorted({cell.init_sigma for cell in stages})
     for low, high in pairwise(sigmas):
         is_small = high <= _SMALL
@@ -141,7 +141,9 @@ def _rows(stages: Mapping[Cell, Stages]) -> Iterator[ComparedValue]:
 
 
 def _pooled(stages: Mapping[Cell, Stages], stage: str, **values: object) -> list[float]:
-    """Returns the steps of all untied cells that have the given values, without trainings that do not end the stage."""
+    """Returns the ends of a stage in all untied configurations with the given values, without trainings that do not end
+    it.
+    """
     cells = [cell for cell in stages if not cell.tied and all(getattr(cell, name) == values[name] for name in values)]
     all_steps = [steps for cell in cells for steps in getattr(stages[cell], stage)]
     return [max(steps, 1.0) for steps in all_steps if steps < float("inf")]
@@ -191,7 +193,7 @@ Factors = Mapping[str, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """The one respect in which trainings differ from those of the sweep.
+    """What a variant of the sweep changes: parameters, or factors of starting values or steps.
 
     Attributes:
         row: The name of the change in the table.
@@ -253,7 +255,7 @@ CHANGES = (
 
 
 class ChangedGPT(GPTWorkload):
-    """GPTs with scaled starting values, or with scaled steps of some parameters.
+    """GPTs whose starting values, or the steps of some parameters, are multiplied by factors.
 
     A parameter whose steps are f times as long is stored divided by f, and the model multiplies the stored value by f:
     the start is the same function, and Adam's steps do not depend on the size of gradients.
@@ -282,7 +284,7 @@ class ChangedGPT(GPTWorkload):
         return cast(GPT, partial(functional_call, module, self.read(dict(module.named_parameters()))))
 
     def read(self, state: Mapping[str, Tensor]) -> State:
-        """Converts stored values to the values that the model uses."""
+        """Multiplies the stored values by their factors, which gives the values that the model uses."""
         factors = {name: _factor(self._change.steps, name) for name in state}
         return {name: value if factors[name] == 1.0 else value * factors[name] for name, value in state.items()}
 
@@ -294,7 +296,9 @@ def reproduce_changes(
     n_seeds: int = N_SEEDS,
     n_steps: int | None = None,
 ) -> Comparison:
-    """Trains 32 GPTs for each change, and counts those with an induction head; `n_steps` replaces the study's."""
+    """Trains 32 GPTs for each change, and counts those with an induction head. `n_steps` overrides the number of
+    steps.
+    """
     del directory
     rows = []
     for change in CHANGES:
