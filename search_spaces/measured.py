@@ -11,7 +11,7 @@ Direction: TypeAlias = Literal["minimize", "maximize"]
 
 
 class StuckRate(SpecModel):
-    """The share of a trial's trainings that end stuck."""
+    """The rate of trainings in a trial that end stuck."""
 
     kind: Literal["stuck_rate"] = "stuck_rate"
     direction: Direction = "minimize"
@@ -23,7 +23,7 @@ class StuckRate(SpecModel):
 
 
 class Rate(Positional):
-    """The share of a trial's trainings that end with an outcome, `Rate("solved")`, or stuck, `Rate("stuck")`."""
+    """The rate of trainings in a trial that end with an outcome, `Rate("solved")`, or stuck, `Rate("stuck")`."""
 
     positional = ("outcome",)
 
@@ -87,7 +87,7 @@ def goal_of(objective: Measured) -> str:
 
 
 def _read(given: object) -> object:
-    """Accepts one objective or several, each as a spec or by its kind's name alone, which takes all defaults.
+    """Accepts one objective or several. Each is a spec, or the name of a kind, which stands for the kind's defaults.
 
     A list with one objective becomes that objective.
     """

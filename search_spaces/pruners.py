@@ -38,7 +38,7 @@ class PercentilePruner(SpecModel):
 
 
 class SuccessiveHalvingPruner(SpecModel):
-    """Asynchronous successive halving (ASHA): at each rung one in `reduction_factor` trials goes on."""
+    """Asynchronous successive halving (ASHA): at each rung, one in `reduction_factor` trials continues."""
 
     kind: Literal["successive_halving"] = "successive_halving"
     min_resource: int | Literal["auto"] = "auto"
@@ -48,7 +48,7 @@ class SuccessiveHalvingPruner(SpecModel):
 
 
 class HyperbandPruner(SpecModel):
-    """Successive halving with several first rungs side by side."""
+    """Hyperband: several instances of successive halving side by side, which first prune at different rungs."""
 
     kind: Literal["hyperband"] = "hyperband"
     min_resource: int = 1
@@ -58,7 +58,7 @@ class HyperbandPruner(SpecModel):
 
 
 class ThresholdPruner(SpecModel):
-    """Prunes a trial whose value leaves a range."""
+    """Prunes a trial whose value leaves a given range."""
 
     kind: Literal["threshold"] = "threshold"
     lower: float | None = None
@@ -68,7 +68,7 @@ class ThresholdPruner(SpecModel):
 
 
 class PatientPruner(SpecModel):
-    """Prunes a trial whose value has not improved for `patience` probes, and only if the wrapped pruner agrees."""
+    """Prunes a trial whose value has not improved for `patience` probes, if the wrapped pruner agrees."""
 
     kind: Literal["patient"] = "patient"
     wrapped_pruner: "Pruner | None" = None
@@ -87,7 +87,7 @@ _KINDS: Mapping[str, type[SpecModel]] = {
 
 
 def _read(given: object) -> object:
-    """Accepts a pruner, its name, or a mapping with its kind and arguments, for pydantic to validate."""
+    """Converts a pruner, the name of one, or a mapping with its kind and arguments to what pydantic validates."""
     if given is None or type(given) in _KINDS.values():
         return given
     arguments = dict(given) if isinstance(given, Mapping) else {"kind": given}

@@ -49,14 +49,13 @@ class RandomDraws:
         return trial_seed(self.sweep, trial)
 
     def unconditional(self, trial: int) -> Mapping[str, Scalar] | None:
-        """Returns the values of the parameters that depend on no other; `None` if they are drawn at random."""
+        """Returns the values of the unconditional parameters; `None` if they are to be drawn at random."""
         del trial
         return None
 
 
 def drawn_parameters(sweep: Sweep, parameters: type[TrainingParameters], n_trials: int) -> list[TrainingParameters]:
-    """Returns the parameters of the first trials of a sweep as if its sampler were `random`, without the trials it
-    refuses.
+    """Draws the parameters of a sweep's first trials at random, whatever its sampler, and leaves out invalid ones.
 
     Raises:
         SpecError: If it refuses all of them.
@@ -73,7 +72,7 @@ def drawn_parameters(sweep: Sweep, parameters: type[TrainingParameters], n_trial
 
 
 class _Space:
-    """Unconditional parameters that are drawn together, in their order."""
+    """The unconditional parameters of a sweep, which are drawn together and in their order."""
 
     def __init__(self, distributions: Mapping[str, BaseDistribution]) -> None:
         self.distributions = dict(distributions)
@@ -92,7 +91,7 @@ class _Space:
         return self.stored(values)
 
     def stored(self, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Returns the values as the study will store them."""
+        """Returns the values as the Optuna study stores them."""
         values = {**drawn, **self._single}
         # Optuna's internal form may round a value, so each is converted to it and back.
         return {
