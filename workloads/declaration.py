@@ -21,7 +21,7 @@ _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parameter:
-    """One declared parameter.
+    """The declaration of one parameter of a training: its values, default and meaning.
 
     Attributes:
         name: The parameter's name, such as `init_sigma` or `layer_norm_eps`.
@@ -74,7 +74,7 @@ class Parameter:
         return f"{words}, or null" if self.optional else words
 
     def accept(self, value: object) -> Value:
-        """Returns `value` in the declared type.
+        """Converts `value` to the declared type, or raises if it is not accepted.
 
         Raises:
             SpecError: If it is of another type or out of range.
@@ -119,7 +119,7 @@ def parameter(
     static: bool = False,
     since: str | None = None,
 ) -> Any:
-    """Declares a field of a `TrainingParameters` class. See `Parameter` for the arguments."""
+    """Declares a field of a `TrainingParameters` class. The arguments are those of `Parameter`."""
     bounds = {"low": low, "high": high, "above": above, "choices": choices, "check": check}
     declared = {**bounds, "default": default, "static": static, "since": since, "retired": None, "doc": doc}
     return dataclasses.field(default=default, metadata={"parameter": declared})

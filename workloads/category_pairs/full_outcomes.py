@@ -29,8 +29,9 @@ def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[
 
 
 def _gamma(evidence: Evidence) -> NDArray[np.float64]:
-    """Returns |grad| |theta| / loss, (L, P), on the fixed training sample if there is one. On held-out texts, the
-    gradient's sampling noise would hide a zero of the training loss."""
+    """Returns the relative gradient |grad| |theta| / loss, (L, P), on the fixed training sample if there is one. On
+    held-out texts, the gradient's sampling noise would hide a zero of the training loss.
+    """
     if "train_grad_norm" not in evidence.metrics:
         return outcomes.gamma(evidence)
     with np.errstate(divide="ignore", invalid="ignore"):

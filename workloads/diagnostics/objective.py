@@ -20,7 +20,7 @@ _CHECK_EVERY = 100
 
 
 class Objective:
-    """The training losses of L trainings as a function of the parameters, with tasks and batches fixed.
+    """The losses of L trainings as a function of their parameters, with tasks and batches held fixed.
 
     Args:
         module: The module of ONE training, as built by the workload.
@@ -59,7 +59,7 @@ class Objective:
         return losses.detach(), dict(zip(leaves, gradients, strict=True))
 
     def train_on(self, parameters: State, rule: str, learning_rate: Tensor, n_steps: int) -> tuple[State, Tensor]:
-        """Returns parameters (L, ...) and losses (L,) after `n_steps` of an optimizer that starts without averages.
+        """Trains on from `parameters` with a newly started optimizer. Returns parameters (L, ...) and losses (L,).
 
         Args:
             parameters: (L, ...) the starting parameters; they are not changed.
@@ -71,7 +71,7 @@ class Objective:
         return trained, losses
 
     def descended(self, parameters: State, evaluate: Evaluate, rule: str, n_steps: int) -> State:
-        """Returns parameters (L, ...) after `n_steps` of an optimizer with step size 1.
+        """Minimizes `evaluate` for `n_steps` of an optimizer with learning rate 1. Returns parameters (L, ...).
 
         Args:
             parameters: (L, ...) the starting parameters; they are not changed.
@@ -108,7 +108,7 @@ class Objective:
     def _trained(
         self, parameters: State, rule: str, learning_rate: Tensor, steps: Sequence[int]
     ) -> Iterator[tuple[State, Tensor]]:
-        """Yields the parameters (L, ...) and losses (L,) after each of `steps`, which ascend."""
+        """Yields the parameters (L, ...) and losses (L,) after each of the numbers of steps `steps`, which ascend."""
         trained = {name: value.detach().clone() for name, value in parameters.items()}
         optimizer = optimizer_named(rule, Settings.plain(learning_rate, steps[-1]))
         for step in steps:

@@ -126,8 +126,9 @@ Voita et al. 2019, section 5.3, describe such heads."""
 
 
 def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.bool_]]:
-    """Returns which heads hold each role, bool by role name. A head may hold several roles, or none. A role that was
-    not measured does not hold."""
+    """Returns which heads meet the threshold of each role, bool by role name. A head may hold several roles, or none. A
+    role that was not measured is not held.
+    """
     rare = scores["rare_token"]
     return {
         "positional": scores["positional_share"] >= POSITIONAL_SHARE,
