@@ -53,7 +53,7 @@ def from_bytes(content: bytes) -> Checkpoint:
 
 
 def fingerprint(workload: str, trainings: Sequence[Training[Any]], probe_steps: Sequence[int], row_width: int) -> str:
-    """Hashes what a pack's checkpoint depends on. A pack resumes only from a checkpoint with its own fingerprint.
+    """Hashes everything that a pack's checkpoint depends on. A pack resumes only from a checkpoint with an equal hash.
 
     Args:
         workload: The name of the workload.

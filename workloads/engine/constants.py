@@ -29,7 +29,7 @@ _MISSING = "nothing"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A constant that has different values in the first of several modules and in another one.
+    """A constant of a module whose value in one module differs from that in the first module.
 
     Attributes:
         name: The constant's name, such as `blocks.0.norm.eps`.
@@ -101,7 +101,7 @@ def _shapes(module: nn.Module) -> dict[str, torch.Size | None]:
 
 
 def _own(module: nn.Module) -> dict[str, Any]:
-    """The attributes of a module itself, besides parameters, buffers and submodules."""
+    """Returns the attributes of a module itself, besides parameters, buffers and submodules."""
     return {name: value for name, value in vars(module).items() if name not in _OF_EVERY_MODULE}
 
 
@@ -136,7 +136,7 @@ class _Reader:
 
 
 def _in_short(value: Any) -> str:
-    """Represents a value as one text: its type with a digest of its content, or only its type if `_inside` lists it."""
+    """Describes a value by its type and a digest of its content, or by its type alone if `_inside` takes it apart."""
     if isinstance(value, Tensor):
         return _of_numbers(f"{value.dtype} {tuple(value.shape)}", _bytes_of(value))
     if isinstance(value, np.ndarray):
@@ -157,7 +157,7 @@ def _in_short(value: Any) -> str:
 
 
 def _inside(value: Any) -> dict[Any, Any]:
-    """Returns the values that a value is made of, by name; empty if it has none or they are not read."""
+    """Returns the values that a value consists of, by name; empty if it has no parts or they are not compared."""
     if isinstance(value, Tensor | np.ndarray | type | types.ModuleType):
         return {}
     if isinstance(value, TrainingParameters):

@@ -26,7 +26,7 @@ _PRODUCTS = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: 
 
 @contextmanager
 def training_settings() -> Iterator[None]:
-    """A context that sets PyTorch up for training steps, and restores the previous settings afterwards.
+    """Returns a context with the PyTorch settings that training steps need; leaving it restores the previous ones.
 
     PyTorch gets one thread: several would compete for the cores, and would sum in another order. It multiplies float32
     as float32, neither as TF32 on GPUs nor as bfloat16 on CPUs. A transformer layer in evaluation mode does not use the
@@ -90,7 +90,7 @@ def check_rounding() -> None:
 
 
 def _mkl_branch() -> int | None:
-    """Returns the code path that MKL is restricted to; `None` if PyTorch has no MKL, or MKL does not report it."""
+    """Returns the code path to which MKL is restricted; `None` if PyTorch has no MKL or MKL does not report it."""
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     if not (torch.backends.mkl.is_available() and library.exists()):
         return None

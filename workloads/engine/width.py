@@ -23,5 +23,5 @@ def width_on(device: str, n_trainings: int) -> int | None:
 
 
 def filled_up(value: Tensor, size: int) -> Tensor:
-    """Copies `value` (A, ...) to (size, ...) and fills up with copies of its last lane."""
+    """Extends `value` (A, ...) to (size, ...) with copies of its last lane."""
     return value[arange(size, device=value.device).clamp(max=len(value) - 1)]
