@@ -43,7 +43,7 @@ class LabelError(SpecError):
 
 
 def did_you_mean(given: object, names: Iterable[str], otherwise: str) -> str:
-    """Returns a `fix` for an unknown name: the most similar of `names`, or `otherwise` if none is similar."""
+    """Returns the text of a fix for an unknown name: the most similar of `names`, or `otherwise` if none is similar."""
     if not isinstance(given, str):
         return otherwise
     # Upper and lower case are not told apart, because people mistype them.
@@ -53,7 +53,7 @@ def did_you_mean(given: object, names: Iterable[str], otherwise: str) -> str:
 
 
 def in_words(error: BaseException) -> str:
-    """Formats an error that code outside attnsweep raised as one line, such as `ValueError: no such word`."""
+    """Formats an error that other code than attnsweep raised as one line, such as `ValueError: no such word`."""
     try:
         message = _cut(" ".join(str(error).split()))
     except Exception:  # noqa: BLE001  # The `__str__` of a foreign error may itself raise.

@@ -18,7 +18,8 @@ _carried: dict[str, Path] = {}
 
 
 def given_file(path: Path, subject: str, expected: str, fix: str = "check the path") -> Path:
-    """Returns the regular file at a path, symbolic links resolved. Refuses devices and pipes: reads may never end.
+    """Returns the regular file at a path, with symbolic links resolved. Refuses devices and pipes, whose reading may
+    never end.
 
     On a worker of a cluster, a file that the driver has sent under this path takes precedence.
 
@@ -46,7 +47,8 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
 
 
 def take_over(files: Mapping[str, bytes]) -> None:
-    """Writes the driver's files to a temporary folder of this process, where `given_file` finds them by driver path.
+    """Writes files that the driver sent to a temporary folder. `given_file` then finds them by their paths on the
+    driver.
 
     Args:
         files: Content by absolute path on the driver's machine.
@@ -71,7 +73,7 @@ def _folder() -> Path:
 
 
 def _remove_abandoned() -> None:
-    """Removes the folders of killed processes (Ray kills trainers): those whose lock no process holds."""
+    """Removes the folders of processes that were killed, as Ray kills trainers: folders whose lock no process holds."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         # Opening a folder of another user raises, and such a folder is left alone.
         with suppress(OSError):
@@ -84,7 +86,9 @@ def _remove_abandoned() -> None:
 
 
 def _take_lock(opened: int) -> bool:
-    """Locks a folder until its descriptor is closed or this process ends. Returns `False` if another process has it."""
+    """Locks a folder until its descriptor is closed or this process ends. Returns `False` if another process holds the
+    lock.
+    """
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -32,12 +32,12 @@ class LayerMaps:
 
     @classmethod
     def of(cls, number: int, queries: tuple[str, ...], keys: tuple[str, ...], weights_HQK: Tensor) -> Self:
-        """Builds the maps of one layer with weights converted to float64."""
+        """Builds the maps of one layer from attention weights, which are converted to float64."""
         return cls(number=number, queries=queries, keys=keys, weights_HQK=weights_HQK.double())
 
     @property
     def is_square(self) -> bool:
-        """Whether queries and keys are the same tokens: self-attention."""
+        """Whether queries and keys are the same tokens, as in self-attention."""
         return self.queries == self.keys
 
 
@@ -58,7 +58,7 @@ class SentenceMaps:
 
 
 def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
-    """Returns the requested sentence number, or `otherwise` if none was requested.
+    """Returns the number of the requested sentence, or `otherwise` if none was requested.
 
     Raises:
         UserError: If there is no such sentence.

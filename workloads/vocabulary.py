@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The meaning of an outcome: one of the ways in which a training may end.
+    """The meaning of one outcome, a way in which a training may end.
 
     Attributes:
         sentence: The meaning, in words.
@@ -34,7 +34,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The meaning of a role: one of the things that an attention head may do.
+    """The meaning of one role, a thing that an attention head may do.
 
     Attributes:
         sentence: The meaning, in words.

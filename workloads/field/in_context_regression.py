@@ -60,12 +60,14 @@ def model(
     rank: int = 1,
     attention_scale: float = 1.0,
 ) -> nn.Module:
-    """Returns the attention of one training; `rank` applies to separate keys and queries only."""
+    """Returns the linear attention of one training. Only separate keys and queries have a `rank`."""
     return LinearAttentionMatrix(dimension, n_heads, kq, rank, attention_scale)
 
 
 def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] = "linear") -> tuple[Tensor, Tensor]:
-    """Returns the variances (D,) of x along its axes, which sum to 1 and determine the loss; the target is not used."""
+    """Returns the variances (D,) of x along its axes, which sum to 1 and determine the loss. Returns them twice, as the
+    unused target too.
+    """
     # The draw only puts the tensor on the device of the training.
     variance_D = torch.ones_like(draw.fixed.uniform(dimension))
     if covariance == "linear":
@@ -85,24 +87,26 @@ def loss(output: Tensor, inputs: Tensor, n_context: int = 31) -> Tensor:
 
 
 def gains(variance_D: Tensor, n_context: int) -> Tensor:
-    """Returns by how much the loss falls when each eigen-direction is learned, (D,)."""
+    """Returns by how much the loss falls when attention learns each eigen-direction of the inputs, (D,)."""
     return variance_D**3 / second_moment(variance_D, n_context)
 
 
 def _level(n_directions: int, inputs: Tensor, n_context: int) -> Tensor:
-    """Returns the loss where the `n_directions` directions of largest variance are learned; NaN if these are all."""
+    """Returns the loss when the `n_directions` directions of largest variance are learned; NaN if there are no
+    others.
+    """
     gain_D = gains(inputs, n_context).sort(descending=True).values
     return inputs.sum() - gain_D[:n_directions].sum() if n_directions < len(inputs) else inputs.new_tensor(torch.nan)
 
 
 def _gap(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """Returns the loss above the optimum's, as a share of its value at M = 0: 1 at the zero, 0 at the optimum."""
+    """Returns the loss above the optimum as a fraction of its value at M = 0: 1 at the zero, 0 at the optimum."""
     least = inputs.sum() - gains(inputs, n_context).sum()
     return (loss(output, inputs, n_context) - least) / (inputs.sum() - least)
 
 
 def _directions(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """Returns the number of learned eigen-directions: those whose entry of M exceeds half of its optimum."""
+    """Counts the learned eigen-directions: those whose entry of M exceeds half of its optimal value."""
     optimum_D = inputs / second_moment(inputs, n_context)
     return (output.diagonal() > optimum_D / 2).to(output.dtype).sum()
 

@@ -19,7 +19,7 @@ Kind = Literal["softmax", "linear"]
 
 
 class RelativeAttention(Attention):
-    """Attention with the logits s Q (K + R)^t, where R is a learned key for each distance between query and key.
+    """Attention with the logits s Q (K + R)^t, where R has a learned key for each distance between query and key.
 
     Attributes:
         distance: (C, H * channels), the learned keys of the distances C - 1 to 0.
@@ -32,7 +32,7 @@ class RelativeAttention(Attention):
         self.distance = Embedding(n_context, d_model)
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """Does what `Attention.attend` does, for causal attention with as many queries as keys."""
+        """Computes attention like `Attention.attend`, for causal attention with as many queries as keys."""
         n_tokens, query_BHQC = asking_BQD.shape[1], by_head(self.query(asking_BQD) * self.factor(sight), self._n_heads)
         logit_BHQK = query_BHQC @ by_head(self.distance.weight[None, -n_tokens:], self._n_heads).mT
         # The logits by distance become logits by key: row q is shifted to the left by n_tokens - 1 - q.
@@ -43,7 +43,9 @@ class RelativeAttention(Attention):
 
 
 class LinearAttention(Attention):
-    """Attention whose weights are s Q K^t / n, without a softmax, where n is the number of keys that a query sees."""
+    """Attention with the weights s Q K^t / n instead of a softmax, where n is the number of keys that a query may
+    attend to.
+    """
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
         query_BHQC = by_head(self.query(asking_BQD) * self.factor(sight), self._n_heads)
@@ -96,7 +98,7 @@ class Block(nn.Module):
         return self._fed(x_BTD + attended_BTD), weight_BHTT
 
     def last(self, x_BTD: Tensor, sight: Sight) -> Tensor:
-        """Returns the output at the last token alone, (B, 1, D)."""
+        """Returns the output at the last token alone, (B, 1, D), which saves computing the others."""
         read_BTD = self.attention_norm(x_BTD)
         keys_and_values = self.attention.keys(read_BTD), self.attention.values(read_BTD)
         last_sight = Sight(sight.bias_BQK[:, -1:], sight.log_n_BQ[:, -1:])

@@ -26,7 +26,7 @@ they round differently."""
 
 
 def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
-    """Converts a GPT to a `GPT2LMHeadModel` in eval mode, with the same logits.
+    """Converts a GPT to Hugging Face's `GPT2LMHeadModel`, in eval mode and with the same logits.
 
     Low-rank updates are added to the weights that they update. Where our attention logits are not divided by
     sqrt(D / H), the queries are multiplied by it, because some readers of GPT-2 files know no other scale. The bias b
@@ -121,7 +121,7 @@ def _norm(name: str, norm: LayerNorm) -> State:
 
 
 def _linear(layer: nn.Module) -> tuple[Tensor, Tensor]:
-    """Returns the weight of a layer, (out, in), to which its low-rank update is added if it has one, and the bias."""
+    """Returns the bias of a layer, and its weight (out, in) with the low-rank update added, if there is one."""
     assert isinstance(layer, Linear)
     if isinstance(layer, LowRankLinear):
         return layer.weight + layer.scale * (layer.up.weight @ layer.down.weight), layer.bias
@@ -129,7 +129,7 @@ def _linear(layer: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def _bias_before(head_VD: Tensor, bias_V: Tensor) -> Tensor:
-    """Returns the shortest d with W d = b, (D,), or the nearest to a solution if there is none."""
+    """Returns the shortest vector d, (D,), with W d = b, or the nearest to it if there is no solution."""
     inverse_DV: Tensor = torch.linalg.pinv(head_VD.double())
     return (inverse_DV @ bias_V.double()).to(bias_V.dtype)
 

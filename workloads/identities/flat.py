@@ -17,7 +17,9 @@ from attnsweep.workloads.identities.parts import Part, parameters_of, stacked
 
 @dataclass(frozen=True, kw_only=True)
 class Flat(Conserved):
-    """A linear function of the parameters that is 0 on gradients, and that gradient descent conserves on weights."""
+    """A linear function that is 0 for gradients. Gradient descent therefore conserves the function's value for the
+    weights.
+    """
 
     name: str
 
@@ -46,7 +48,7 @@ class Flat(Conserved):
 
 @dataclass(frozen=True, kw_only=True)
 class NoGradient(Flat):
-    """The loss does not depend on a part, so its gradient is 0.
+    """The loss does not depend on a part of the parameters, so the part's gradient is 0.
 
     Attributes:
         name: The part, for messages.
@@ -75,7 +77,8 @@ class NoGradient(Flat):
 
 @dataclass(frozen=True, kw_only=True)
 class KeyBias(Flat):
-    """The gradient of a key bias is 0: it adds the same number to all logits of a query, which softmax ignores.
+    """The gradient of a key bias is 0, because the bias adds one number to all logits of a query, which softmax
+    ignores.
 
     Attributes:
         name: The attention layer, for messages.
@@ -115,7 +118,7 @@ _NOTHING = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class RowSums(Flat):
-    """The rows of a gradient sum to 0, because a constant added to a row of the parameter changes nothing.
+    """The rows of a gradient sum to 0, because adding a constant to a row of the parameter does not change the loss.
 
     Attributes:
         name: The parameter, for messages.
@@ -143,7 +146,7 @@ class RowSums(Flat):
 
 @dataclass(frozen=True, kw_only=True)
 class EqualSums(Flat):
-    """The gradients of two tables whose rows are added have equal sums over rows.
+    """If the rows of two tables are added in the model, the gradients of both tables have equal sums over rows.
 
     Moving a constant vector from all rows of one table to all rows of the other does not change the loss.
 

@@ -28,7 +28,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """The error of an identity at a point.
+    """How far an identity is violated at a point.
 
     Attributes:
         parameter: The name of the parameter, or of several.
@@ -54,11 +54,11 @@ class Identity(ABC):
 
     @abstractmethod
     def reason(self, at: Point) -> str:
-        """Explains in one line what a failure at this point says about the module."""
+        """Explains in one line what a violation at this point says about the module."""
 
 
 class Conserved(Identity):
-    """An identity from which it follows that gradient flow conserves a quantity, on any data."""
+    """An identity because of which gradient flow conserves a quantity, on any data."""
 
     @property
     @abstractmethod
@@ -71,7 +71,9 @@ class Conserved(Identity):
 
     @abstractmethod
     def moved(self, gradients: Mapping[str, Tensor]) -> Tensor:
-        """Computes the exact change of the quantity in a step of plain gradient descent, over the rate squared."""
+        """Computes the exact change of the quantity in one step of gradient descent, divided by the squared learning
+        rate.
+        """
 
 
 Computed = Callable[[nn.Module, dict[str, Tensor]], Tensor]

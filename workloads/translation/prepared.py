@@ -45,5 +45,5 @@ CORPUS_FILE = Format(
 
 
 def read_corpus(path: str | Path) -> Corpus:
-    """Reads a file that `attnsweep prepare-corpus` wrote; raises the same errors as `Format.read`."""
+    """Reads a file that `attnsweep prepare-corpus` wrote. Raises the same errors as `Format.read`."""
     return CORPUS_FILE.read(path)

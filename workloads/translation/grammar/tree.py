@@ -33,7 +33,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class CommonNoun:
-    """A phrase of a noun and its modifiers.
+    """A noun phrase: a common noun and its modifiers.
 
     Attributes:
         noun: The head of the phrase.
@@ -57,7 +57,7 @@ Phrase: TypeAlias = Pronoun | Name | CommonNoun
 
 @dataclass(frozen=True, slots=True)
 class Relative:
-    """A relative clause. The noun that it modifies is its subject if `subject` is None, else its object.
+    """A relative clause. The modified noun is the clause's subject if `subject` is None, else its object.
 
     Attributes:
         verb: The verb, which is intransitive if both phrases are None.
@@ -94,7 +94,7 @@ _SUBJECT, _OBJECT, _ADJECTIVE, _DETERMINER, _POSSESSOR, _RELATIVE = range(len(RE
 
 
 def dependencies(sentence: Sentence) -> list[tuple[int, str, str]]:
-    """Returns all dependency arcs as (relation, place of the dependent, place of the governor).
+    """Returns all dependency arcs of a sentence as (relation, place of the dependent, place of the governor).
 
     The noun that a relative clause modifies is the subject or object of the clause's verb, and the verb depends on the
     noun by the relation `relative`. The possessive 's is a determiner of the possessed noun, like il.
