@@ -18,8 +18,7 @@ _carried: dict[str, Path] = {}
 
 
 def given_file(path: Path, subject: str, expected: str, fix: str = "check the path") -> Path:
-    """Returns the regular file at a path, with symbolic links resolved. Refuses devices and pipes, whose reading may
-    never end.
+    """Returns the regular file at a path, symbolic links resolved. Refuses devices and pipes: reads might never end.
 
     On a worker of a cluster, a file that the driver has sent under this path takes precedence.
 
@@ -47,8 +46,7 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
 
 
 def take_over(files: Mapping[str, bytes]) -> None:
-    """Writes files that the driver sent to a temporary folder. `given_file` then finds them by their paths on the
-    driver.
+    """Writes the driver's files to a temporary folder, where `given_file` finds them by their paths on the driver.
 
     Args:
         files: Content by absolute path on the driver's machine.
@@ -86,9 +84,7 @@ def _remove_abandoned() -> None:
 
 
 def _take_lock(opened: int) -> bool:
-    """Locks a folder until its descriptor is closed or this process ends. Returns `False` if another process holds the
-    lock.
-    """
+    """Locks a folder until its descriptor is closed or this process ends. Returns `False` if another process has it."""
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

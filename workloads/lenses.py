@@ -93,16 +93,12 @@ def gradient_words(workload: Workload[Any], training: Training[Any], module: nn.
 
 
 def loss_of(workload: Workload[Any]) -> Loss:
-    """Returns the loss of one training in basic operations: `lenses.loss` if the workload declares it, else
-    `workload.loss`.
-    """
+    """Returns the loss of one training: `lenses.loss`, which has basic operations only, or else `workload.loss`."""
     return lenses_of(workload).loss or workload.loss
 
 
 def batch_of(workload: Workload[Any], training: Training[Any]) -> Batch:
-    """Draws data to examine the gradients of one training: the batch of the first step, with at least
-    `least_examples`.
-    """
+    """Draws data to examine one training's gradients: the batch of the first step, of at least `least_examples`."""
     least = lenses_of(workload).least_examples
     if least > 1 and training.parameters.batch_size < least:
         training = replace(training, parameters=replace(training.parameters, batch_size=least))

@@ -160,8 +160,7 @@ class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the field
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Returns values that pin down the files which a sweep names: their absolute paths and digests of their
-        contents.
+        """Returns values that pin down the files that a sweep names: absolute paths and digests of their contents.
 
         Args:
             values: The sweep's fixed parameters, by name.
@@ -177,8 +176,7 @@ class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the field
         return {name: getattr(self, name) for name in self.declared()}
 
     def identity(self) -> dict[str, Value]:
-        """Returns the values that determine a training's id. All versions of attnsweep that train it alike agree on
-        them.
+        """Returns the values that determine a training's id, the same in all versions that train it alike.
 
         A parameter with `since` is left out if it has its default; a retired parameter stays in, at its old default.
         """
@@ -192,9 +190,7 @@ class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the field
         return identity
 
     def static_key(self) -> tuple[Value, ...]:
-        """Returns the values of the static parameters. Trainings may share a pack if and only if their values are
-        equal.
-        """
+        """Returns the values of the static parameters. Trainings may share a pack only if these values are equal."""
         return tuple(getattr(self, name) for name in _static_names(type(self)))  # type: ignore[arg-type]  # as above
 
 

@@ -113,9 +113,7 @@ def _timed(say: Callable[[str], None], title: str) -> Iterator[None]:
 
 
 def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks that two runs of a pack agree to the last bit, metrics included, whatever the state of global
-    generators.
-    """
+    """Checks that two runs of a pack agree to the last bit, metrics too, for any state of global generators."""
     runs = []
     for state in range(2):
         with torch.random.fork_rng(devices=[]):

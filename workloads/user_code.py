@@ -142,9 +142,7 @@ def read_user_code(path: Path) -> UserCode:
 
 
 def user_file(reference: str) -> Path | None:
-    """Returns the file in the name `file.py:Class` of a workload; `None` for registered names and for
-    `module:Class`.
-    """
+    """Returns the file in a workload's name `file.py:Class`; `None` for registered names and for `module:Class`."""
     place, colon, _ = reference.rpartition(":")
     return Path(place) if colon and place.endswith(".py") else None
 
@@ -157,8 +155,7 @@ def user_code_of(workload: object) -> UserCode | None:
 
 @contextmanager
 def users_code(subject: str, expected: str, fix: str) -> Iterator[None]:
-    """Returns a context in which a user's code runs. Any exception of that code, even `SystemExit`, becomes a
-    `UserError`.
+    """A context in which a user's code runs. Any exception of that code, even `SystemExit`, becomes a `UserError`.
 
     Args:
         subject: The file or reference that the code came from.
@@ -265,9 +262,7 @@ def _imports(text: str) -> Sequence[tuple[int, str]]:
 
 
 def _beside(folder: Path, module: str) -> str | None:
-    """Returns the path, relative to the user's folder, of a module's file; `None` if the module is not in the
-    folder.
-    """
+    """Returns the path, relative to the user's folder, of a module's file; `None` if the module is not there."""
     parts = module.split(".")
     if not all(part.isidentifier() for part in parts) or _is_elsewhere(parts[0], folder):
         return None

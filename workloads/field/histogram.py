@@ -23,7 +23,7 @@ Mixing = Literal["bos", "dot", "lin"]
 
 
 class Counter(nn.Module):
-    """Computes x' = x + A x, then W2 relu(W1 x' + b1) + b2. The mixing weights A are attention, or depend on positions
+    """Computes x' = x + A x, then W2 relu(W1 x' + b1) + b2. The weights A are attention, or depend on positions
     alone.
     """
 
@@ -73,7 +73,7 @@ def model(
     norm: Literal["none", "pre"] = "none",
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> Counter:
-    """Returns the model. Its attention scale and epsilon are buffers, because trainings in one pack may differ in
+    """Returns the model. Its attention scale and epsilon are buffers, because trainings of one pack may differ in
     them.
     """
     has_bos = mixing == "bos"

@@ -92,9 +92,7 @@ def gains(variance_D: Tensor, n_context: int) -> Tensor:
 
 
 def _level(n_directions: int, inputs: Tensor, n_context: int) -> Tensor:
-    """Returns the loss when the `n_directions` directions of largest variance are learned; NaN if there are no
-    others.
-    """
+    """Returns the loss if the `n_directions` directions of largest variance are learned; NaN if there are no others."""
     gain_D = gains(inputs, n_context).sort(descending=True).values
     return inputs.sum() - gain_D[:n_directions].sum() if n_directions < len(inputs) else inputs.new_tensor(torch.nan)
 

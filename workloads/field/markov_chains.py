@@ -96,8 +96,7 @@ def _followed(first_B1: Tensor, next_BTS: Tensor) -> Tensor:
 
 
 def strategies(token_BT: Tensor, n_states: int) -> dict[str, Tensor]:
-    """Returns the probabilities (B, T, S) of the next token under each strategy that counts the sequence's states so
-    far.
+    """Returns the probabilities (B, T, S) of the next token under each strategy, which counts the states so far.
 
     `unigram` counts the states so far, `bigram` the states that followed earlier occurrences of the current state. Each
     adds 1 to every count, which gives the posterior mean under the prior Dirichlet(1, ..., 1). For `chains=any`,
@@ -148,9 +147,7 @@ def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
 
 
 def _nearest(strategy: str) -> Condition:
-    """Returns the condition that the model's predictions are nearer to this strategy than to the others, by
-    `_distance`.
-    """
+    """Returns the condition that the model predicts more like this strategy than like the others, by `_distance`."""
 
     def holds(_: object, evidence: Evidence) -> NDArray[np.bool_]:
         others = [evidence.metrics[f"from_{name}"] for name in STAGES if name != strategy]

@@ -13,7 +13,7 @@ def model(
     norm: Literal["none", "pre"] = "none",
     layer_norm_eps: float = at.parameter(1e-5, "inside the root, with norm=pre", low=0),
 ) -> nn.Module:
-    """Returns a network from n signs to one number, with one hidden layer: linear, LayerNorm, ReLU, linear."""
+    """Returns a network from n signs to one number: linear layer, LayerNorm (with norm=pre), ReLU, linear layer."""
     normed = [at.LayerNorm(width, layer_norm_eps)] if norm == "pre" else []
     return nn.Sequential(nn.Linear(n_bits, width), *normed, nn.ReLU(), nn.Linear(width, 1), nn.Flatten(-2))
 

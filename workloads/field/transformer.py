@@ -43,9 +43,7 @@ class RelativeAttention(Attention):
 
 
 class LinearAttention(Attention):
-    """Attention with the weights s Q K^t / n instead of a softmax, where n is the number of keys that a query may
-    attend to.
-    """
+    """Attention with weights s Q K^t / n instead of a softmax; n is the number of keys that a query may attend to."""
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
         query_BHQC = by_head(self.query(asking_BQD) * self.factor(sight), self._n_heads)

@@ -88,9 +88,7 @@ def _probed(workload: Workload[Any], trainings: Sequence[Training[Any]], horizon
 
 
 def _left(evidence: Evidence) -> NDArray[np.float64]:
-    """Returns the first probed step at which each loss is below the level of the start, (L,); infinite if there is
-    none.
-    """
+    """Returns the first probed step at which each loss is below the start's level, (L,); infinite if there is none."""
     loss = evidence.metrics["eval_loss"]
     start = np.fmin(evidence.levels.get(_ZERO, np.inf), loss[:, 0])
     below = np.nan_to_num(loss, nan=np.inf) < (start - AT_LEVEL * np.abs(start))[:, None]

@@ -63,8 +63,7 @@ def _rate(before: Tensor, after: Tensor, time: Tensor) -> Tensor:
 
 
 def _part(before: Tensor, at: Tensor, after: Tensor) -> Tensor:
-    """Returns the fraction of a stride (an integration step) after which the fall of the loss reaches `at`, (L,), in
-    0..1.
+    """Returns the fraction, in 0..1, of an integration step after which the loss has fallen by `at`, (L,).
 
     The falls before and after the stride are given. Between them the fall is taken to grow exponentially, or linearly
     where it was not positive before.

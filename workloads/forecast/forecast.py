@@ -58,9 +58,7 @@ class Escape:
 
     @property
     def share(self) -> float:
-        """The fraction of trainings that leave their start within `n_steps`. Trainings left out count as not
-        leaving.
-        """
+        """The fraction of trainings that leave their start within `n_steps`; trainings left out count as staying."""
         return float((self.times <= self.n_steps).mean())
 
     def quantile(self, share: float) -> float | None:
@@ -73,8 +71,7 @@ class Escape:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EscapeForecast:
-    """Forecasts when trainings that differ in init_sigma and seed leave the plateau of their start, and gives the law
-    behind it.
+    """Forecasts when trainings that differ in init_sigma and seed leave the plateau of their start, by which law.
 
     Attributes:
         orders: The order of each parameter of the module at the smallest value of init_sigma; empty if there are none.
@@ -164,9 +161,7 @@ def extrapolated(
 def _predicted(
     workload: Workload[Any], parameters: TrainingParameters, scales: Sequence[float], seeds: Sequence[int]
 ) -> dict[float | None, NDArray[np.float64]]:
-    """Returns the predicted times (S,) by init_sigma, for those values at which `predicted_escapes` predicts every
-    training.
-    """
+    """Returns the times (S,) by init_sigma, for those values at which `predicted_escapes` predicts every training."""
     predicted: dict[float | None, NDArray[np.float64]] = {}
     for sigma in scales:
         times = predicted_escapes(workload, [Training(replace(parameters, init_sigma=sigma), seed) for seed in seeds])
@@ -188,7 +183,7 @@ def _ladder(
 
 
 def _law(parameter_orders: Sequence[Order], parameters: TrainingParameters) -> tuple[int | None, str]:
-    """Returns the order (degree in init_sigma) for which a law holds, and the law in words; else `None` and the
+    """Returns the order (power of init_sigma) for which a law holds, and the law in words; else `None` and the
     reason.
     """
     measured = start_order(parameter_orders)
@@ -232,9 +227,7 @@ def _times(
     pilots: tuple[float, float] | None,
     order: int | None,
 ) -> dict[float | None, NDArray[np.float64]]:
-    """Returns the escape times (S,) by init_sigma: as the pilots measured them, and extrapolated below the smaller
-    pilot.
-    """
+    """Returns the escape times (S,) by init_sigma: measured by pilots, or extrapolated below the smaller pilot."""
     trained: list[float | None] = [sigma for sigma in sigmas if not _is_below(sigma, pilots)]
     if pilots is None or order is None or len(trained) == len(sigmas):
         pilots = None

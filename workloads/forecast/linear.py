@@ -21,8 +21,7 @@ _LONGEST = 2.0**40
 
 
 def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns the nodes (L, m) and weights (L, m) of Gauss quadrature for the spectrum of the Hessian H seen by a
-    direction.
+    """Returns nodes (L, m) and weights (L, m) of Gauss quadrature for the spectrum of the Hessian H along a direction.
 
     The nodes approximate eigenvalues of H. The weights are the squared components of the direction, and sum to 1.
 

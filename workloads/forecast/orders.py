@@ -36,8 +36,7 @@ class Order:
 def orders(
     workload: Workload[Any], parameters: TrainingParameters, sigma: float, seeds: Sequence[int]
 ) -> tuple[Order, ...]:
-    """Measures the order (power of init_sigma) of every parameter's gradient between sigma and sigma / 3, always in
-    float64.
+    """Measures the order (power of init_sigma) of each parameter's gradient between sigma and sigma / 3, in float64.
 
     Args:
         workload: A workload whose trainings start from `init_sigma` times a normal draw.
@@ -63,7 +62,7 @@ def start_order(parameter_orders: Sequence[Order]) -> float | None:
 
 
 def norm_threshold(workload: Workload[Any], parameters: TrainingParameters, seed: int) -> float | None:
-    """Returns the init_sigma below which LayerNorm's epsilon changes the orders: sqrt(layer_norm_eps).
+    """Returns the init_sigma at which a LayerNorm changes the orders of gradients: sqrt(layer_norm_eps).
 
     A LayerNorm passes on an input that is smaller than this nearly in proportion, but normalizes a larger one. `None`
     for a workload without `layer_norm_eps`, and for trainings whose first gradient does not depend on it.

@@ -104,8 +104,7 @@ def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: in
 
 
 def random_texts(streams: Streams, name: str, lengths: Lengths, n_strings: int, steps: range) -> Tensor:
-    """Draws strings of fair random bits, (L, S, B, N) bool. N is the longest length; bits beyond a lane's length are
-    false.
+    """Draws strings of random bits, (L, S, B, N) bool; N is the longest length, and bits beyond a string are false.
 
     Args:
         streams: The streams of the L trainings.

@@ -87,9 +87,7 @@ class EncoderLayer(nn.Module):
         self._n_heads = shape.n_heads
 
     def forward(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
-        """Returns the layer's output, (R, D), or with `cls_only` that at CLS, (B, D), and the attention of CLS, (B, H,
-        T).
-        """
+        """Returns the layer's output, (R, D), or (B, D) at CLS with `cls_only`, and the attention of CLS, (B, H, T)."""
         mixed_BQD, weight_BHQT = self._attend(a_RD, setting, cls_only=cls_only)
         residual = a_RD.view(mixed_BQD.shape[0], -1, a_RD.shape[1])[:, 0] if cls_only else a_RD
         c = mixed_BQD.flatten(0, 1) @ self.out_weight_DD + self.out_bias_D + residual

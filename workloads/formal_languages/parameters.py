@@ -98,8 +98,8 @@ class FormalLanguagesParameters(TrainingParameters):
 
     @property
     def representation(self) -> str:
-        """How strings become tokens: `kinds` or `positions`. It is resolved even if the parameter `tokens` is
-        `auto`.
+        """How strings become tokens: `kinds` or `positions`. The value `auto` of `tokens` is resolved to one of
+        them.
         """
         if self.tokens != "auto":
             return self.tokens
@@ -112,9 +112,7 @@ class FormalLanguagesParameters(TrainingParameters):
         return (*rungs, longest)
 
     def static_key(self) -> tuple[Value, ...]:
-        """Returns the static key. It contains the training length if tokens are `positions`, whose number is the
-        length.
-        """
+        """Returns the static key. With one token per position it contains the training length, which changes shapes."""
         key = super().static_key()
         return (*key, self.train_length) if self.representation == "positions" else key
 

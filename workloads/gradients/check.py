@@ -56,9 +56,7 @@ def check_blocks(subject: Subject, points: Sequence[Point], *, compiles: bool) -
 
 
 def _compared(check: str, subject: Subject, points: Sequence[Point], fused: State) -> Iterator[Finding]:
-    """Compares gradients (L, ...) that an engine computed with those of each training alone: one finding per
-    parameter.
-    """
+    """Compares an engine's gradients (L, ...) with those of each training alone. Yields one finding per parameter."""
     for name, gradient_L in fused.items():
         errors = [largest(gradient_L[lane] - at.gradients[name]) / at.scale for lane, at in enumerate(points)]
         yield compared(check, _ALONE, name, subject.where, errors, _FUSED)

@@ -46,9 +46,7 @@ def check_sgd_step(subject: Subject, points: Sequence[Point]) -> Iterator[Findin
 
 
 def _stepped(subject: Subject, rate: Sequence[float]) -> State:
-    """Takes one step of the engine's gradient descent with the given learning rates (L,). Returns the weights (L,
-    ...).
-    """
+    """Takes one step of the engine's gradient descent at the learning rates (L,). Returns the weights (L, ...)."""
     rate_L = torch.tensor(rate, dtype=torch.float64)
     sgd = FirstOrder(UPDATE_RULES["sgd"], Settings.plain(rate_L, n_steps=1))
     weights = {name: value.clone() for name, value in subject.weights.items()}

@@ -78,8 +78,7 @@ class Subject:
         return dict(zip(parameters, gradients, strict=True))
 
     def _scale(self, module: nn.Module, batch: Batch, gradients: State) -> float:
-        """Returns the gradient's scale, to which rounding errors are relative: the gradient's norm plus that of its
-        change.
+        """Returns the scale of the gradient's rounding errors: the gradient's norm plus that of its change.
 
         Near a stationary point the terms of a gradient cancel, and their rounding errors may be larger than the
         gradient. The change of the gradient when all weights change by a small share, divided by that share, has the

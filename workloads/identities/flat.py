@@ -17,8 +17,8 @@ from attnsweep.workloads.identities.parts import Part, parameters_of, stacked
 
 @dataclass(frozen=True, kw_only=True)
 class Flat(Conserved):
-    """A linear function that is 0 for gradients. Gradient descent therefore conserves the function's value for the
-    weights.
+    """A linear function that is 0 for gradients. Its value for the weights is therefore conserved by gradient
+    descent.
     """
 
     name: str
@@ -77,8 +77,7 @@ class NoGradient(Flat):
 
 @dataclass(frozen=True, kw_only=True)
 class KeyBias(Flat):
-    """The gradient of a key bias is 0, because the bias adds one number to all logits of a query, which softmax
-    ignores.
+    """The gradient of a key bias is 0: the bias adds the same number to all logits of a query, which softmax ignores.
 
     Attributes:
         name: The attention layer, for messages.

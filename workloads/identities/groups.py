@@ -142,8 +142,7 @@ def norm_gain(name: str, gain_and_bias: Sequence[Part], readers: Sequence[Part])
 
 
 def rescaling(name: str, left: Sequence[Part], right: Sequence[Part] = ()) -> Group:
-    """Makes the group of a common scale: multiplying all of `left` and dividing all of `right` by a number changes
-    nothing.
+    """Makes the group of a common scale: multiplying all of `left` and dividing all of `right` by it changes nothing.
 
     Args:
         name: The layer that has these parts, for messages.

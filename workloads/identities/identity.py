@@ -71,8 +71,8 @@ class Conserved(Identity):
 
     @abstractmethod
     def moved(self, gradients: Mapping[str, Tensor]) -> Tensor:
-        """Computes the exact change of the quantity in one step of gradient descent, divided by the squared learning
-        rate.
+        """Computes the exact change of the quantity in a step of gradient descent, divided by the learning rate
+        squared.
         """
 
 

@@ -131,9 +131,7 @@ def _is_common(role: str, name: str) -> bool:
 
 
 def _declared(role: str, argument: inspect.Parameter, hint: Any, *, is_static: bool) -> tuple[Any, Any]:
-    """Returns type and field of one argument. Integers, strings and booleans are static, because they may change a
-    shape.
-    """
+    """Returns type and field of one argument. Integers, strings and booleans are static, as they may change shapes."""
     subject, field = f"{argument.name} of {role}", argument.default
     choices = tuple(choice for choice in typing.get_args(hint) if isinstance(choice, str))
     if not isinstance(field, dataclasses.Field):
@@ -162,9 +160,7 @@ def _members(hint: Any, default: object) -> tuple[type, ...]:
 
 
 def _with_default(name: str, value: object) -> tuple[Any, Any]:
-    """Replaces the default of a parameter that all workloads have, which then always counts in a training's
-    identity.
-    """
+    """Replaces the default of a parameter that all workloads have. It then always counts in a training's identity."""
     known = _COMMON.get(name)
     if known is None:
         raise SpecError(

@@ -42,8 +42,7 @@ class Loss:
 
 
 def output_of(returned: Any) -> Tensor:
-    """Extracts the output tensor from a forward pass's result: the tensor, its attribute `logits`, or the first of
-    several.
+    """Extracts the output tensor from a forward pass's result: the tensor, its `logits`, or the first of several.
 
     Raises:
         SpecError: If there is no such tensor.

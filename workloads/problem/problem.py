@@ -26,7 +26,7 @@ _PARAMETER = "parameter/"
 
 
 class Problem(Workload[Any]):
-    """The base of workload classes that `attnsweep.problem` makes from functions. It sets the class attributes."""
+    """The base of the workload classes that `attnsweep.problem` makes from functions, and whose attributes it sets."""
 
     model: ClassVar[Call]
     data: ClassVar[Call]
@@ -98,9 +98,7 @@ class Problem(Workload[Any]):
         return self.training_loss.of(self._answered(module, batch))
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Computes metrics on held-out data, and for a table also on training rows, with names that begin with
-        `train_`.
-        """
+        """Computes metrics on held-out data, and for a table also on training rows (names with the prefix `train_`)."""
         held_out = self._answered(module, batch)
         metrics = self.training_loss.metrics(held_out)
         if self._has_table and metrics:
@@ -122,9 +120,7 @@ class Problem(Workload[Any]):
         return self.table_of_verdicts
 
     def score_heads(self, lanes: Lanes[Any], state: State) -> HeadScores | None:
-        """Computes the user's scores of attention heads. A head's role is its highest score, if that is at least
-        0.5.
-        """
+        """Computes the user's scores of attention heads. A head's role is its highest score, if at least 0.5."""
         if not self.heads:
             return None
         template = self.build(lanes.shared).to(lanes.device, lanes.dtype)

@@ -27,9 +27,7 @@ _EVAL_BUCKETS = 4
 
 
 def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
-    """Returns the batches of the first steps of `steps`, at most 64, with dropout masks. Each lane has its own
-    order.
-    """
+    """Returns the batches of the first steps of `steps`, at most 64, with dropout masks. Lanes differ in order."""
     shared = lanes.shared
     studied = studied_corpus(shared)
     passes = _passes(studied, shared.batch_size, shared.corpus_seed)

@@ -38,8 +38,7 @@ than shares of hits, and on all sentences they would cost as much as all role sc
 
 
 def score_heads(template: TranslationModel, lanes: TranslationLanes, state: State) -> HeadScores:
-    """Scores and labels the heads of L trainings, (L, 3, n_heads), in three layers: encoder self, decoder self and
-    cross.
+    """Scores and labels the heads of L trainings, (L, 3, n_heads), in the layers encoder self, decoder self, cross.
 
     Args:
         template: A model of the pack's shape.

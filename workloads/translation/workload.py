@@ -128,7 +128,7 @@ class Translation(Workload[TranslationParameters]):
         return smoothed_loss(model(batch), batch["target"], model.label_smoothing)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns for each bucket the logits `<bucket>/logit` (B, T, V) and the losses of words `<bucket>/nats` (B,
+        """Returns for each bucket the logits `<bucket>/logit` (B, T, V) and the words' losses `<bucket>/nats` (B,
         T).
         """
         answers: Batch = {}
@@ -138,9 +138,7 @@ class Translation(Workload[TranslationParameters]):
         return answers
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the cross-entropy in nats per token, without label smoothing, on held-out sentences of the trained
-        lengths.
-        """
+        """Returns the cross-entropy in nats per token, without smoothing, on held-out sentences of trained lengths."""
         del module
         return mean_over(parts_of(batch), "nats", "is_judged")
 

@@ -48,8 +48,7 @@ _LANES_AT_ONCE = 16
 
 
 def write(template: TranslationModel, lanes: TranslationLanes, state: State) -> list[tuple[Written, ...]]:
-    """Translates the test sentences with each training. Returns the sets of all, short and long sentences, with
-    references.
+    """Translates the test sentences with each training: the sets of all, short and long sentences, with references.
 
     Args:
         template: A model of the pack's shape.

@@ -56,7 +56,7 @@ def attention_maps(
 
 
 def evenness(weights: Tensor) -> Tensor:
-    """Computes how evenly each query attends (..., Q): the entropy of its weights over the logarithm of the number of
+    """Computes how evenly each query attends (..., Q): its weights' entropy over the logarithm of the number of
     keys.
     """
     entropy = -torch.xlogy(weights, weights).sum(-1)

@@ -79,7 +79,7 @@ class Reading:
         return text
 
     def _back(self, user: fx.Node, node: fx.Node, above: str) -> str:
-        """Writes the gradient with respect to argument `node` of the operation `user`, given that of its result,
+        """Writes the gradient with respect to an argument `node` of operation `user`, given that of its result,
         `above`.
         """
         if user.target in _TURNED and _turns(user):

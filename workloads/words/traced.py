@@ -163,9 +163,7 @@ def _parts(answer: Tensor, has_classes: bool, groups: Groups) -> Iterator[tuple[
 
 
 def _split(value: Tensor, groups: Sequence[tuple[str, Tensor]], has_classes: bool) -> Iterator[tuple[str, Tensor]]:
-    """Splits an output gradient into parts that add up to it: means over groups, subtracted one by one, and the
-    rest.
-    """
+    """Splits an output gradient into parts that add up to it: group means, subtracted one by one, and the rest."""
     left_EC = value.reshape(groups[0][1].numel(), -1) if has_classes else value.reshape(-1, 1)
     counts_E = (left_EC != 0).any(1)
     for name, group_E in groups:
@@ -181,9 +179,7 @@ def _split(value: Tensor, groups: Sequence[tuple[str, Tensor]], has_classes: boo
 def _pulled_back(
     program: Program, values: Mapping[fx.Node, Any], output: fx.Node, cotangent: Tensor, maps: Sequence[fx.Node]
 ) -> dict[fx.Node, Tensor]:
-    """Computes the gradients with respect to the weights at all places, and to the logits of all attention
-    softmaxes.
-    """
+    """Computes the gradients with respect to weights at all places, and to the logits of all attention softmaxes."""
     nodes = [*(place for _, place in program.places), *(node.all_input_nodes[0] for node in maps)]
     gradients = torch.autograd.grad(
         values[output], [values[node] for node in nodes], cotangent, retain_graph=True, allow_unused=True

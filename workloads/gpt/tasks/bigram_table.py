@@ -12,9 +12,7 @@ from attnsweep.workloads.gpt.tasks.task import Laws, Sequences, Task, check_at_l
 
 
 class BigramTable(Task):
-    """Targets y_i = table(x_(i-1), x_i), with a random table per training. The model has to attend to the previous
-    token.
-    """
+    """Targets y_i = table(x_(i-1), x_i), with a random table per training. Models must attend to the previous token."""
 
     name = "bigram_table"
     summary = "targets that a random table reads from the current and the previous token"

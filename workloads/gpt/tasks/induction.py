@@ -73,8 +73,8 @@ class Induction(Task):
         }
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """Returns the tokens of the segment's first round, where induction heads read what previous-token heads
-        wrote.
+        """Returns the tokens of the segment's first round, where a previous-token head writes what induction heads
+        read.
         """
         has_previous_T = torch.arange(drawn.token_LBT.shape[-1], device=drawn.token_LBT.device) > 0
         return ~drawn.counts_LBT & has_previous_T

@@ -19,9 +19,7 @@ _DEVIATIONS = 10.0
 
 
 class Order2Chain(Task):
-    """Second-order Markov chains: p(y | x_(i-1), x_i) = softmax(contrast z), with standard normal z drawn per
-    training.
-    """
+    """Second-order Markov chains: p(y | x_(i-1), x_i) = softmax(contrast z), with z ~ N(0, 1) drawn per training."""
 
     name = "order_2_chain"
     summary = "the next token of a random Markov chain of order 2"
@@ -95,9 +93,7 @@ def _given_current(laws: Laws) -> Tensor:
 
 
 def _stationary(next_LPV: Tensor) -> Tensor:
-    """Returns the stationary distribution of pairs of tokens, (L, P): the p with p (1 - M + E) = 1, where E is all
-    ones.
-    """
+    """Returns the stationary distribution of token pairs, (L, P): the p with p (1 - M + E) = 1, where E is all ones."""
     L, P, V = next_LPV.shape
     pair_P = torch.arange(P, device=next_LPV.device)
     step_LPP = next_LPV.new_zeros(L, P, P)

@@ -72,8 +72,7 @@ class Task(ABC):
         return 0.0
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws what distinguishes the sequence distributions of L trainings, tensors by name; empty if they are all
-        alike.
+        """Draws what the sequence distributions of L trainings differ in, tensors by name; empty if all are alike.
 
         Args:
             streams: The random streams of the L trainings.
@@ -109,9 +108,7 @@ class Task(ABC):
         """
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """Returns the tokens at which the task needs a previous-token head, (L, B, T) bool. The head is scored
-        there.
-        """
+        """Returns the tokens at which the task needs a previous-token head, and scores it there, (L, B, T) bool."""
         return drawn.counts_LBT
 
 

@@ -99,9 +99,7 @@ def _relative(role: str, choose: Choose, lexicon: Lexicon) -> Relative | None:
 
 
 def _bare_phrase(role: str, choose: Choose, lexicon: Lexicon) -> Phrase:
-    """Builds a phrase inside a relative clause, without owner, adjective or clause of its own, so that nothing
-    nests.
-    """
+    """Builds a phrase inside a relative clause: without owner, adjective or own clause, so that nothing nests."""
     kind = choose(f"{role}.kind")
     if kind == PhraseKind.NAME:
         return Name(lexicon.names[choose(f"{role}.name")])
@@ -112,7 +110,7 @@ def _bare_phrase(role: str, choose: Choose, lexicon: Lexicon) -> Phrase:
 
 
 def laws(lexicon: Lexicon) -> dict[str, tuple[float, ...]]:
-    """Returns the probabilities of the outcomes at each place, including choices that show only in the target
+    """Returns the probabilities of the outcomes at each place, also of choices that show only in the target
     sentence.
     """
     intransitive, transitive = zipf(len(lexicon.intransitive_verbs)), zipf(len(lexicon.transitive_verbs))

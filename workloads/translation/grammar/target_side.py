@@ -38,7 +38,7 @@ class TargetWord(NamedTuple):
 
 
 def target_words(sentence: Sentence, choose: Choose) -> list[TargetWord]:
-    """Returns the words of the target sentence in order. Requests from `choose` what shows only in this language."""
+    """Returns the words of the target sentence in order. `choose` makes the choices that only this language has."""
     subject, obj = sentence.subject, sentence.obj
     dropped = isinstance(subject, Pronoun) and choose("subject.dropped")
     words = [] if dropped else _phrase("subject", subject, choose)
