@@ -18,7 +18,7 @@ _VERDICTS = {True: Text("agrees"), False: Text("differs", "bold red"), None: Tex
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedValue:
-    """A published value or claim, and our value.
+    """One published value or claim with our value, its interval, and whether they agree.
 
     Attributes:
         name: What is compared.
@@ -71,7 +71,7 @@ class Comparison:
             console.print(Text(f"figure   {path}"), soft_wrap=True)
 
     def to_json(self) -> str:
-        """Returns one line of JSON: title, source, rows, tables, notes and figures."""
+        """Returns the comparison as one line of JSON: title, source, rows, tables, notes and figures."""
         content = {
             "title": self.title,
             "source": self.source,
@@ -89,7 +89,7 @@ class Comparison:
 
 
 def save_figure(figure: Figure, directory: Path, name: str) -> list[Path]:
-    """Writes a figure into the directory, as PNG and as SVG; returns the two paths."""
+    """Writes a figure into the directory as PNG and as SVG, and returns both paths."""
     directory.mkdir(parents=True, exist_ok=True)
     paths = [directory / f"{name}.{ending}" for ending in ("png", "svg")]
     for path in paths:

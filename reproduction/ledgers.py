@@ -121,7 +121,7 @@ def _with_value(table: pa.Table, column: str, value: str) -> pa.Table:
 
 
 def main() -> int:
-    """Publishes the sweep that the arguments name and prints the size of the copy; returns 2 for a mistake."""
+    """Publishes the sweep that the arguments name, and prints the size of the copy. Returns 2 for a bad argument."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sweep", type=Path)
     parser.add_argument("target", type=Path)

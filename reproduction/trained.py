@@ -83,7 +83,7 @@ def is_same_but_for_seed(one: Sweep, other: Sweep) -> bool:
 
 
 def queried(sweep: SweepDirectory, query: str, *parameters: object) -> list[tuple[Any, ...]]:
-    """Runs a query on the ledger of a sweep and returns its rows."""
+    """Runs an SQL query on the ledger of a sweep, and returns the rows."""
     with Ledger(sweep.place).connect() as connection:
         return connection.execute(query, list(parameters)).fetchall()
 
@@ -101,7 +101,7 @@ def one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Trained(Generic[P]):
-    """A pack that was trained to its end in this process, with its measurements and outcomes.
+    """A pack that was trained to its end in this process, with the results.
 
     Attributes:
         parameters: The parameters of its trainings.

@@ -75,7 +75,7 @@ class BatchedTPESampler(TPESampler):
 
 
 def _n_better(n_finished: int, n_objectives: int) -> int:
-    """Returns the number of trials that TPE counts as the better ones, by Optuna's default rule."""
+    """Returns how many trials TPE counts as the better ones, by Optuna's default rule."""
     tenth = math.ceil(0.1 * n_finished)
     return min(tenth, 25) if n_objectives == 1 else tenth
 
@@ -105,7 +105,7 @@ class _Model:
         self._chosen.append(chosen)
 
     def worse_log_pdf(self, candidates: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
-        """Returns the log density of the worse trials and of the batch's points at the candidates."""
+        """Returns the log density, at the candidates, of the worse trials together with the batch's points."""
         trials_log_pdf = self._worse.log_pdf(candidates)
         if not self._chosen:
             return trials_log_pdf

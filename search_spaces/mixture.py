@@ -64,7 +64,7 @@ class Mixture:
         self._factors_FK = np.array([constant_K, *factors_FK])
 
     def log_pdf(self, points: dict[str, NDArray[Any]]) -> _Floats:
-        """Returns the log density at each point, (P,).
+        """Returns the log density of the mixture at each point, (P,).
 
         Args:
             points: The values (P,) of each parameter, in Optuna's internal form.

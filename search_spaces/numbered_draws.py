@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def draws_of(sweep: Sweep) -> RandomDraws:
-    """Returns the object that draws the trials of a sweep whose sampler does not learn from earlier trials."""
+    """Returns the object that draws a sweep's trials by number, for samplers that do not learn from earlier trials."""
     match sweep.sampler:
         case "qmc":
             return _QuasiRandomDraws(sweep)

@@ -27,7 +27,7 @@ class MedianPruner(SpecModel):
 
 
 class PercentilePruner(SpecModel):
-    """Prunes a trial whose best value so far is not among this percentage of the completed trials at the same step."""
+    """Prunes a trial whose best value is not among the best `percentile` percent of trials at the same step."""
 
     kind: Literal["percentile"] = "percentile"
     percentile: float
@@ -113,7 +113,7 @@ PatientPruner.model_rebuild()
 
 
 def make_pruner(pruner: Pruner) -> optuna.pruners.BasePruner:
-    """Returns Optuna's pruner of the same name with the same arguments.
+    """Returns the Optuna pruner that corresponds to a pruner of a spec.
 
     Raises:
         SpecError: If Optuna refuses the arguments.

@@ -14,7 +14,7 @@ from attnsweep.workloads.parameters import TrainingParameters
 
 
 class RandomDraws:
-    """Draws the trials of a sweep whose sampler is `random`.
+    """Draws the trials of a sweep with the sampler `random`, each from its own seed.
 
     Each trial has its own seed, so its values depend on the sweep and the trial's number alone. They equal the values
     of `RandomSampler(seed)`, which takes several times as long.
@@ -31,7 +31,7 @@ class RandomDraws:
         self._generator = np.random.RandomState()
 
     def draw(self, trial: int) -> tuple[dict[str, Scalar], dict[str, BaseDistribution]]:
-        """Returns the values of a trial and their distributions, by parameter name."""
+        """Draws a trial. Returns the values and their distributions, by parameter name."""
         self._generator.seed(self.seed_of(trial))
         point = self.unconditional(trial)
         space = self._unconditional
@@ -45,7 +45,7 @@ class RandomDraws:
         return drawn, used
 
     def seed_of(self, trial: int) -> int:
-        """Returns the seed of the random draws of a trial."""
+        """Returns the seed from which a trial's random values are drawn."""
         return trial_seed(self.sweep, trial)
 
     def unconditional(self, trial: int) -> Mapping[str, Scalar] | None:

@@ -100,5 +100,5 @@ def is_complete(rule: int | Sequential, ended: Ended) -> bool:
 
 
 def most_wanted(rule: int | Sequential) -> int:
-    """Returns the largest number of trainings that a trial can get under the rule."""
+    """Returns the largest number of trainings that the replication rule may give a trial."""
     return rule if isinstance(rule, int) else rule.at_most

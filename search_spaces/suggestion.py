@@ -167,5 +167,5 @@ def draw(trial: Trial, name: str, dimension: Varied) -> Scalar:
 
 
 def _branch(condition: Conditional, value: Scalar) -> Simple | None:
-    """Returns how a conditional parameter varies when the parameter that it depends on has the given value."""
+    """Returns how a conditional parameter varies if the parameter on which it depends has the given value."""
     return condition.then if value in condition.among else condition.otherwise

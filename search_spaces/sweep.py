@@ -130,12 +130,12 @@ class Sweep(SpecModel):
 
     @property
     def objectives(self) -> tuple[Measured, ...]:
-        """The objectives as a tuple, also if there is only one."""
+        """The objectives as a tuple, even if there is only one."""
         return self.objective if isinstance(self.objective, tuple) else (self.objective,)
 
     @property
     def bounds(self) -> tuple[Constraint, ...]:
-        """The constraints, parsed."""
+        """The texts of `constraints`, parsed."""
         return read_constraints(self.constraints)
 
     def __repr__(self) -> str:
@@ -152,7 +152,7 @@ class Sweep(SpecModel):
         return _text(self.model_dump(mode="json"))
 
     def to_yaml(self) -> str:
-        """Returns the spec as YAML 1.2, a file that `attnsweep run` takes; fields at their default are left out."""
+        """Returns the spec as YAML 1.2, which `attnsweep run` accepts. Fields at their default are left out."""
         return yaml_text(_non_defaults(self))
 
     @classmethod
@@ -223,11 +223,11 @@ class Sweep(SpecModel):
         return values
 
     def conditional(self) -> dict[str, Conditional]:
-        """Returns the parameters whose variation depends on another."""
+        """Returns the parameters that vary depending on the value of another parameter."""
         return {name: dimension for name, dimension in self.space.items() if isinstance(dimension, Conditional)}
 
     def fix(self, values: Mapping[str, Scalar]) -> Self:
-        """Returns the same sweep with the given parameters fixed."""
+        """Returns a copy of the sweep in which the given parameters have fixed values."""
         return self.but(space={**self.space, **values})
 
     def but(self, **changes: object) -> Self:

@@ -69,7 +69,7 @@ def check_sweep(
 
 
 def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome], *, is_one: bool = False) -> None:
-    """Checks that an outcome whose rate or onset is requested is one that the workload can give.
+    """Checks that the workload can give an outcome of which a rate or onset is requested.
 
     Args:
         subject: The field that names the outcome, for the error.

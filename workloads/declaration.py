@@ -57,7 +57,7 @@ class Parameter:
     check: Callable[[str], object] | None = None
 
     def expected(self) -> str:
-        """Describes the accepted values in words, for error messages: `a finite number > 0, or null`."""
+        """Describes the accepted values in words for error messages, such as `a finite number > 0, or null`."""
         if self.choices is not None:
             words = "one of " + ", ".join(self.choices)
         elif self.kind is bool:
@@ -126,7 +126,8 @@ def parameter(
 
 
 def retired_parameter(default: Value, doc: str, *, fix: str) -> Any:
-    """Declares a retired parameter as a field of a `TrainingParameters` class; the field's type must be optional.
+    """Declares a parameter that only earlier versions had, as a field of a `TrainingParameters` class. Its type must be
+    optional.
 
     Args:
         default: The default that the parameter had before it was retired.

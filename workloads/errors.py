@@ -8,7 +8,7 @@ _SHOWN_CHARACTERS = 200
 
 
 class UserError(Exception):
-    """A mistake of the user's. The command line prints it as one line and exits with code 2.
+    """Raised for a mistake of the user. The command line prints it as one line and exits with code 2.
 
     Args:
         subject: The parameter, flag, file or directory at fault.
@@ -35,11 +35,11 @@ class UserError(Exception):
 
 
 class SpecError(UserError):
-    """A sweep, search space or parameter that cannot be trained as written."""
+    """Raised for a sweep, search space or parameter that cannot be trained as written."""
 
 
 class LabelError(SpecError):
-    """Raised if the outcomes that a workload declares and those that its `judge` gives do not fit together."""
+    """Raised if a workload's `judge` gives outcomes that the workload does not declare, or labels that do not fit."""
 
 
 def did_you_mean(given: object, names: Iterable[str], otherwise: str) -> str:

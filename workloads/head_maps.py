@@ -17,7 +17,7 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LayerMaps:
-    """The heads of one attention layer on one sentence.
+    """The attention maps of one layer's heads on one sentence.
 
     Attributes:
         number: The layer, as the ledger's column `layer` counts.
@@ -76,7 +76,7 @@ def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
 
 
 def watched_attention(workload: Workload[Any], module: nn.Module, batch: Batch) -> list[Tensor]:
-    """Evaluates a module on a batch and returns the attention weights (B, H, Q, K) of its layers, first to last.
+    """Runs a module on a batch, and returns the attention weights (B, H, Q, K) of each layer, first to last.
 
     Layers are the module's `attnsweep.Attention`; in a module without these, its softmaxes.
 
@@ -102,7 +102,7 @@ def watched_attention(workload: Workload[Any], module: nn.Module, batch: Batch) 
 def maps_of_batch(
     weights: Sequence[Tensor], batch: Batch, sentence: int | None, words: Sequence[str] = ()
 ) -> SentenceMaps:
-    """Selects the attention maps of one sentence from the weights of a whole batch.
+    """Selects one sentence's attention maps from the weights of a whole batch.
 
     Args:
         weights: The weights (B, H, T, T) of every layer.

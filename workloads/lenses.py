@@ -52,7 +52,7 @@ class Lenses:
 
 
 def lenses_of(workload: Workload[Any]) -> Lenses:
-    """Returns the `Lenses` of a workload.
+    """Returns the `Lenses` that a workload declares, or the default ones if it declares none.
 
     A subclass inherits only the fields about attention heads, because its loss may differ from that of its base class.
 

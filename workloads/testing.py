@@ -192,7 +192,7 @@ def check_resumed_equals_undisturbed(
 def check_engine_equals_plain_pytorch(
     workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu"
 ) -> None:
-    """Checks the first loss and gradient of every training against plain PyTorch, to rounding.
+    """Checks every training's first loss and gradient against plain PyTorch, up to rounding.
 
     Also checks that computing them changes neither the module nor the batch.
     """
@@ -200,7 +200,7 @@ def check_engine_equals_plain_pytorch(
 
 
 def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks the outcomes and levels of a pack against the workload's declarations.
+    """Checks that a pack's outcomes and levels are those that the workload declares.
 
     Every probe of every training must have a known outcome, and every level a declared name. Where the loss cannot tell
     two levels apart, a label must not name just one of them. Losses must not be negative unless the workload allows it.

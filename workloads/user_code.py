@@ -57,7 +57,7 @@ class UserCode:
 
     @cached_property
     def files(self) -> dict[str, str | None]:
-        """The paths of the files by module name; `None` for a package without an `__init__.py`."""
+        """The paths of the files, by module name; `None` for a package without an `__init__.py`."""
         files: dict[str, str | None] = {self.module_name: self.main}
         for name in self.texts:
             path = PurePosixPath(name)
@@ -103,7 +103,7 @@ class UserCode:
 
 
 def sha256_of_text(text: str) -> str:
-    """Returns the sha256 digest, in hexadecimal, of a text encoded as UTF-8."""
+    """Returns the SHA-256 digest, in hexadecimal, of a text in UTF-8."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

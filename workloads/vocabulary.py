@@ -88,7 +88,7 @@ _OWN_COLOURS = ("#882255", "#999933", "#332288", "#44AA99", "#DDCC77", "#AA4499"
 
 
 def with_own(own: Mapping[str, Outcome]) -> Mapping[str, Outcome]:
-    """Merges a workload's own outcomes into the shipped ones, in the order of tables and figures.
+    """Adds a workload's own outcomes to the shipped ones, in the order of tables and figures.
 
     Judged shipped outcomes come first, then the workload's own, then those that no workload gives.
     """

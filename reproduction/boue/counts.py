@@ -32,7 +32,7 @@ _SMALL = GPTShape(n_words=11, n_context=24, d_model=16, n_heads=2, n_blocks=2)
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Compares parameter counts, caches and multiplications with the paper's; nothing is trained."""
+    """Compares counts of parameters, cache entries and multiplications with the paper's. Trains nothing."""
     del directory
     console.print("counting parameters without memory, and multiplications of small models")
     return Comparison(
@@ -53,7 +53,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def n_parameters(module: nn.Module) -> int:
-    """Returns the number of trained parameters, counted as single numbers."""
+    """Counts the numbers in all trained parameters of a model."""
     return sum(value.numel() for value in module.parameters())
 
 

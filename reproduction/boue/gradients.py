@@ -70,7 +70,7 @@ _TABLE_3: Mapping[str, str] = {
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Compares each formula of tables 2 and 3 with our model; nothing is trained."""
+    """Compares the paper's formulas for gradients, tables 2 and 3, with our model's gradients. Trains nothing."""
     del directory
     console.print("gradients by hand and by autograd, of seven small models")
     return Comparison(

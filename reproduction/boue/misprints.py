@@ -20,7 +20,7 @@ _SHAPE = GPTShape(n_words=11, n_context=9, d_model=12, n_heads=2, activation="ge
 
 
 class MaskThatMultiplies(Attention):
-    """Attention with the causal mask as printed in equation 13: logits times 0 above the diagonal, then the softmax."""
+    """Attention with the causal mask as equation 13 prints it: logits above the diagonal are multiplied by 0."""
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
         """Computes attention like `Attention.attend`, with a mask that multiplies the logits."""

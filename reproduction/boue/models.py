@@ -29,7 +29,7 @@ def random_model(shape: GPTShape, layer_norm_eps: float = 1e-5) -> GPT:
 
 
 def random_batch(n_words: int, n_tokens: int = 7) -> Batch:
-    """Returns one sequence with random targets and a random weight for each token."""
+    """Returns a batch of one sequence with random tokens, targets and weights."""
     draw = torch.Generator().manual_seed(2)
     token, target = (torch.randint(n_words, (1, n_tokens), generator=draw) for _ in range(2))
     return {"token": token, "target": target, "weight": torch.rand(1, n_tokens, generator=draw, dtype=torch.float64)}

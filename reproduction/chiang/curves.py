@@ -33,7 +33,7 @@ _LENGTH = "select any_value(coalesce(param_longest_test_length, 1000)) from trai
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The attention scale and training length of one configuration."""
+    """One configuration of the sweep: an attention scale and a training length."""
 
     attention_scale: str
     train_length: int

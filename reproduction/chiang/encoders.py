@@ -72,7 +72,7 @@ def set_attention(
 
 
 def set_feed_forward(encoder: Encoder, layer: int, first: Entries, second: Entries) -> None:
-    """Sets the two matrices of a layer's feed-forward part; its biases stay 0."""
+    """Sets the two weight matrices of a layer's feed-forward part. Its biases stay 0."""
     for matrix, entries in (
         (_layer(encoder, layer).first_weight_DW, first),
         (_layer(encoder, layer).second_weight_WD, second),
@@ -151,7 +151,7 @@ def _erase_all_but_the_answer(encoder: Encoder, layer: int) -> None:
 
 
 def _opposed(matrix: Tensor) -> Tensor:
-    """Returns [x, -x] along the last axis."""
+    """Returns [x, -x], concatenated along the last axis."""
     return torch.cat([matrix, -matrix], dim=-1)
 
 

@@ -50,7 +50,7 @@ def reproduce(
     lengths: Mapping[str, Sequence[int]] = LENGTHS,
     n_strings: int = N_STRINGS,
 ) -> Comparison:
-    """Computes the answers of the exact transformers to random strings of many lengths, `n_strings` of each."""
+    """Computes the answers of the exact transformers to `n_strings` random strings of each of many lengths."""
     console.print("answering random strings by the exact transformers, up to length 1,000")
     answers_by_form = {
         (language, form): [

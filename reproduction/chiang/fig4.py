@@ -125,7 +125,7 @@ CHANCE = NEAR_CHANCE
 
 
 def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the accuracies of a finished sweep with chance, and draws its curves."""
+    """Compares the accuracies in a finished sweep of PARITY with chance level, and draws their curves."""
     length = longest_test_length(sweep)
     test_accuracy = f"accuracy_{length}"
     curves = read_curves(sweep, ("eval_loss", "accuracy", test_accuracy))

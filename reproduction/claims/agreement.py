@@ -99,7 +99,7 @@ def effective_n(share: float, low: float, high: float, z: float = 1.959964) -> f
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """A claim, its value on another seed, and the verdict.
+    """A claim with its value on another seed, and the verdict on whether the two agree.
 
     Attributes:
         stated: The claim.

@@ -33,7 +33,7 @@ class Trained(_Strict):
 
 
 class Claim(_Strict):
-    """A number with its interval, as a page states it.
+    """A number with its interval, as a page of the documentation states it.
 
     Attributes:
         row: What is measured. With the group's name it is the name of the claim; with a `source`, it is the row that
@@ -104,7 +104,7 @@ class Group(_Strict):
 
 
 class Counted(_Strict):
-    """Numbers of a sentence that have no interval, such as `12 of the 16`, and the query that gives them.
+    """Numbers without an interval in a sentence of the documentation, such as `12 of the 16`, and the query for them.
 
     Attributes:
         sentence: The page's text with `{}` for each number, long enough to occur only once.
@@ -118,7 +118,7 @@ class Counted(_Strict):
 
 
 class Page(_Strict):
-    """The claims of a page of the documents.
+    """The claims of one page of the documentation.
 
     Attributes:
         page: The file's name in docs/, or README.md.
@@ -132,7 +132,7 @@ class Page(_Strict):
 
 
 class Stated(_Strict):
-    """A claim with its page and the group that measures it."""
+    """A claim together with its page, and with the group of claims that is measured together."""
 
     page: str
     group: Group
@@ -140,7 +140,7 @@ class Stated(_Strict):
 
     @property
     def name(self) -> str:
-        """The name that identifies the claim."""
+        """The name that identifies the claim among all claims."""
         return f"{self.group.name}: {self.claim.row}"
 
 

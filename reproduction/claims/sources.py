@@ -65,7 +65,7 @@ def measure(source: str, run: Run) -> Numbers:
 
 
 def measure_sweep(trained: Trained, run: Run) -> Rate:
-    """Runs the sweep that a claim describes and returns the rate that it measures."""
+    """Runs the sweep that a claim describes, and returns the rate that the claim is about."""
     sweep = load_sweep(trained.sweep).fix(assignments(trained.fixed)).but(seed=run.seed)
     if trained.trials is not None:
         sweep = sweep.but(trials=trained.trials)
@@ -80,7 +80,7 @@ def measure_sweep(trained: Trained, run: Run) -> Rate:
 
 
 def measure_ledger(source: str, sweep: SweepDirectory, directory: Path) -> Numbers:
-    """Returns the numbers that a source reads from a finished sweep; it may draw figures into the directory.
+    """Measures a source's numbers from the ledger of a finished sweep. May draw figures into the directory.
 
     Raises:
         KeyError: If the source trains without a sweep.

@@ -43,7 +43,7 @@ _FAMILIES = {"sigma_1": "S1", "sigma_2": "S2", "sigma_3": "S3"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedTable:
-    """The parameters of table 6 or 7, and the published least distance of each head."""
+    """The parameters of table 6 or 7, and the least distance that the thesis publishes for each head."""
 
     number: int
     window: int
@@ -66,7 +66,7 @@ TABLE_7 = PublishedTable(
 
 
 def load_heads() -> Tensor:
-    """Loads the heads of the thesis in float64, (H, T, T); their rows do not sum to 1.
+    """Loads the attention matrices of the thesis in float64, (H, T, T). Their rows do not sum to 1.
 
     Raises:
         UserError: If the file is missing, or does not hold the heads.
@@ -147,7 +147,7 @@ def reproduce_table_7(directory: Path, console: Console) -> Comparison:
 
 
 def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_runs: int, n_draws: int) -> Comparison:
-    """Compares our distances with the published ones, with `n_draws` draws for each cell of the grid."""
+    """Compares our distances with the published ones. `n_draws` matrices are drawn for each cell of the grid."""
     w, p, T = table.window, table.num_pos, heads.shape[-1]
     sampled = sample_distances(heads, w, p, n_runs=n_runs, n_draws=n_draws)
     ours = sampled.distance.median(0).values.tolist()

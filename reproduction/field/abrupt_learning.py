@@ -59,7 +59,9 @@ class Plateau:
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares a finished sweep over `optimal_scale`, and draws how many trainings have left the plateau by step."""
+    """Compares a finished sweep over `optimal_scale` with the paper, and draws how many trainings have left the plateau
+    by step.
+    """
     plateaus = plateaus_of(sweep, "optimal_scale")
     return Comparison(
         title="abrupt-learning: the plateau of a moving-window sum, by how well its answers attend",
@@ -76,7 +78,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_starts(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reports the length of the plateau by `init_sigma`, in a finished sweep."""
+    """Reports how long the plateau lasts for each `init_sigma` of a finished sweep."""
     plateaus = plateaus_of(sweep, "init_sigma")
     rows = [
         median_row(f"init_sigma {sigma:g}: steps on the plateau, median", list(plateau.length), published=None)
@@ -95,7 +97,7 @@ def compare_starts(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_tasks(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the length of the plateau by task with the paper's, in a finished sweep."""
+    """Compares how long the plateau lasts for each task of a finished sweep with the paper."""
     plateaus = plateaus_of(sweep, "task")
     plain = list(plateaus["window_sum"].length)
     rows = [
@@ -135,7 +137,7 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
 
 
 def plateaus_of(sweep: SweepDirectory, by: str) -> Mapping[Any, Plateau]:
-    """Returns the plateaus of a sweep's trainings, by the value of the parameter `by`."""
+    """Returns the plateaus of a sweep's trainings, grouped by the value of the parameter `by`."""
     rows: dict[Any, list[tuple[float, ...]]] = {}
     for factor, left_at, is_left, first_at, _, *curves in queried(sweep, _CURVES.format(by=by)):
         steps, repeats, cosines, progress = (np.asarray(curve, np.float64) for curve in curves)
@@ -195,7 +197,9 @@ def _rows(plateaus: Mapping[float, Plateau]) -> Iterator[ComparedValue]:
 
 
 def _ends(plain: Plateau) -> Iterator[ComparedValue]:
-    """Compares repetition and collapse on the plateau and at the end, for the trainings that leave the plateau."""
+    """Compares the answers' repetition and collapse on the plateau with those at the end, for trainings that leave
+    it.
+    """
     for metric, name, published in (
         ("repetition", "repetition", "strong repetition bias, ends with it"),
         ("collapse", "mean cosine", "collapse, ends with it"),

@@ -43,7 +43,7 @@ _N_DRAWS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The trainings of one configuration, with the steps at which they memorized and generalized.
+    """One configuration's trainings, with the steps at which each memorized and generalized.
 
     Attributes:
         weight_decay, fraction, budget: The parameters of the configuration.
@@ -58,7 +58,7 @@ class Cell:
 
 
 def compare_weight_decay(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares shares, steps and delay by weight decay, and how few frequencies the embedding has."""
+    """Compares by weight decay how many trainings generalize, when, and how few frequencies their embeddings have."""
     del directory
     cells = _cells(sweep)
     rows: list[ComparedValue] = []
@@ -90,7 +90,7 @@ def compare_weight_decay(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_data(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the factor by which the steps grow for one percent less data."""
+    """Compares the factor by which the number of steps grows when there is one percent less data."""
     del directory
     cells = _cells(sweep)
     rows: list[ComparedValue] = []

@@ -62,7 +62,7 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
 
 
 def power(sizes: ArrayLike, steps: ArrayLike) -> tuple[float, float, float]:
-    """Fits the power a of steps ~ sizes^a by least squares of the logarithms; returns it with its 95% interval."""
+    """Fits the power a in steps ~ sizes^a by least squares on logarithms. Returns a and its 95% interval."""
     x, y = (np.log(np.asarray(values, np.float64)) for values in (sizes, steps))
     x -= x.mean()
     slope = float(x @ y / (x @ x))

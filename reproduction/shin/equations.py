@@ -96,7 +96,7 @@ def examined(system: System, members: State, tasks: State | None = None) -> Stat
 
 
 def searched(system: System, n_solves: int, sigma: float) -> tuple[StationaryPoints, State]:
-    """Searches for stationary points from random starts N(0, sigma^2) with random tasks; returns points and tasks."""
+    """Searches for stationary points from random starts N(0, sigma^2) with random tasks. Returns points and tasks."""
     streams = Streams(torch.arange(n_solves))
     system = system.double()
     start, tasks = (

@@ -293,7 +293,7 @@ def _without(vectors: Tensor, conditions: Tensor) -> Tensor:
 
 
 def _enumerated_loss(task: Task) -> Tensor:
-    """Returns E Sum_i (q*(X_{i-1}, X_i) - Sum_j v_ij q(X_j, X_i))^2 by its definition, over all texts."""
+    """Returns the loss by its definition over all texts, E Sum_i (q*(X_{i-1}, X_i) - Sum_j v_ij q(X_j, X_i))^2."""
     text = every_text(task.law_N.shape[0], task.v_KM.shape[1])
     read_TMK = task.q_NN[text.unsqueeze(2), text[:, 1:].unsqueeze(1)]
     error_TK = task.target_NN[text[:, :-1], text[:, 1:]] - torch.einsum("km,tmk->tk", task.v_KM, read_TMK)

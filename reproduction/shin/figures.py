@@ -115,7 +115,7 @@ def swept_full(directory: Path, console: Console) -> SweepDirectory:
 
 
 def compare_fig2(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the losses of the four flavours in a finished sweep, and draws their curves."""
+    """Compares the losses of the four flavours (penalized variants) in a finished sweep, and draws their curves."""
     final, in_training = (
         {flavour: [loss for (loss,) in queried(sweep, query, flavour)] for flavour in FLAVOURS}
         for query in (_FINAL, _FINAL_IN_TRAINING)
@@ -250,7 +250,7 @@ def block_rows(sweep: SweepDirectory) -> list[ComparedValue]:
 
 
 def _figure_3(state: State, n_categories: int) -> Figure:
-    """Draws two rows of heat maps, k^t q and v, with one column per flavour."""
+    """Draws heat maps of k^t q (upper row) and v (lower row), with one column per flavour (penalized variant)."""
     figure = Figure(figsize=(13, 6.2), layout="constrained", dpi=160)
     axes = figure.subplots(2, len(FLAVOURS))
     matrices = {r"$k^\top q$": state["k_SS"].mT @ state["q_SS"], "$v$": state["v_VV"]}

@@ -106,7 +106,7 @@ def pairs_figure() -> Figure:
 
 
 def printed_solution_1(target_NN: Tensor) -> Tensor:
-    """Returns the answers of solution 1 as printed, by (previous, current) category, (N, N)."""
+    """Returns the answers that solution 1 gives as the paper prints it, by (previous, current) category, (N, N)."""
     diagonal_N = target_NN.diagonal()
     return target_NN + 2 * diagonal_N.unsqueeze(1) + torch.diag(2 * target_NN.sum(1))
 

@@ -29,7 +29,7 @@ from attnsweep.workloads.category_pairs.attention import attend_by_token, one_ho
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handmade:
-    """The weights of a model whose answers are q*(X_{i-1}, X_i) at i = 2..M, and 0 at i = 1, where there is no pair."""
+    """The weights of a model that answers q*(X_{i-1}, X_i) at i = 2..M, and 0 at i = 1, without a previous category."""
 
     k_XS: Tensor
     q_XS: Tensor

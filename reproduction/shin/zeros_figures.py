@@ -55,7 +55,7 @@ def stationary_points_figure(points: Mapping[str, FoundPoints]) -> Figure:
 
 
 def valley_figure(n_descents: int = 24, n_steps: int = _N_STEPS) -> Figure:
-    """Draws the level of the best q as a function of rho, and gradient descents."""
+    """Draws the loss of the best q as a function of rho, the valley's coordinate, with runs of gradient descent."""
     figure = Figure(figsize=(7.2, 3.8), layout="constrained", dpi=200)
     panel = figure.subplots()
     _draw_descents(panel, n_descents, n_steps)

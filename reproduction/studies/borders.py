@@ -30,7 +30,7 @@ _KNOWN_SLOPE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class BorderModel:
-    """A logistic model of the border in init_sigma as a function of other parameters.
+    """A logistic model of the border in init_sigma (where half of the trainings get stuck), given other parameters.
 
     Attributes:
         coefficients: The constant, the coefficient of log sigma, and those of the terms, (P,).
@@ -69,7 +69,7 @@ class BorderModel:
         return self.n_trials - len(self.coefficients)
 
     def _exponential(self, direction: Floats) -> tuple[float, float, float]:
-        """Returns exp(-(direction . coefficients) / slope) with its 95% interval."""
+        """Returns a border or factor, exp(-(direction . coefficients) / slope), with its 95% interval."""
         from scipy import special
 
         slope = self.coefficients[1]
@@ -81,7 +81,7 @@ class BorderModel:
 
 
 def fit_border(sigma: Floats, terms: Floats, n: Floats, k: Floats) -> BorderModel:
-    """Fits the border in init_sigma to the shares of trials, by a logistic regression.
+    """Fits the border in init_sigma to the rates of trials, by logistic regression.
 
     Args:
         sigma: The init_sigma of each trial, (T,).
@@ -169,7 +169,7 @@ def _coarse(values: Floats) -> Floats:
 
 
 def _around(coarse: Floats, inside: Floats) -> Floats:
-    """Returns a fine grid of borders, from the coarse grid's last one below an interval to its first one above."""
+    """Returns a fine grid of borders over an interval, from the coarse grid's last point below to its first above."""
     first, last = np.searchsorted(coarse, inside[0]) - 1, np.searchsorted(coarse, inside[-1]) + 1
     return np.linspace(coarse[max(first, 0)], coarse[min(last, len(coarse) - 1)], _PARTS + 1)
 

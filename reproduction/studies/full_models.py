@@ -73,7 +73,7 @@ class Judged:
             yield value, np.array([item == value for item in values])
 
     def at_end(self, metric: str) -> NDArray[np.float64]:
-        """Returns a metric at each training's last probe, (L,)."""
+        """Returns the value of a metric at each training's last probe, (L,)."""
         values: NDArray[np.float64] = self.metrics[metric][np.arange(len(self.rows)), self._last]
         return values
 
@@ -157,7 +157,7 @@ Table = list[list[str]]
 
 
 def reproduce_kicks(directory: Path, console: Console) -> Comparison:
-    """Trains the models of `stuck_full` in float64, repeats some of them, and kicks those where they ended.
+    """Trains the models of `stuck_full` in float64, repeats some of them, and kicks these from where they ended.
 
     float64 is needed because float32 has zeros of its arithmetic, which the float64 descent after a kick would leave
     even without the kick.

@@ -70,7 +70,7 @@ class Stages:
 
 
 def compare_stages(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the stages of a finished sweep with the predictions, and draws them."""
+    """Compares when the trainings of a finished sweep end each stage with the predictions, and draws them."""
     stages = stages_of(sweep)
     return Comparison(
         title="gpt-stages: when does the attention of a GPT begin to select?",

@@ -82,7 +82,7 @@ class Trials:
 
     @property
     def at_zero(self) -> Rate:
-        """The rate of trainings that end at the zero."""
+        """The rate of trainings that end at the zero, for all trials together."""
         return share_of(self.n, self.n_zero)
 
 
@@ -255,7 +255,7 @@ _NEAR = 2.0
 
 
 def reproduce_samplers(directory: Path, console: Console) -> Comparison:
-    """Trains 64 trials x 4 seeds of full models with each of three samplers."""
+    """Trains full models in 64 trials x 4 seeds that each of three samplers chooses."""
     drawn = load_sweep("mission_pairs").but(trials=N_TRIALS)
     sweeps = [swept("mission_pairs", directory, console, "auto", changed=drawn)]
     sweeps += [swept(f"mission_pairs_{sampler}", directory, console, "auto") for sampler in ("tpe", "boundary")]

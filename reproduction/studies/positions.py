@@ -61,7 +61,7 @@ FULL_SIZE = Size()
 
 
 def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
-    """Trains some thousand small models and draws three figures."""
+    """Trains some thousand small models of system P, and draws three figures: plateaus, valley and softmax."""
     rows: list[ComparedValue] = []
     figures: list[Path] = []
     with one_thread():

@@ -49,7 +49,7 @@ _FEWEST = 10
 
 
 def compare_heads(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reports which roles heads take in a finished sweep, and draws how roles emerge."""
+    """Reports how many heads take each role in a finished sweep, and draws when the roles emerge."""
     with Ledger(sweep.place).connect() as connection:
         emergences = role_emergence(connection, sweep.spec)
         rates = role_rates(connection, sweep.spec)

@@ -170,7 +170,7 @@ class FullModel(nn.Module):
         return self._by_parts(text_BM, n_results=1)[0]
 
     def answered(self, text_BM: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns `mean_squared_error` and the answers (B, K). The answers carry no gradients."""
+        """Returns `mean_squared_error`, and the answers (B, K) without gradients."""
         error, answer_BK = self._by_parts(text_BM, n_results=2)
         return error, answer_BK
 
@@ -198,7 +198,7 @@ class FullModel(nn.Module):
         return self.flavour_weight * torch.stack([(mask * matrix.square()).sum() for mask, matrix in pairs]).sum()
 
     def _feed_forward(self, centred: Tensor) -> Tensor:
-        """Returns w_2 relu(W_1 LN(Z) + b_1) + b_2 over the last axis, given Z minus its mean over that axis."""
+        """Returns w_2 relu(W_1 LN(Z) + b_1) + b_2 over the last axis. Z is given with its mean subtracted."""
         first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps)
         hidden = torch.relu((centred @ first_HV.T) * inverse + bias_H)

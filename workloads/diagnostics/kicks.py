@@ -75,8 +75,9 @@ def sizes(parameters: State) -> State:
 
 
 def kick(parameters: State, streams: Streams, relative_size: float) -> State:
-    """Returns the parameters (L, ...) plus noise: N(0, 1) times each tensor's size (`sizes`) times `relative_size`. The
-    noise of a tensor is drawn from the stream `kick/<name>`."""
+    """Returns the parameters (L, ...) with noise added: N(0, 1) times each tensor's size (`sizes`) times
+    `relative_size`. The noise of a tensor is drawn from the stream `kick/<name>`.
+    """
     size = sizes(parameters)
     return {
         name: value + relative_size * size[name] * streams.normal(f"kick/{name}", tuple(value.shape[1:])).to(value)
@@ -85,7 +86,7 @@ def kick(parameters: State, streams: Streams, relative_size: float) -> State:
 
 
 def kick_and_train(objective: Objective, parameters: State, streams: Streams, n_steps: int = KICK_STEPS) -> Kicked:
-    """Kicks each training by `KICKS` in turn, and trains it on after each kick, until a kick frees it.
+    """Kicks each training by growing sizes (`KICKS`) and trains it on after each kick, until a kick frees it.
 
     Args:
         objective: The training loss.

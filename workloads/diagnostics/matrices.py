@@ -35,7 +35,7 @@ _MEASURED = ("positional_offset", "positional_share", "positional_mass", "previo
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatrixScores:
-    """The scores of H attention matrices, and their distances to the structured families.
+    """The role scores of H attention matrices, and their distances to the structured families.
 
     Attributes:
         scores: (H,) by name; NaN if a score is not defined. Distances are exact, in the entrywise L1 norm. Scores
@@ -68,7 +68,7 @@ def score_matrices(
     is_causal: bool = False,
     subject: str = "attention",
 ) -> MatrixScores:
-    """Computes role scores and exact structure distances of attention matrices.
+    """Computes role scores of attention matrices, and their exact distances to the structured families.
 
     Args:
         matrices: (H, T, T) weights after softmax, rows are queries.

@@ -39,7 +39,7 @@ class Objective:
         self._over_lanes = vmap(self.one_lane)
 
     def select(self, lanes: Tensor) -> "Objective":
-        """Returns the objective of the lanes at the positions `lanes`, (K,) int64."""
+        """Returns the objective for the lanes at the positions `lanes`, (K,) int64."""
         return Objective(self._module, self._loss, selected(self.buffers, lanes), selected(self.batch, lanes))
 
     def losses(self, parameters: State, lanes: Tensor | None = None) -> Tensor:
@@ -52,7 +52,7 @@ class Objective:
         return result
 
     def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:  # noqa: ARG002
-        """Returns losses (K,) and gradients (K, ...): the protocol `Evaluate` of the optimizers."""
+        """Returns losses (K,) and gradients (K, ...), with the signature that optimizers need (`Evaluate`)."""
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         losses = self.losses(leaves, lanes)
         gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True)
@@ -87,7 +87,7 @@ class Objective:
         return ended
 
     def falls_below(self, level: float, parameters: State, rule: str, learning_rate: Tensor, n_steps: int) -> Tensor:
-        """Returns whether each lane's loss is below a level after 100, 200, ... or `n_steps` further steps, (L,) bool.
+        """Returns which losses fall below a level within `n_steps` further steps, tested every 100 steps, (L,) bool.
 
         A lane counts even if its loss would rise again later, so the result of a lane does not depend on the others,
         although training ends once all lanes have been below the level.

@@ -33,7 +33,7 @@ training loss kept falling."""
 
 
 def gamma(evidence: Evidence) -> NDArray[np.float64]:
-    """Returns the scale-free gradient |grad| |theta| / |loss|, (L, P)."""
+    """Returns the relative gradient |grad| |theta| / |loss|, (L, P), which no change of units alters."""
     loss = np.abs(evidence.metrics["eval_loss"])
     with np.errstate(divide="ignore", invalid="ignore"):
         return evidence.metrics["grad_norm"] * evidence.metrics["param_norm"] / loss

@@ -42,7 +42,7 @@ def certify_by_promotion(workload: Workload[Any], lanes: Lanes[Any], state: Stat
 
 
 def stays_when_promoted(workload: Workload[Any], lanes: Lanes[Any], state: State) -> NDArray[np.bool_]:
-    """Returns whether each training is stuck in float64 as well, (L,) bool.
+    """Repeats trainings in float64, and returns which of them are stuck there as well, (L,) bool.
 
     False if the training in float64 is not stuck from the first state, or not from the final state although the same
     continuation in the training's own precision is.

@@ -23,7 +23,7 @@ def below_solved(_: object, evidence: Evidence) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A row of a table of verdicts that gives an outcome where a condition holds.
+    """A row of a verdict table: gives an outcome where a condition holds.
 
     Attributes:
         outcome: The outcome.
@@ -83,7 +83,7 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class AtLevel:
-    """A row of a table of verdicts that gives an outcome where the loss is at a reference level.
+    """A row of a verdict table: gives an outcome where the loss is at a reference level.
 
     The detail is the name of the level. If the loss does not tell the level from other levels of the table, the detail
     names them too: see `standing`.
@@ -111,7 +111,7 @@ class AtLevel:
 
 @dataclass(frozen=True)
 class VerdictTable:
-    """An ordered table of the rules and levels by which a workload labels trainings: what `verdicts` returns.
+    """An ordered table of rules and levels by which a workload labels trainings. `Workload.verdicts` returns it.
 
     Where no row holds, the label is `plateau`.
 

@@ -23,7 +23,7 @@ _DIGEST_BYTES = 32
 
 
 class CheckpointError(Exception):
-    """Raised if a checkpoint is damaged or belongs to other trainings. The pack then starts again."""
+    """Raised if a checkpoint is damaged or belongs to other trainings. The pack then trains from the start."""
 
 
 def to_bytes(checkpoint: Checkpoint) -> bytes:

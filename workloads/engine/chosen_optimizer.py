@@ -20,5 +20,5 @@ def optimizer_of(lanes: Lanes[P]) -> Optimizer:
 
 
 def optimizer_named(name: str, settings: Settings) -> Optimizer:
-    """Makes the optimizer of this name, in its state before the first step."""
+    """Makes the optimizer with this name, in the state before its first step."""
     return FirstOrder(UPDATE_RULES[name], settings) if name in UPDATE_RULES else Lbfgs(settings)

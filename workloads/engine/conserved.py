@@ -21,7 +21,7 @@ _CHARGE = "charge_"
 
 @dataclass(frozen=True)
 class _Family:
-    """Trainings of a pack that declare the same conserved quantities.
+    """Those trainings of a pack that declare the same conserved quantities.
 
     Attributes:
         lanes: (F,) the positions of the trainings in the pack.
@@ -35,7 +35,7 @@ class _Family:
 
 
 class ConservedQuantities:
-    """Measures the conserved quantities that the trainings of a pack declare, if `record_charges` is set.
+    """Measures the conserved quantities that a pack's trainings declare, if `record_charges` is set.
 
     All are computed in float64, whatever the type of the weights.
 

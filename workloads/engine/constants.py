@@ -44,7 +44,7 @@ class Difference:
 
 
 def first_difference(modules: Sequence[nn.Module]) -> Difference | None:
-    """Compares all modules with the first one. Returns the first constant that differs; `None` if all are equal."""
+    """Compares all modules with the first one, and returns the first constant that differs; `None` if there is none."""
     seen = _in_full(modules[0])
     first: dict[str, str] | None = None
     for position, other in enumerate(modules[1:], 1):
@@ -66,7 +66,7 @@ def digest_of(module: nn.Module) -> str:
 
 
 def constants_of(module: nn.Module) -> dict[str, str]:
-    """Returns the constants of a module and its submodules, as text by name.
+    """Returns the constants of a module and its submodules, described as text, by name.
 
     An object whose values cannot be read, such as one of a library written in C, is represented by its type.
     """
@@ -74,7 +74,7 @@ def constants_of(module: nn.Module) -> dict[str, str]:
 
 
 def _is_surely_same(one: Any, other: Any) -> bool:
-    """A fast comparison of two values: `True` means that they are equal, `False` that a full comparison is needed."""
+    """Compares two values quickly. `True` means that they are equal, `False` that only a full comparison can tell."""
     if one is other:
         return True
     kind = type(one)

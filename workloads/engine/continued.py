@@ -69,7 +69,7 @@ class _Continued(Streams):
 
 
 class _Noting(Streams):
-    """Records in `names` the names of the streams that are drawn at step 0."""
+    """Random streams that record in `names` which of them are drawn from at step 0."""
 
     def __init__(self, seeds: Tensor, names: set[str]) -> None:
         super().__init__(seeds)

@@ -31,7 +31,7 @@ P = TypeVar("P", bound=TrainingParameters)
 
 @dataclass(frozen=True)
 class Training(Generic[P]):
-    """One seeded training of a workload."""
+    """One training of a workload: parameters and a seed."""
 
     parameters: P
     seed: int
@@ -173,7 +173,7 @@ class Judge(Protocol):
     """An object that labels trainings, such as `attnsweep.VerdictTable`."""
 
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
-        """Labels all trainings at all probes, like `Workload.judge`."""
+        """Labels all trainings at all probes, with the arguments of `Workload.judge`."""
         ...
 
 
@@ -294,7 +294,7 @@ class Workload(ABC, Generic[P]):
         return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams, lanes.built)
 
     def batch(self, lanes: Lanes[P], step: int) -> Batch:
-        """Draws the data of one step, (L, ...) by name; empty where the loss needs no data because it is exact."""
+        """Draws the data of one step, (L, ...) by name; empty for losses that are exact and need no data."""
         del lanes, step
         return {}
 
@@ -305,11 +305,11 @@ class Workload(ABC, Generic[P]):
         return [self.batch(lanes, steps[0])]
 
     def probe_steps(self, parameters: P) -> tuple[int, ...]:
-        """Returns the steps of the probes, in increasing order from 0 to `n_steps`. Read only static parameters."""
+        """Returns the steps of the probes, in increasing order from 0 to `n_steps`. May read only static parameters."""
         return probe_steps(parameters.n_steps)
 
     def eval_batch(self, lanes: Lanes[P]) -> Batch:
-        """Draws the held-out data (L, ...) by name, used at every probe; empty where `eval_loss` is exact."""
+        """Draws the held-out data (L, ...) by name that all probes use; empty if `eval_loss` is exact."""
         del lanes
         return {}
 
@@ -323,7 +323,7 @@ class Workload(ABC, Generic[P]):
         return {}
 
     def split(self, parameters: P) -> Split | None:
-        """Names the tensor that a compiled loss may process in parts; by default none. Read only static parameters.
+        """Names the tensor that a compiled loss may process in parts; by default none. May read only static parameters.
 
         The loss on all rows must be the mean of the losses on equal parts.
         """
@@ -357,7 +357,7 @@ class Workload(ABC, Generic[P]):
         return {}
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Computes further metrics of one training, scalars by name; no gradients of them are taken.
+        """Computes further metrics of one training, scalars by name, without gradients.
 
         Args:
             module: The module with its current parameters.
@@ -380,7 +380,9 @@ class Workload(ABC, Generic[P]):
         """
 
     def verdicts(self, parameters: P) -> Judge | None:
-        """Returns the table by which `judge` labels trainings with these static parameters; `None` if it uses none."""
+        """Returns the table by which trainings with these static parameters are labelled; `None` if `judge` labels them
+        itself.
+        """
         del parameters
         return None
 

@@ -16,10 +16,10 @@ _SHARE = 0.9
 
 
 class DeviceMemory(Protocol):
-    """Measures the memory of a device."""
+    """Counters of a device's memory: its peak use since a start, and what is free."""
 
     def begin(self) -> None:
-        """Starts a measurement of the peak."""
+        """Starts to measure the peak from the present use."""
 
     def peak(self) -> int:
         """Returns the peak of allocated bytes since `begin`, minus the bytes that were allocated before."""
@@ -29,7 +29,7 @@ class DeviceMemory(Protocol):
 
 
 class CudaMemory:
-    """Measures the memory of a GPU by the counters of PyTorch's allocator."""
+    """Measures the memory of a GPU with the counters of PyTorch's allocator."""
 
     def __init__(self, device: str) -> None:
         self._device, self._before = device, 0
@@ -54,7 +54,7 @@ def memory_of(device: str) -> DeviceMemory | None:
 
 
 def peak_of(memory: DeviceMemory, run: Callable[[], object]) -> int:
-    """Calls `run` and returns the peak of the bytes that it allocated."""
+    """Calls `run`, and returns the peak of the bytes that were allocated meanwhile."""
     memory.begin()
     run()
     return memory.peak()

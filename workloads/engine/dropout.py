@@ -48,7 +48,7 @@ def with_masks(lanes: Lanes[P], sites: Sequence[Site], step: int, batch: Batch) 
 
 
 class Masks:
-    """Hands out the dropout masks of one evaluation of a loss, one per call.
+    """Provides the dropout masks for one evaluation of a loss, one mask per call of dropout.
 
     Args:
         masks: The masks by the number of the call; empty to drop nothing.

@@ -68,7 +68,7 @@ class FirstOrder(Optimizer):
         return rate if isinstance(step, int) else rate.expand(len(step), -1, -1)
 
     def corrections(self, steps: range) -> State:
-        """Computes the update rule's corrections (S, L, 1) at the given steps, by name."""
+        """Computes the update rule's corrections at the given steps, such as Adam's for bias, (S, L, 1) by name."""
         by_step = [[self.rule.corrections(step + 1, **kind) for kind in self._kinds] for step in steps]
         return {
             name: self._of_lanes([[kind[name] for kind in by_kind] for by_kind in by_step]) for name in by_step[0][0]
@@ -162,7 +162,7 @@ class FirstOrder(Optimizer):
 def take_step(
     rule: UpdateRule, parameters: State, state: State, evaluated: tuple[Tensor, State], rates: Mapping[str, Tensor]
 ) -> None:
-    """Takes one step of L trainings: updates `parameters` and `state` in place.
+    """Takes one step of L trainings, which updates `parameters` and `state` in place.
 
     Args:
         rule: The update rule.

@@ -74,7 +74,7 @@ def parted(template: nn.Module, state: State) -> tuple[State, State]:
 def over_lanes(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any]
 ) -> Callable[[State, State, Batch], Any]:
-    """Like `one_lane`, but for many trainings at once: parameters, buffers, batch and results have a leading lane axis.
+    """Turns a function of one training into one of many: parameters, buffers, batch and results get a lane axis.
 
     The returned function raises a `SpecError` if `function` does something that `vmap` cannot do for many trainings.
     """

@@ -25,7 +25,7 @@ def draw_parameters(
     built: Mapping[str, Tensor] | None = None,
     law: StartingLaw | None = None,
 ) -> State:
-    """Draws the initial parameters of all lanes.
+    """Draws the initial parameters of all lanes, scaled by each lane's `init_sigma` if it has one.
 
     Where `init_sigma` is a number, matrices (two axes or more) are drawn from the streams `init/<parameter name>`, and
     vectors (biases, layer-norm gains) keep the values from `build`.

@@ -15,7 +15,7 @@ _ROUNDING = 1e-5
 
 
 def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts:
-    """Labels all trainings at all probes by the workload's `judge`, and checks the labels.
+    """Labels all trainings at all probes with the workload's `judge`, and checks that the labels are declared.
 
     Args:
         workload: The problem.

@@ -39,7 +39,7 @@ class Problem:
 
 @dataclass
 class LaneState:
-    """The state of L trainings of one shape, at the step that their optimizer has reached.
+    """The state of L trainings of one shape: parameters, buffers and optimizer, all at the same step.
 
     Attributes:
         problem: The problem that the trainings share.

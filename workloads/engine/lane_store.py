@@ -113,7 +113,7 @@ class LaneStore(LaneState, Generic[P]):
         return self._sites[shapes]
 
     def keep(self, position: NDArray[np.int64]) -> Tensor | None:
-        """Drops all active trainings except those at the given positions in the pack.
+        """Drops all active trainings but those at the given positions in the pack.
 
         Returns:
             The indices (W,) of the kept lanes among the previous lanes; `None` if all are kept, or none is left.
@@ -136,7 +136,9 @@ class LaneStore(LaneState, Generic[P]):
         return lanes
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """Returns the trainings at positions (K,) in the pack, with their present or final parameters and buffers."""
+        """Returns the parameters and buffers of the trainings at positions (K,): final ones, or the present ones of
+        active trainings.
+        """
         lanes = torch.from_numpy(positions).to(self.all.device)
         state = self.problem.layout.views(self._all_rows()) | self._all_buffers
         return self.all.select(lanes), selected(state, lanes)

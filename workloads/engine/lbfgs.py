@@ -47,7 +47,7 @@ class _Iterates:
     is_over: Tensor
 
     def state_dict(self) -> State:
-        """Returns all attributes by name, without copying."""
+        """Returns all state of the optimizer by name, without copying."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def select(self, lanes: Tensor) -> None:

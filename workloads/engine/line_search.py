@@ -108,7 +108,7 @@ class LineSearches:
         return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replaces the state by that of other searches. The tensors are kept, not copied."""
+        """Replaces the state of the searches by the given one, by reference."""
         for name, value in vars(self).items():
             if isinstance(value, Points):
                 setattr(self, name, Points(**under(name, state)))

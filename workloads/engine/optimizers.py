@@ -77,7 +77,7 @@ def _number(value: float | None) -> float:
 
 
 class Optimizer(ABC):
-    """The optimizer of all lanes of a pack.
+    """The optimizer of all lanes of a pack together.
 
     Implementers: the updates of a lane must depend on that lane's values alone, to the last bit where kernels allow it.
     An optimizer decides how often a step evaluates the loss, and at which points.
@@ -103,7 +103,7 @@ class Optimizer(ABC):
 
     @abstractmethod
     def advance(self, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
-        """Trains all running lanes up to step `stops[0]`. Returns whether they have reached it.
+        """Trains all running lanes up to step `stops[0]`. Returns whether all have reached it.
 
         Args:
             parameters: Updated in place. Once step `stops[0]` is reached, they and `steps`, `is_finite` and

@@ -97,7 +97,7 @@ class Pack(Generic[P]):
         width: int | None = None,
         prune_at: Sequence[int | None] | None = None,
     ) -> Self:
-        """Restores a pack from its checkpoint. On the same kind of device its results are the same to the last bit.
+        """Restores a pack from its checkpoint. On the same kind of device its results stay the same to the last bit.
 
         Raises:
             CheckpointError: If the checkpoint belongs to other trainings.
@@ -203,7 +203,9 @@ class Pack(Generic[P]):
         return self._record.result()
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """Returns the trainings at positions (K,) in the pack, with their present or final parameters and buffers."""
+        """Returns the parameters and buffers of the trainings at positions (K,): final ones, or the present ones of
+        active trainings.
+        """
         store, steps = self._store, self._record.n_steps.copy()
         steps[store.position] = store.optimizer.steps.numpy(force=True)[: store.position.size]
         lanes, state = store.final_state(positions)

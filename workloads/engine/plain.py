@@ -82,7 +82,7 @@ def _side_by_side(
 
 
 class _Alone:
-    """One training in plain PyTorch, in its initial state.
+    """One training on its own in plain PyTorch, at its initial state.
 
     Args:
         workload: The problem.

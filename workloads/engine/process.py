@@ -56,7 +56,7 @@ def _set_precisions(names: Sequence[str]) -> None:
 
 @cache
 def _keep_freed_memory() -> None:
-    """Makes glibc keep up to `_KEPT_BYTES` of freed memory for later tensors. Does nothing with other C libraries.
+    """Makes glibc keep up to `_KEPT_BYTES` of freed memory for later tensors; no effect with other C libraries.
 
     By default glibc returns the memory of large tensors to the kernel, which must clear all pages for the next tensor:
     that takes up to half of a probe's time.
@@ -68,12 +68,12 @@ def _keep_freed_memory() -> None:
 
 
 def processor() -> str:
-    """Returns the type of this machine's processor with the instructions that PyTorch uses on it: `x86_64, AVX2`."""
+    """Returns this machine's processor type and the instructions that PyTorch uses, such as `x86_64, AVX2`."""
     return f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def check_rounding() -> None:
-    """Checks that MKL rounds a matrix product the same for all memory alignments of the matrices.
+    """Raises if MKL may round matrix products differently for different memory alignments.
 
     MKL reads the environment variable `MKL_CBWR`, which `import attnsweep` sets, only once, at its first product.
 

@@ -84,7 +84,7 @@ class CurvaturePairs:
         return q
 
     def state_dict(self) -> Mapping[str, Tensor]:
-        """Returns all state by name, without copying."""
+        """Returns the curvature pairs by name, without copying."""
         return {
             "s": self._s_CLn,
             "y": self._y_CLn,
@@ -94,7 +94,7 @@ class CurvaturePairs:
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replaces the pairs by those of another instance. The tensors are kept, not copied."""
+        """Replaces the curvature pairs by the given state, by reference."""
         self._s_CLn, self._y_CLn, self._rho_CL = state["s"], state["y"], state["rho"]
         self._scale_L, self._end_L = state["scale"], state["end"]
         self._read_counts()

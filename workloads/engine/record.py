@@ -48,7 +48,7 @@ class Record:
             table[lanes, probe] = np.where(np.isfinite(values_A), values_A, np.nan)
 
     def add_heads(self, probe: int, lanes: NDArray[np.int64], heads: HeadScores) -> None:
-        """Records the head scores of the lanes (A,) at a probe."""
+        """Records the scores of attention heads of the lanes (A,) at a probe."""
         self._heads.append(HeadProbe(step=int(self._steps[probe]), lanes=lanes, heads=heads))
 
     def add_progress(
@@ -116,7 +116,7 @@ class Record:
 
 
 def _joined(probes: list[HeadProbe]) -> dict[str, NDArray[Any]]:
-    """Concatenates the head scores of all probes into arrays by name; empty if there are none."""
+    """Joins the head scores of all probes into arrays by name; empty if there are none."""
     if not probes:
         return {}
     scores = {name: np.concatenate([probe.heads.scores[name] for probe in probes]) for name in probes[0].heads.scores}

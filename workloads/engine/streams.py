@@ -113,7 +113,7 @@ class Streams:
 
 
 def generator_seed(seed: int, name: str) -> int:
-    """Derives a 63-bit seed for a sequential generator from a training's seed and a stream name."""
+    """Derives a 63-bit seed, for generators of other libraries, from a training's seed and a stream name."""
     digest = hashlib.blake2s(f"{name}/{seed}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 

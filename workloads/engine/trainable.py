@@ -13,7 +13,7 @@ _COMPILED = "OptimizedModule"
 
 
 def check_trainable(module: object) -> None:
-    """Refuses objects that the engine cannot train.
+    """Refuses modules and workloads that the engine cannot train.
 
     Raises:
         SpecError: If it is not a module; or if the module is compiled, has no parameter to train, or has tensors of

@@ -13,7 +13,7 @@ _NARROWEST = 64
 
 
 def width_on(device: str, n_trainings: int) -> int | None:
-    """Returns the fixed width of a pack, a power of two; `None` on devices where the width is not fixed.
+    """Returns how many lanes a pack always computes on this device, a power of two; `None` if that may vary.
 
     Args:
         device: `cpu` or `cuda`.

@@ -119,8 +119,9 @@ def sequences(
     n_numbers: int = parameter(6, "numbers are 1 to n_numbers; 16 in the source. Sums are modulo n_numbers + 1", low=2),
     batch_size: int = parameter(32, "sequences per step; 256 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """Draws the tokens that are read, (B, T), and the next token of each, (B, T); the last `length` are the answers.
-    Sums are modulo n_numbers + 1."""
+    """Draws the tokens that the model reads, (B, T), and the next token of each, (B, T); the last `length` are the
+    answers. Sums are modulo n_numbers + 1.
+    """
     modulus, number_BN = n_numbers + 1, 1 + draw.integers(n_numbers, batch_size, length)
     sign = torch.full_like(number_BN[:, :1], n_numbers + 1)
     parts = [number_BN, sign]

@@ -43,7 +43,7 @@ class Counter(nn.Module):
         self._is_softmax, self._n_unanswered = is_softmax, int(mixing == "bos")
 
     def attention(self, token_BT: Tensor) -> Tensor:
-        """Returns the mixing weights A of the one layer and head, (1, B, 1, T, T)."""
+        """Returns the mixing weights A of the only layer and head, (1, B, 1, T, T)."""
         return self._mixing(self.norms[0](self.token(token_BT))).expand(len(token_BT), -1, -1)[None, :, None]
 
     def forward(self, token_BT: Tensor) -> Tensor:

@@ -33,7 +33,9 @@ def model(
 
 
 def sums(p: int) -> tuple[Tensor, Tensor]:
-    """Returns all pairs as tokens `a b =`, (p^2, 3), where `=` is the token p, and the sums modulo p, (p^2,)."""
+    """Returns all pairs as tokens `a b =`, (p^2, 3), with the sums a + b modulo p, (p^2,). The token `=` has number
+    p.
+    """
     pairs = torch.cartesian_prod(torch.arange(p), torch.arange(p))
     return torch.nn.functional.pad(pairs, (0, 1), value=p), pairs.sum(1) % p
 

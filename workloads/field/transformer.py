@@ -111,7 +111,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A transformer that reads tokens and computes logits at each of them.
+    """A transformer that reads tokens and computes logits at each token.
 
     Args:
         n_words: V, the size of the vocabulary of the tokens that are read.
@@ -172,7 +172,9 @@ class Transformer(nn.Module):
         return self.head(x_BTD), weights
 
     def states(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Returns the states from which the logits are computed, (B, T, D), and the attention weights of each block."""
+        """Returns the normalized states that the last layer turns into logits, (B, T, D), and each block's attention
+        weights.
+        """
         x_BTD, sight = self._read(token_BT)
         weights = []
         for block in self.blocks:
@@ -181,7 +183,7 @@ class Transformer(nn.Module):
         return self.last_norm(x_BTD), weights
 
     def last(self, token_BT: Tensor) -> Tensor:
-        """Returns the logits of `forward` at the last token, (B, V); the last block computes this token alone."""
+        """Returns the logits at the last token alone, (B, V), for which the last block computes no other token."""
         x_BTD, sight = self._read(token_BT)
         *blocks, last = (block for block in self.blocks if isinstance(block, Block))
         for block in blocks:

@@ -23,7 +23,7 @@ for 8 lanes as for 128."""
 
 
 class Lengths(NamedTuple):
-    """The length of each lane's strings.
+    """The length of the strings of each lane.
 
     Attributes:
         of_lane: (L,) int64, the lengths.
@@ -42,12 +42,12 @@ def training_batches(lanes: LanguageLanes, steps: range) -> list[Batch]:
 
 
 def evaluation_batch(lanes: LanguageLanes) -> Batch:
-    """Draws strings of training length, and strings of each test length under the names `<length>/...`."""
+    """Draws strings of training length, and strings of each test length, which are named `<length>/...`."""
     return _strings(lanes, "eval", _own_lengths(lanes), lanes.shared.eval_batch_size) | strings_of_test_lengths(lanes)
 
 
 def strings_of_test_lengths(lanes: LanguageLanes, step: int = 0) -> Batch:
-    """Draws strings of each test length for the probe at `step`, under the names `<length>/...`."""
+    """Draws new strings of each test length for the probe at `step`, named `<length>/...`."""
     shared = lanes.shared
     batch: Batch = {}
     for length in shared.test_lengths:
@@ -74,7 +74,7 @@ def _own_lengths(lanes: LanguageLanes) -> Lengths:
 
 
 def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, step: int = 0) -> Batch:
-    """Draws labelled strings at one step, without the axis of steps, a few lanes at a time."""
+    """Draws labelled strings for one step, a few lanes at a time to save memory."""
     all_lanes, steps = torch.arange(len(lanes.trainings), device=lanes.device), range(step, step + 1)
     parts = [
         _labelled(lanes.select(few), stream, Lengths(lengths.of_lane[few], lengths.longest), n_strings, steps)

@@ -112,7 +112,7 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A transformer encoder that reads CLS and a string, and answers with one logit.
+    """A transformer encoder that reads CLS and a string, and computes one logit: accept or reject.
 
     Attributes:
         symbol_SD: The embeddings of symbols.
@@ -154,7 +154,7 @@ class Encoder(nn.Module):
         return self.trace(tokens)[0]
 
     def trace(self, tokens: Tokens) -> tuple[Tensor, list[Tensor]]:
-        """Returns the logits of `forward`, and the attention of CLS in each layer, (B, H, T)."""
+        """Returns the logits (B,) of `forward`, and the attention of CLS in each layer, (B, H, T)."""
         setting = _Setting(
             weight_factor_E=self.scale_E * torch.where(self.weight_log_n_E, tokens.log_n, 1.0),
             bias_factor_E=self.scale_E * torch.where(self.bias_log_n_E, tokens.log_n, 1.0),

@@ -39,7 +39,7 @@ class Language(ABC):
 
     @abstractmethod
     def position_features(self, position: Tensor, n_positions: Tensor) -> Tensor:
-        """Returns the features of positions, (..., P) float64. CLS is at position 0, the string at 1..n-1.
+        """Returns the numbers that encode each position, (..., P) float64. CLS is at 0, the string at 1..n-1.
 
         Args:
             position: (...) int64.

@@ -65,7 +65,7 @@ def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
 
 
 def _check(parameters: GPTParameters) -> None:
-    """Raises a `UserError` for a parameter value that has no counterpart in GPT-2."""
+    """Raises a `UserError` for parameter values that GPT-2 cannot represent."""
     d_head = parameters.d_model // parameters.n_heads
     if parameters.attention_scale == "log_n_inv_sqrt_d":
         raise _without("attention_scale", parameters.attention_scale, "inv_sqrt_d or one: GPT-2's scale has no log n")
@@ -94,7 +94,7 @@ def _weights(module: GPT, parameters: GPTParameters) -> State:
 
 
 def _positions(module: GPT) -> Tensor:
-    """Returns the table of position embeddings, (C, D); zeros if the model has no positions."""
+    """Returns the table of position embeddings, (C, D); zeros for a model without positions."""
     if module.shape.positions == "none":
         return module.token.weight.new_zeros(module.shape.n_context, module.shape.d_model)
     return module.position_CD if module.position is None else module.position

@@ -108,11 +108,11 @@ class GPT(nn.Module):
         self.shape = shape
 
     def forward(self, token_BT: Tensor) -> Tensor:
-        """Returns the logits of the token after each token, (B, T, V)."""
+        """Returns the logits of the next token after each token, (B, T, V)."""
         return self.trace(token_BT)[0]
 
     def trace(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Returns the logits of `forward`, and the attention weights (B, H, T, T) of each block."""
+        """Returns the logits (B, T, V) of `forward`, and the attention weights (B, H, T, T) of each block."""
         x_BTD = self.embedded(token_BT)
         sight = Sight.causal(x_BTD) if self.shape.is_causal else Sight.everything(x_BTD)
         weights = []

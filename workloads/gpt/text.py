@@ -38,7 +38,7 @@ class Text:
 
 
 def make_text(words: tuple[str, ...], rows: pa.ListArray, is_held_out: NDArray[np.bool_]) -> Text:
-    """Makes a text from N rows of words, of which some are held out.
+    """Makes a text from N rows of words, some of which are held out.
 
     Args:
         words: The vocabulary.

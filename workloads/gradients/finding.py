@@ -15,7 +15,7 @@ DIFFERENCES = 1e-7
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """The result of one check of gradients, for one parameter or several.
+    """The result of one check of gradients, for one or several parameters.
 
     Attributes:
         check: The kind of check: `fused`, `blocks`, `compiled`, `differences`, `sgd step`, or the class of an identity.

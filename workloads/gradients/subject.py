@@ -26,7 +26,7 @@ _SOME_EVALUATIONS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """Trainings of one shape at given weights, whose gradients are checked.
+    """Trainings of one shape at given weights, whose gradients are to be checked.
 
     Attributes:
         workload: The problem.

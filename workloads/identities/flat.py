@@ -25,12 +25,12 @@ class Flat(Conserved):
 
     @abstractmethod
     def sums(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Computes the linear function, (n,), of weights or gradients."""
+        """Computes the linear function, (n,), of weights or of gradients."""
 
     @property
     @abstractmethod
     def parameters(self) -> tuple[str, ...]:
-        """The names of the parameters that the function reads."""
+        """The names of the parameters on which the function depends."""
 
     @property
     def quantity(self) -> str:

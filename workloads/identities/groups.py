@@ -106,7 +106,7 @@ def values_and_output(name: str, value: Sequence[Part], output: Part) -> Group:
 
 
 def relu_neurons(name: str, first: Sequence[Part], second: Part) -> Group:
-    """Makes the group of the ReLU neurons between two layers: scaling a neuron's input scales its output.
+    """Makes the group of the ReLU neurons between two layers: scaling a neuron's input by c > 0 scales its output by c.
 
     It does not hold for GELU.
 

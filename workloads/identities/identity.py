@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One training at given weights, where an identity is verified.
+    """One training at given weights, with the gradients there, at which identities are verified.
 
     Attributes:
         module: The plain module of one training, with these weights.
@@ -50,7 +50,7 @@ class Identity(ABC):
 
     @abstractmethod
     def errors(self, at: Point) -> list[Error]:
-        """Computes the errors at a point: one, or one per parameter."""
+        """Computes the identity's errors at a point: a single one, or one per parameter."""
 
     @abstractmethod
     def reason(self, at: Point) -> str:
@@ -63,11 +63,11 @@ class Conserved(Identity):
     @property
     @abstractmethod
     def quantity(self) -> str:
-        """The name of the conserved quantity, such as `charge_qk`, after which the metrics in `curves` are named."""
+        """The name of the conserved quantity, such as `charge_qk`. The metrics in `curves` contain this name."""
 
     @abstractmethod
     def conserved(self, weights: Mapping[str, Tensor]) -> Tensor:
-        """Computes the quantity of one training. The engine vectorizes this method over lanes (`torch.vmap`)."""
+        """Computes the conserved quantity of one training. The engine calls this method under `torch.vmap`."""
 
     @abstractmethod
     def moved(self, gradients: Mapping[str, Tensor]) -> Tensor:

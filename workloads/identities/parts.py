@@ -19,7 +19,7 @@ _SHAPED: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A parameter, or a piece of it, such as `Part("attention.in_weight")[:, 8:16].T`.
+    """A parameter or a piece of one, such as `Part("attention.in_weight")[:, 8:16].T`.
 
     A part selects the same piece from weights, gradients or momenta.
 

@@ -76,7 +76,7 @@ def read_loss(loss: object) -> Loss:
 
 
 def _cross_entropy(values: Values) -> Tensor:
-    """Computes the mean cross-entropy over all targets, in nats. Classes are the output's last axis."""
+    """Computes the mean cross-entropy over all targets, in nats. The output's last axis is the classes."""
     output, target = values["output"], values["target"]
     return functional.cross_entropy(output.flatten(0, -2), target.flatten(), ignore_index=_IGNORED)
 

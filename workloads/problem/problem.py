@@ -60,7 +60,7 @@ class Problem(Workload[Any]):
         return module
 
     def initial(self, module: nn.Module, lanes: Lanes[Any]) -> State:
-        """Draws the initial parameters, and for a table the order of its rows: the training rows come first."""
+        """Draws the initial parameters, and for a table a random order of rows, of which the first are for training."""
         state = super().initial(module, lanes)
         if self._has_table:
             columns = columns_in(module)

@@ -22,7 +22,7 @@ beyond its last full batch, so buckets must not be too small."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bucket:
-    """Sentence pairs of similar length.
+    """A group of sentence pairs of similar length, which fill batches with little padding.
 
     Attributes:
         pairs: (n,) the indices of the pairs in the corpus.

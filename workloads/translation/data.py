@@ -90,7 +90,7 @@ def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket) -> Batch:
 
 
 def parts_of(batch: Batch) -> list[Batch]:
-    """Splits an evaluation batch into the batches of its buckets; ignores tensors of other names."""
+    """Splits an evaluation batch into one batch per bucket. Ignores tensors that belong to no bucket."""
     buckets: dict[str, Batch] = {}
     for key, value in batch.items():
         bucket, _, name = key.partition("/")

@@ -69,7 +69,7 @@ def _scores(
 
 
 class _Measures:
-    """Accumulates the counts and distances of the heads (L, H) of one layer, bucket by bucket."""
+    """Accumulates the counts and distances of one layer's heads (L, H), bucket by bucket of sentences."""
 
     def __init__(self, layer: str, longest: int) -> None:
         self._layer = layer

@@ -26,7 +26,7 @@ _SIZES = LexiconSizes()
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationParameters(TrainingParameters):
-    """Parameters of a one-block encoder-decoder that learns to translate.
+    """The parameters of a one-block encoder-decoder that learns to translate.
 
     Raises:
         SpecError: For sizes that do not fit each other or the corpus.

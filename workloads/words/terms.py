@@ -97,7 +97,7 @@ class GradientWords:
         return torch.stack([term.value for term in self.terms if term.weight == weight]).sum(0)
 
     def balances(self) -> list[Balance]:
-        """Computes the balances of all weights and parts, in the order of the terms."""
+        """Computes the balance of each weight and part of the target, in the order of the terms."""
         keys = dict.fromkeys((term.weight, term.part) for term in self.terms if term.part in self.zero_levels)
         return [self._balance(weight, part) for weight, part in keys]
 

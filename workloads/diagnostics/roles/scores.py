@@ -138,7 +138,7 @@ def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[n
 
 
 def label_roles(scores: Mapping[str, NDArray[np.float64]]) -> NDArray[np.str_]:
-    """Returns one role for each head: `positional`, `syntactic`, `rare_token` or `none`.
+    """Returns the label of each head: `positional`, `syntactic`, `rare_token` or `none`.
 
     `positional` takes precedence, because the other two are measured against what position or chance explains. If both
     `syntactic` and `rare_token` hold, the label is the one with the larger (score - baseline) / (1 - baseline). Both

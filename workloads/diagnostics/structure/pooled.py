@@ -116,7 +116,7 @@ class _Distances:
 
     @classmethod
     def to(cls, attention: Tensor) -> "_Distances":
-        """Computes the distances of attention (..., B, T, T) to each family."""
+        """Computes the distances of attention (..., B, T, T) to each structured family."""
         parts = (distances_to_diagonal(attention), distances_to_bands(attention), distances_to_blocks(attention))
         return cls(*parts, attention.shape[-1])
 
@@ -132,7 +132,7 @@ class _Distances:
 
 @functools.lru_cache(maxsize=1024)
 def _fits(T: int, device: torch.device) -> Tensor:
-    """Returns whether p blocks of w rows fit into a sentence of T tokens, (W, P)."""
+    """Returns for which w and p a sentence of T tokens has room for p blocks of w rows, (W, P) bool."""
     return (torch.arange(1, T + 1).unsqueeze(1) * torch.arange(T + 1) <= T).to(device)
 
 

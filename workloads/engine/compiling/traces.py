@@ -107,7 +107,7 @@ class OneHotByComparison(TorchFunctionMode):
 
 
 class _WithoutEmptyParts(TorchFunctionMode):
-    """A context in which `torch.cat` skips `torch.tensor([])`, to which Hugging Face's caches append.
+    """A context in which `torch.cat` skips empty tensors `torch.tensor([])`, as Hugging Face's caches contain.
 
     It would become an empty constant of the program, which the compiler refuses.
     """

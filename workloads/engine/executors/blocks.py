@@ -73,7 +73,7 @@ class Blocking:
 
 @dataclass(frozen=True)
 class TracedStep:
-    """A traced step, ready to be compiled.
+    """A step traced for blocks, which is ready to be compiled.
 
     Attributes:
         step: The graph of the step of one training.
@@ -166,7 +166,7 @@ class _Blocks:
         return value_N1xW.squeeze(1).movedim(-1, 1).flatten(0, 1)[: self._n_lanes]
 
     def of_steps(self, optimizer: FirstOrder, steps: range, batches: Sequence[Batch]) -> list[list[list[Tensor]]]:
-        """Returns the inputs (..., W) that change from step to step, indexed by block, step and input."""
+        """Returns the inputs (..., W) that change from step to step, indexed by block, then step, then input."""
         rate_SL1 = optimizer.learning_rate(torch.tensor(steps).view(-1, 1, 1))
         rates = {"learning_rate": rate_SL1, **optimizer.corrections(steps)}
         batch = {name: torch.stack([batch[name] for batch in batches]) for name in batches[0]}
@@ -177,7 +177,7 @@ class _Blocks:
         return [list(map(list, zip(*values_of_block, strict=True))) for values_of_block in zip(*read_N, strict=True)]
 
     def _blocked(self, name: str, value: Tensor, axis: int) -> Tensor:
-        """Splits the lane axis into blocks and lanes, and moves the lanes to the end."""
+        """Splits the lane axis into blocks, and moves the lanes of a block to the last axis."""
         if has_lane_axis(name):
             value = value.unsqueeze(axis + 1)
         if self._n_lanes < self._lane.shape[0]:

@@ -28,7 +28,7 @@ class Executor(Protocol):
 
 
 class Executors(Protocol):
-    """Makes the executors of a workload, one per shape of trainings."""
+    """Makes and keeps the executors of a workload, one per shape of trainings."""
 
     def of(self, lanes: LaneState, batch: Batch) -> Executor | None:
         """Returns the executor for trainings and a batch (L, ...) of the given shapes; `None` if there is none."""

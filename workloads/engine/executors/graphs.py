@@ -40,7 +40,7 @@ class Graph(Protocol):
         """Records the device operations that the function `run` launches, without executing them."""
 
     def replay(self) -> None:
-        """Executes the recorded operations."""
+        """Runs the recorded operations again."""
 
 
 class CudaGraph:
@@ -74,13 +74,13 @@ class Graphs:
         self._merged: dict[Hashable, MergedPrograms | None] = {}
 
     def of(self, lanes: LaneState, batch: Batch) -> "GraphedStep":
-        """Returns the executor of steps on batches of this shape."""
+        """Returns the executor for steps on batches of this shape."""
         merged = self._merged_of(lanes, batch)
         step: LaneStep = VmappedStep(lanes.problem) if merged is None else MergedStep(merged)
         return GraphedStep(step, batch, self._new_graph, self._n_steps)
 
     def _merged_of(self, lanes: LaneState, batch: Batch) -> MergedPrograms | None:
-        """Returns the merged programs of a step, shared by all packs of one shape; `None` for PyTorch's own kernels."""
+        """Returns a step's compiled programs, shared by all packs of one shape; `None` to use PyTorch's own kernels."""
         if self._compiler is None:
             return None
         shape = (lanes.problem.shape, lanes.stepping.operations, shapes_of(batch))

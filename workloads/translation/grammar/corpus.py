@@ -88,7 +88,7 @@ def _gold(pairs: list[SentencePair], target: Side) -> Gold:
 
 
 def _arc_rows(by_sentence: Iterable[list[Arc]]) -> NDArray[np.int64]:
-    """Returns all arcs as rows (sentence, relation, dependent, governor), (A, 4)."""
+    """Returns all dependency arcs as rows (sentence, relation, dependent, governor), (A, 4)."""
     rows = [(sentence, *arc) for sentence, arcs in enumerate(by_sentence) for arc in arcs]
     return np.array(rows, dtype=np.int64).reshape(-1, 4)
 

@@ -53,7 +53,7 @@ SYNONYMS = (0.7, 0.3)
 
 
 def derive(choose: Choose, lexicon: Lexicon) -> Sentence:
-    """Builds the sentence tree from the outcomes that `choose` returns."""
+    """Builds a sentence's tree from the outcomes that `choose` returns at each place."""
     subject = _phrase("subject", choose, lexicon)
     negated = bool(choose("verb.negated"))
     if choose("verb.intransitive"):

@@ -16,7 +16,7 @@ Arc = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class SentencePair:
-    """A sentence in both languages, S source and T target words, without EOS. Positions count words from 0.
+    """A sentence in both languages, with S source and T target words, EOS not included. Positions count words from 0.
 
     Attributes:
         tree: The derivation that both languages express.

@@ -8,7 +8,7 @@ from attnsweep.workloads.translation.grammar.common_words import Lexeme
 
 
 class Person(IntEnum):
-    """The grammatical persons with which verbs agree, in the order of a verb's target forms."""
+    """The grammatical persons, in the order of a verb's forms in the target language."""
 
     I = 0  # noqa: E741 (the pronoun's own name)
     YOU = 1
@@ -26,7 +26,7 @@ class Pronoun:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A proper name, which is the same in both languages and takes the third person singular."""
+    """A proper name, which both languages share. Verbs agree in the third person singular."""
 
     word: str
 
