@@ -32,7 +32,7 @@ class RelativeAttention(Attention):
         self.distance = Embedding(n_context, d_model)
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """Computes attention like `Attention.attend`, for causal attention with as many queries as keys."""
+        """Does what `Attention.attend` does, for causal attention with as many queries as keys."""
         n_tokens, query_BHQC = asking_BQD.shape[1], by_head(self.query(asking_BQD) * self.factor(sight), self._n_heads)
         logit_BHQK = query_BHQC @ by_head(self.distance.weight[None, -n_tokens:], self._n_heads).mT
         # The logits by distance become logits by key: row q is shifted to the left by n_tokens - 1 - q.

@@ -115,7 +115,7 @@ class Translation(Workload[TranslationParameters]):
         return training_batches(lanes, steps)
 
     def probe_steps(self, parameters: TranslationParameters) -> tuple[int, ...]:
-        """Returns step 0, and `n_steps` halved again and again, because roles emerge early or not at all."""
+        """Returns step 0 and n_steps halved repeatedly, because roles emerge early or not at all."""
         halvings = {round(parameters.n_steps / 2**k) for k in range(parameters.n_probes - 1)}
         return tuple(sorted({0, *halvings}))
 
