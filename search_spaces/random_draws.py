@@ -16,7 +16,7 @@ from attnsweep.workloads.parameters import TrainingParameters
 class RandomDraws:
     """Draws the trials of a sweep with the sampler `random`, each from its own seed.
 
-    Each trial has its own seed, so its values depend on the sweep and the trial's number alone. They equal the values
+    Each trial has its own seed, so its values depend on the sweep and the trial's number alone. The values equal those
     of `RandomSampler(seed)`, which takes several times as long.
 
     Args:

@@ -157,7 +157,7 @@ def _cache() -> Iterator[ComparedValue]:
 def _multiplications() -> Iterator[ComparedValue]:
     """Compares the number of multiply-adds in the attention of all blocks (scores and weighted sums) with formulas.
 
-    These are products of batches of matrices (`bmm`), unlike linear layers, which are therefore not counted.
+    Scores and weighted sums are products of batches of matrices (`bmm`). Linear layers are not, and are not counted.
     """
     model, token_BT = random_model(_SMALL), _tokens(24)
     B, d, n = _SMALL.n_blocks, _SMALL.d_model, token_BT.shape[1]

@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def decided(file: Path, run: Run) -> Decision:
-    """Verifies a claim with another seed than the one in its file, or continues a verification. Prints the verdict."""
+    """Verifies a claim on another seed than its file's, or continues a verification, and prints the verdict."""
     claim = load_claim(file).but(seed=run.seed)
     is_new, resources = not SweepDirectory.is_there(run.directory), Resources(local=True)
     latest = begin(claim, run.directory, resources, run.console) if is_new else None

@@ -83,7 +83,7 @@ class RunawayLaw:
 
     @classmethod
     def of(cls, n_categories: int, n_positions: int, learning_rate: float) -> "RunawayLaw":
-        """Derives the law of system P for gradient descent with this learning rate."""
+        """Derives the law for gradient descent with this learning rate."""
         rates, modes_FF = np.linalg.eigh(_linear(n_categories, n_positions))
         growth = math.log1p(learning_rate * rates[3]), math.log1p(learning_rate * rates[2])
         modes = np.stack([modes_FF[:, 3], modes_FF[:, 2]])
@@ -339,7 +339,7 @@ def fitted_slope(
 ) -> tuple[float, float]:
     """Returns the slope of log rate against log sigma and half its 95% interval, weighted by the rates' errors.
 
-    It serves shares for which no law expects individual fates. Local slopes differ from it where the share bends.
+    The slope is for rates of which no law predicts the single trainings. Where the rate bends, local slopes differ.
     """
     share = counts / n
     weight = n * share / (1 - share)

@@ -90,7 +90,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """Returns the training loss: the sum over predicted positions for systems P and C, the mean for full models.
 
-        It is taken over the batch. If this is empty, the loss of systems P and C is exact, and that of full models is
+        The loss is taken over the batch. If the batch is empty, the loss of systems P and C is exact, and that of full models is
         taken over the training's own sample. Full models add the flavour's loss.
         """
         if isinstance(module, FullModel):

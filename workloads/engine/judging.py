@@ -87,9 +87,9 @@ def is_stuck(workload: Workload[Any], outcome: NDArray[np.str_]) -> NDArray[np.b
 
 
 def least_losses(workload: Workload[Any], levels: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Returns for every training the least `eval_loss` (L,) that can count as diverged.
+    """Returns for every training the `eval_loss` (L,) below which the training counts as diverged.
 
-    This is 0 minus a margin for rounding, or minus infinity if the workload allows negative losses or one of the
+    The bound is 0 minus a margin for rounding, or minus infinity if the workload allows negative losses or one of the
     training's reference levels (L,) is negative.
     """
     known_NL = np.nan_to_num(np.stack(list(levels.values())), nan=0.0)

@@ -117,7 +117,7 @@ class _NearStart:
         return steps
 
     def _select(self, lanes: NDArray[np.int64]) -> "_NearStart":
-        """Selects some of the trainings, to save time: following the flow takes hundreds of gradients per training."""
+        """Selects some of the trainings, because following the flow takes hundreds of gradients of each training."""
         trainings = [self._trainings[lane] for lane in lanes]
         return _NearStart(self._workload, trainings, self._scaled, _selected(self._buffers, torch.from_numpy(lanes)))
 

@@ -109,7 +109,7 @@ class OneHotByComparison(TorchFunctionMode):
 class _WithoutEmptyParts(TorchFunctionMode):
     """A context in which `torch.cat` skips empty tensors `torch.tensor([])`, as Hugging Face's caches contain.
 
-    It would become an empty constant of the program, which the compiler refuses.
+    An empty tensor would become a constant of the program, which the compiler refuses.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
