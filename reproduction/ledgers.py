@@ -96,9 +96,7 @@ def _tables(ledger: Ledger, n_trials: int, *, ends_only: bool, last_heads: bool)
 
 
 def _have_ended(sweep: SweepDirectory, trials: int) -> bool:
-    """Returns whether the first trials have ended and do not depend on the later ones, so that they form a sweep of
-    their own.
-    """
+    """Returns whether the first trials have ended and are independent of later ones, and so can be published alone."""
     if sweep.is_extended or sweep.spec.sampler not in _INDEPENDENT or not isinstance(sweep.spec.replicates, int):
         return False
     with Ledger(sweep.place).connect() as connection:

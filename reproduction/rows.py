@@ -56,7 +56,7 @@ def value_row(
 
 
 def rate_row(name: str, rate: Rate) -> ComparedValue:
-    """Returns a row with a rate over trials and its interval."""
+    """Returns a row with a rate of trainings, pooled over trials, and its interval."""
     return ComparedValue(
         name=name, published=None, ours="-" if rate.share is None else rate.share, low=rate.low, high=rate.high
     )
@@ -193,7 +193,7 @@ def ratio_row(name: str, values: Sequence[float], others: Sequence[float], **cla
 def border_row(
     name: str, border: float, low: float, high: float, *, published: str | None = None, agrees: bool | None = None
 ) -> ComparedValue:
-    """Returns a row with the border that `half_point` estimated on a logarithmic axis.
+    """Returns a row with the border between two regimes that `half_point` estimated on a logarithmic axis.
 
     If one end of the interval is infinite, the row says that the border lies above or below the other end.
     """

@@ -30,7 +30,7 @@ class MaskThatMultiplies(Attention):
 
 
 def misprints() -> list[list[str]]:
-    """Returns a table with the columns place, printed form, right form, and the printed form's error in our model."""
+    """Returns a table of the misprints: place, printed form, right form, and the printed form's error in our model."""
     future, share = multiplying_mask()
     low, high = (epsilon_added_to_the_deviation(eps) for eps in (1e-5, 0.3))
     return [

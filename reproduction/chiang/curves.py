@@ -113,7 +113,7 @@ def from_zero(curves: Curves, metric: str) -> Bounds:
 
 
 def draw_curves(curves: Curves, panels: Sequence[Panel]) -> Figure:
-    """Draws means over seeds with their 95% intervals: a row per panel, a column per scale, a colour per length."""
+    """Draws means over seeds with 95% intervals: a row per panel, a column per attention scale, a colour per length."""
     cells = cells_of(curves)
     scales = list(dict.fromkeys(cell.attention_scale for cell in cells))
     lengths = sorted({cell.train_length for cell in cells})

@@ -149,7 +149,7 @@ def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def _undecided(row: ComparedValue) -> ComparedValue:
-    """Marks a row as undecided if its mean is near chance level but its interval reaches beyond."""
+    """Marks a row as undecided if its mean is near chance level but its interval reaches far from it."""
     return replace(row, agrees=None) if not row.agrees and CHANCE[0] <= float(row.ours) <= CHANCE[1] else row
 
 

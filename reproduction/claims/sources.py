@@ -220,7 +220,7 @@ SOURCES: Mapping[str, Callable[[Run], Numbers]] = {
 
 
 def numbers_of(comparison: Comparison) -> Numbers:
-    """Returns the numbers of a comparison that have an interval: those of its rows and those in cells of its tables.
+    """Returns those numbers of a comparison that have an interval, from its rows and from the cells of its tables.
 
     A cell is named by the texts before the first interval of its line, without counts, and by its column:
     `init_sigma = 0.1: solved`.

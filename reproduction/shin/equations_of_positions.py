@@ -186,9 +186,7 @@ def escape_rates() -> EquationCheck:
 
 
 def valley() -> EquationCheck:
-    """Checks the loss L(rho) along the valley, and its limit, against the best attention on all texts, found by least
-    squares.
-    """
+    """Checks the loss L(rho) in the valley at infinity, and its limit, against the best attention on all texts."""
     errors, printed = [], []
     for N, M in SIZES:
         infimum = (1 - 1 / N) / M
@@ -211,7 +209,7 @@ def valley() -> EquationCheck:
 
 
 def barrier() -> EquationCheck:
-    """Checks the barrier before the valley: states with a b = 0 have a loss of at least 1/N, and along rho the top is
+    """Checks the barrier before the valley at infinity: if a b = 0 the loss is at least 1/N, and along rho its top is
     the centred shift.
     """
     errors = []

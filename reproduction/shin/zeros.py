@@ -27,7 +27,7 @@ from attnsweep.reproduction.trained import one_thread
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Checks the paper's equations, searches for stationary points, and draws the points and the valley."""
+    """Checks the paper's equations, searches for stationary points, and draws them with the valley at infinity."""
     with one_thread():
         console.print("checking equations")
         checks = {"P": checks_of_positions(), "C": checks_of_categories()}

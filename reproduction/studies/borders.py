@@ -43,7 +43,7 @@ class BorderModel:
     n_trials: int
 
     def border(self, at: Floats) -> tuple[float, float, float]:
-        """Returns the border in sigma where the other terms have the values `at` (P - 2,), with its 95% interval."""
+        """Returns the border in init_sigma at the values `at` (P - 2,) of the other terms, with its 95% interval."""
         return self._exponential(np.array([1.0, 0.0, *at]))
 
     def factor(self, term: int, units: float = 1.0) -> tuple[float, float, float]:
@@ -53,7 +53,7 @@ class BorderModel:
         return self._exponential(direction)
 
     def p_value(self, terms: Sequence[int]) -> float:
-        """Returns the p-value of the hypothesis that the given terms do not move the border.
+        """Returns the p-value of the hypothesis that the given terms have no effect on the border.
 
         Wald's test with the F distribution.
         """
@@ -124,7 +124,7 @@ _PARTS, _BEYOND = 200, 20
 
 
 def half_point(x: Floats, holds: Floats, *, of_trials: bool = False) -> tuple[float, float, float]:
-    """Returns the x at which a falling rate crosses one half, with its 95% interval, given data (x, holds), (R,) each.
+    """Returns the x at which a falling rate crosses one half, with its 95% interval, from data (x, holds), (R,) each.
 
     The curve may be logistic, or fall faster on either side: a sampler that looks for a border may leave a gap around
     it, and the curve within the gap decides. The border is the logistic curve's. The interval is the union of the three
@@ -161,7 +161,7 @@ def half_point(x: Floats, holds: Floats, *, of_trials: bool = False) -> tuple[fl
 
 
 def _coarse(values: Floats) -> Floats:
-    """Returns a coarse grid of borders to try: evenly spaced within the values, and ever wider beyond them."""
+    """Returns candidates for the border: evenly spaced within the values, and ever farther apart beyond them."""
     span = float(np.ptp(values)) or 1.0
     beyond = span * np.geomspace(1 / _PARTS, 1, _BEYOND)
     within = np.linspace(values[0], values[-1], _PARTS + 1)
@@ -169,26 +169,26 @@ def _coarse(values: Floats) -> Floats:
 
 
 def _around(coarse: Floats, inside: Floats) -> Floats:
-    """Returns a fine grid of borders over an interval, from the coarse grid's last point below to its first above."""
+    """Returns a fine grid of candidates for the border, a little wider than an interval."""
     first, last = np.searchsorted(coarse, inside[0]) - 1, np.searchsorted(coarse, inside[-1]) + 1
     return np.linspace(coarse[max(first, 0)], coarse[min(last, len(coarse) - 1)], _PARTS + 1)
 
 
 def _inside(borders: Floats, profiles: list[Floats], n: Floats, k: Floats, least: float) -> Floats:
-    """Returns the borders that lie in the confidence interval of at least one of the curves."""
+    """Returns the candidates for the border that at least one of the three curves does not exclude."""
     profile: Floats = np.min(profiles, axis=0)
     inside: Floats = borders[profile <= profile.min() + _CURVE * _dispersion(float(profile.min()), n, k, 2, least)]
     return inside
 
 
 def _unbounded(border: float, grid: Floats) -> float:
-    """Returns the border; if it is at an end of the grid, returns infinity, because the data do not bound it."""
+    """Returns the border, or infinity if it is at an end of the grid, because the data then do not bound it."""
     return -math.inf if border <= grid[0] else math.inf if border >= grid[-1] else border
 
 
 def _widening(values: Floats, n: Floats, k: Floats) -> float:
-    """Returns the factor, at least 1, by which dependence within trials raises the threshold of the likelihood
-    ratio.
+    """Returns the factor, at least 1, by which the likelihood threshold rises because trainings of a trial are
+    alike.
     """
     design = np.column_stack([np.ones_like(values), values])
     fitted = fit_logistic(design, n, k)
@@ -205,16 +205,14 @@ def _widening(values: Floats, n: Floats, k: Floats) -> float:
 
 
 def _profiles(borders_B: Floats, values: Floats, n: Floats, k: Floats) -> list[Floats]:
-    """Returns -2 log likelihood by border, (B,), for each of three curves, each at its best steepness."""
+    """Returns for each of three curves -2 log likelihood by candidate border, (B,), at the best steepness."""
     steepness = np.geomspace(0.3, 100, 25)
     predictor = steepness[:, np.newaxis] * (values - borders_B[:, np.newaxis, np.newaxis])
     return [_deviance(log_shares, n, k).min(1) for log_shares in _curves(predictor)]
 
 
 def _border_of_any_share(values: Floats, n: Floats, k: Floats, least: float) -> tuple[float, float, float]:
-    """Returns the border, with its interval, of the likeliest falling rate of any shape, between or beyond the
-    values.
-    """
+    """Returns the border and its interval if the rate may fall in any shape."""
     share = _falling(k, n)
     dispersion = _dispersion(float(_deviance(_logarithms(share), n, k)), n, k, len(np.unique(share)), least)
     shares = (_share_with_border(place, n, k) for place in range(len(values) + 1))
@@ -226,13 +224,13 @@ def _border_of_any_share(values: Floats, n: Floats, k: Floats, least: float) -> 
 
 
 def _share_with_border(place: int, n: Floats, k: Floats) -> Floats:
-    """Returns the likeliest falling rate (X,) that is at least one half before `place` and at most one half after."""
+    """Returns the likeliest falling rate (X,) that is at least 1/2 up to index `place`, and at most 1/2 from there."""
     before, after = _falling(k[:place], n[:place]), _falling(k[place:], n[place:])
     return np.concatenate([np.maximum(before, 0.5), np.minimum(after, 0.5)])
 
 
 def _falling(k: Floats, n: Floats) -> Floats:
-    """Returns the likeliest rate (X,) that never rises."""
+    """Returns the likeliest rate (X,) that nowhere rises (isotonic regression)."""
     if not len(n):
         return n
     share = optimize.isotonic_regression(k / n, weights=n, increasing=False).x
@@ -240,7 +238,7 @@ def _falling(k: Floats, n: Floats) -> Floats:
 
 
 def _dispersion(deviance: float, n: Floats, k: Floats, n_parameters: int, least: float) -> float:
-    """Returns the factor, at least `least`, by which rates scatter around a fit more than by chance."""
+    """Returns how much more rates scatter around a fit than by chance, as a factor of at least `least`."""
     saturated = float(_deviance(_logarithms(k / n), n, k))
     return max(least, (deviance - saturated) / max(len(n) - n_parameters, 1))
 
@@ -251,7 +249,7 @@ def _logarithms(share: Floats) -> tuple[Floats, Floats]:
 
 
 def _curves(predictor: Floats) -> Iterator[tuple[Floats, Floats]]:
-    """Yields three functions that fall with a predictor and are one half where the predictor is 0.
+    """Yields three shapes of a rate that falls with a predictor and is 1/2 where the predictor is 0.
 
     Each is the logarithms of the share and of its complement.
     """

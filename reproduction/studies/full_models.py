@@ -84,7 +84,7 @@ class Judged:
             return self.at_end("train_grad_norm") * self.at_end("param_norm") / self.at_end("loss")
 
     def outcome(self, solved_factor: float = 1.0) -> NDArray[np.str_]:
-        """Returns the outcomes under the thresholds that are now in force, (L,).
+        """Returns the outcomes under the present thresholds, which `cut_off` can change, (L,).
 
         Args:
             solved_factor: Multiplies the level below which a training is solved.
@@ -97,7 +97,7 @@ class Judged:
         return np.where([step is not None for step in self.column("diverged_step")], "diverged", outcome)
 
     def _outcome(self, chosen: NDArray[np.int64], solved_factor: float) -> NDArray[np.str_]:
-        """Judges trainings that agree in all parameters on which the judge depends."""
+        """Labels some trainings that have equal values of all parameters that the judge reads."""
         levels = {name: self.column(f"level_{name}")[chosen].astype(float) for name in ("zero", "mean", "cur")}
         levels["solved"] = solved_factor * self.column("loss_level")[chosen].astype(float)
         metrics = {name: table[chosen] for name, table in self.metrics.items()}
@@ -224,7 +224,7 @@ def compare_kicks(sweep: SweepDirectory, n_zeros: int) -> Comparison:
 
 
 def _smallest_kicks(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.float64]:
-    """Returns for each of the trainings the smallest kick that freed it; NaN if none did."""
+    """Returns the size of the smallest kick (added noise) that freed each training; NaN if none did."""
     smallest = []
     for _, group in itertools.groupby(sorted(rows, key=_static_key), key=_static_key):
         lanes, state = ended_lanes(sweep, [row["training_id"] for row in group])
@@ -338,7 +338,9 @@ _CUT: dict[str, Any] = {"color": "0.4", "linewidth": 0.8, "linestyle": "--"}
 
 
 def clusters_figure(judged: Judged, outcome: NDArray[np.str_]) -> Figure:
-    """Draws the relative gradient against the strength of attention, coloured by outcome, with the thresholds."""
+    """Draws the relative gradient against the strength of attention, coloured by outcome, and the judge's
+    thresholds.
+    """
     figure = Figure(figsize=(9.6, 4), layout="constrained", dpi=160)
     left, right = figure.subplots(1, 2, sharey=True)
     no_softmax = judged.column("param_attention_activation") != "softmax"

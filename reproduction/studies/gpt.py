@@ -88,7 +88,7 @@ def compare_stages(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def stages_of(sweep: SweepDirectory) -> Mapping[Cell, Stages]:
-    """Returns the steps at which all trainings end each stage, by configuration."""
+    """Returns at which steps the trainings of each configuration end each stage."""
     ends_by_cell: dict[Cell, list[tuple[float, float]]] = {}
     for *cell, constant, current, steps, losses in queried(sweep, _CURVES):
         step, loss = np.asarray(steps, np.float64), np.asarray(losses, np.float64)
@@ -98,7 +98,7 @@ def stages_of(sweep: SweepDirectory) -> Mapping[Cell, Stages]:
 
 
 def falls_below(steps: NDArray[np.float64], losses: NDArray[np.float64], level: float) -> float:
-    """Returns the step at which a curve first crosses a level, interpolated; infinite if it does not."""
+    """Returns the step, interpolated, at which a curve first falls below a level; infinite if it does not."""
     below = np.flatnonzero(losses < level)
     if below.size == 0:
         return float("inf")
@@ -110,7 +110,7 @@ def falls_below(steps: NDArray[np.float64], losses: NDArray[np.float64], level: 
 
 
 def _rows(stages: Mapping[Cell, Stages]) -> Iterator[ComparedValue]:
-    """Compares models with untied embeddings only: tied ones sometimes end a stage too late for a mean."""
+    """Compares the stages of models with untied embeddings. Tied models sometimes end a stage too late for a mean."""
     sigmas = sorted({cell.init_sigma for cell in stages})
     for low, high in pairwise(sigmas):
         is_small = high <= _SMALL
@@ -141,9 +141,7 @@ def _rows(stages: Mapping[Cell, Stages]) -> Iterator[ComparedValue]:
 
 
 def _pooled(stages: Mapping[Cell, Stages], stage: str, **values: object) -> list[float]:
-    """Returns the ends of a stage in all untied configurations with the given values, without trainings that do not end
-    it.
-    """
+    """Returns the steps at which untied models with the given parameter values end a stage, if they do."""
     cells = [cell for cell in stages if not cell.tied and all(getattr(cell, name) == values[name] for name in values)]
     all_steps = [steps for cell in cells for steps in getattr(stages[cell], stage)]
     return [max(steps, 1.0) for steps in all_steps if steps < float("inf")]
@@ -284,7 +282,7 @@ class ChangedGPT(GPTWorkload):
         return cast(GPT, partial(functional_call, module, self.read(dict(module.named_parameters()))))
 
     def read(self, state: Mapping[str, Tensor]) -> State:
-        """Multiplies the stored values by their factors, which gives the values that the model uses."""
+        """Converts stored parameters to those that the model uses, by multiplying them with the change's factors."""
         factors = {name: _factor(self._change.steps, name) for name in state}
         return {name: value if factors[name] == 1.0 else value * factors[name] for name, value in state.items()}
 

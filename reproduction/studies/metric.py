@@ -79,7 +79,7 @@ _COLOURS = {"merged": "#0072B2", "factored": "#D55E00"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """The rates of runaways and the escape times that the figure shows.
+    """The measurements in the figure: how many trainings run down the valley at infinity, and when they leave the zero.
 
     Attributes:
         runaways: By form: (sigma, runaways, trainings) of each draw.
@@ -95,9 +95,7 @@ class Measured:
 
 
 def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
-    """Trains some 200,000 small models, compares rates of runaways and escape times with the derived laws, and draws
-    them.
-    """
+    """Trains some 200,000 small models, compares rates of runaways and escape times with two laws, and draws them."""
     rows: list[ComparedValue] = []
     with one_thread():
         law = RunawayLaw.of(N, M, LEARNING_RATE)
@@ -135,9 +133,7 @@ def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comp
 def _train(
     form: str, sigma: float, seeds: range, n_steps: int, probes: Sequence[int] = ()
 ) -> tuple[NDArray[np.str_], NDArray[np.float64]]:
-    """Trains one form from each seed. Returns the outcomes, and the steps at which the trainings left the zero, (L,)
-    each.
-    """
+    """Trains one form from each seed. Returns outcomes, and the steps of leaving the gradient's zero, (L,) each."""
     values: dict[str, Value] = {"n_categories": N, "n_positions": M, "learning_rate": LEARNING_RATE}
     values |= {"qk": form, "init_sigma": sigma, "n_steps": n_steps}
     parts = []
@@ -152,7 +148,7 @@ def _train(
 
 
 def _n_steps(form: str, sigma: float) -> int:
-    """Returns a number of steps in which all but the slowest seeds leave the zero and solve the task."""
+    """Returns a number of steps in which all but the slowest seeds leave the gradient's zero and solve the task."""
     if form == "merged":
         return 2000 + round(2 * math.log(1 / sigma) / GROWTH_PLUS)
     return 1000 + round(4 / (sigma * GROWTH_PLUS))
@@ -200,7 +196,7 @@ def _share_rows(
 
 
 def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[ComparedValue]:
-    """Compares the slope of log runaway rate against log sigma, factored, given (sigma, runaways, trainings).
+    """Compares how fast the rate of runaways falls with sigma, in the factored form, with the derived slope.
 
     There is no row if fewer than two sigmas have runaways.
     """

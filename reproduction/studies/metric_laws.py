@@ -66,7 +66,7 @@ _ROUNDS, _CANDIDATES = 4, 32
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunawayLaw:
-    """The law of which small starts of one system P run away under gradient descent with one learning rate.
+    """Predicts which small starts of system P run away, down the valley at infinity, under gradient descent.
 
     Attributes:
         n_categories, n_positions: N, M.
@@ -118,9 +118,7 @@ class RunawayLaw:
 
 
 def fastest_rate(N: int, M: int) -> float:
-    """Returns lambda_+ of docs/theory.md: the fastest mode leaves the zero at the rate learning_rate * lambda_+ per
-    step.
-    """
+    """Returns lambda_+ (docs/theory.md): descent leaves the gradient's zero at the rate learning_rate * lambda_+."""
     return 2 / N * math.sqrt((M - 1) * ((N - 1 + M) / 2 + math.sqrt(((M - N + 1) / 2) ** 2 + N - 1)))
 
 
@@ -137,7 +135,7 @@ def coordinates(q_LMK: Tensor, v_LNN: Tensor) -> Floats:
 
 
 def _linear(N: int, M: int) -> Floats:
-    """Returns minus the Hessian at the zero in the four coordinates, (4, 4)."""
+    """Returns minus the Hessian at the zero of the gradient, in the four coordinates, (4, 4)."""
     K = M - 1
     half = np.zeros((4, 4))
     half[0, 2:] = math.sqrt(K * (N - 1)), math.sqrt(K)
@@ -181,7 +179,7 @@ class _Descent:
 
 
 def _law_border(descent: _Descent, modes: Floats, ratio: float, sign: float) -> float:
-    """Returns the constant C of the law: starts run away if |c_+| < C |c_-|^r, for this sign of c_- and c_+ > 0."""
+    """Returns the constant C of the law: starts run away if |c_+| < C |c_-|^r, given the sign of c_- and c_+ > 0."""
     low, high = 1e-4, 1e4
     for _ in range(_ROUNDS):
         candidates = np.geomspace(low, high, _CANDIDATES)
@@ -193,7 +191,7 @@ def _law_border(descent: _Descent, modes: Floats, ratio: float, sign: float) -> 
 
 
 def border_ratio(n_categories: int, n_positions: int) -> float:
-    """Returns beta / alpha on the ray of the scale-free flow where alpha and beta have opposite signs."""
+    """Returns beta / alpha on that ray of the scale-free flow on which alpha and beta have opposite signs."""
     return -2 * (n_categories - 1) / n_positions
 
 
@@ -287,7 +285,7 @@ _PRIOR_ERRORS = 2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
-    """Which of L trainings ran away, and which of them the law expected to run away from their starts.
+    """Which of L trainings ran away, and which of them the law expected to run away.
 
     Attributes:
         sigma: The `init_sigma` of the trainings.
@@ -309,7 +307,7 @@ def corrected_share(share: float, draws: Sequence[Forecast]) -> tuple[float, flo
 
 
 def law_rows(law: RunawayLaw, forecasts: Sequence[Forecast]) -> list[ComparedValue]:
-    """Compares rates of runaways given the starts, the seeds for which the law errs, and slopes between two sigmas."""
+    """Compares the law with rates of runaways and their slopes, and counts the seeds for which the law is wrong."""
     sigmas = sorted({forecast.sigma for forecast in forecasts}, reverse=True)
     by_sigma = {sigma: [forecast for forecast in forecasts if forecast.sigma == sigma] for sigma in sigmas}
     derived = {sigma: law.share(sigma) for sigma in sigmas}

@@ -51,7 +51,7 @@ from trainings where outcome != 'failed' group by trial order by trial
 
 @dataclass(frozen=True)
 class Trials:
-    """The trials of the sweep, with one array (T,) for each quantity.
+    """The trials of the sweep: for each quantity an array (T,).
 
     `loss` is the median over the trainings of a trial that end at the zero, or NaN.
     """
@@ -68,7 +68,7 @@ class Trials:
 
     @classmethod
     def read(cls, sweep: SweepDirectory, at_most: int | None = None) -> "Trials":
-        """Reads the trials of a ledger; with `at_most`, only so many of the first."""
+        """Reads the trials of a ledger; with `at_most`, only that many, in the order in which they were drawn."""
         with SweepData.open(sweep.place).reading() as connection:
             columns = list(zip(*connection.execute(_TRIALS).fetchall(), strict=True))
         texts = (2, 3, 4)
@@ -82,7 +82,7 @@ class Trials:
 
     @property
     def at_zero(self) -> Rate:
-        """The rate of trainings that end at the zero, for all trials together."""
+        """The rate of trainings that end at the zero of the gradient, over all trials."""
         return share_of(self.n, self.n_zero)
 
 
@@ -115,7 +115,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def derived_factors(loss: float) -> Mapping[str, float]:
-    """Returns the derived factors by which parameter values multiply the border in init_sigma, by name.
+    """Returns by which factors theory says that parameter values multiply the border in init_sigma, by name.
 
     They follow if attention's gradient is of size scale sigma^2 and L-BFGS compares losses.
     """
@@ -128,19 +128,19 @@ def derived_factors(loss: float) -> Mapping[str, float]:
 
 
 def at_scale_one(trials: Trials) -> Floats:
-    """Returns each trial's sigma divided by the derived factor of its attention scale, (T,)."""
+    """Returns each trial's sigma, corrected for its attention scale by the derived factor, (T,)."""
     factors = derived_factors(float(np.nanmedian(trials.loss)))
     return np.asarray(trials.sigma / np.array([factors.get(f"scale {scale}", 1.0) for scale in trials.scale]))
 
 
 def moved(trials: Trials) -> Floats:
-    """Returns each trial's sigma divided by all its derived factors, (T,). On this axis all trials share one border."""
+    """Returns each trial's sigma, corrected by all derived factors, (T,), so that all trials share one border."""
     float32 = derived_factors(float(np.nanmedian(trials.loss)))["float32"]
     return np.asarray(at_scale_one(trials) / np.where(trials.dtype == "float32", float32, 1.0))
 
 
 def one_border(trials: Trials) -> ComparedValue:
-    """Returns the border of all trials together, after each sigma is divided by its derived factors."""
+    """Returns a row with the border of all trials together, after the correction by derived factors (`moved`)."""
     name = "border in float64, scale one, of all trials moved there by the derived factors"
     return border(name, trials, moved(trials))
 
@@ -187,7 +187,7 @@ def _moves(trials: Trials, model: BorderModel) -> Iterator[ComparedValue]:
 
 
 def _borders(trials: Trials) -> Iterator[ComparedValue]:
-    """Yields the border of every combination of two parameter values, each estimated alone, without the regression."""
+    """Yields a row with the border for each combination of two parameter values, estimated without regression."""
     cells = [(dtype, scale, trials.dtype == dtype, trials.scale == scale) for dtype in DTYPES for scale in SCALES]
     cells += [
         (variant, scale, trials.variant == variant, trials.scale == scale) for variant in VARIANTS for scale in SCALES
@@ -198,7 +198,7 @@ def _borders(trials: Trials) -> Iterator[ComparedValue]:
 
 
 def border(name: str, trials: Trials, sigma: Floats) -> ComparedValue:
-    """Returns a row with the sigma at which half of the trainings end at the zero, for trials at `sigma` (T,)."""
+    """Returns a row with the sigma at which half of the trainings end at the zero of the gradient."""
     counts = zip(trials.n, trials.n_zero, strict=True)
     holds = np.concatenate([np.arange(size) < count for size, count in counts]).astype(np.float64)
     return border_row(name, *half_point(np.repeat(np.log(sigma), trials.n.astype(int)), holds, of_trials=True))
@@ -215,9 +215,7 @@ def _by_sigma(trials: Trials) -> list[list[str]]:
 
 
 def _pairs(trials: Trials, parts: Mapping[str, Floats]) -> list[list[str]]:
-    """Tests for each pair of parameters whether they interact: move the border other than by the product of their
-    factors.
-    """
+    """Tests for each pair of parameters whether they interact in their effect on the border."""
     main = np.column_stack(list(parts.values()))
     pairs = list(itertools.combinations(parts, 2))
     p_values: list[float | None] = []
@@ -230,13 +228,13 @@ def _pairs(trials: Trials, parts: Mapping[str, Floats]) -> list[list[str]]:
 
 
 def share_of(n: Floats, k: Floats) -> Rate:
-    """Returns the pooled rate, with its interval, of trials in which k (T,) out of n (T,) trainings have a property."""
+    """Returns the rate, with its interval, of trainings with a property: k (T,) out of n (T,) in each trial."""
     return pooled_rate(list(zip(n.astype(int).tolist(), k.astype(int).tolist(), strict=True)))
 
 
 @house_style()
 def _diagram(trials: Trials, chosen: NDArray[np.bool_]) -> Figure:
-    """Draws how often the chosen trials end at the zero, as a phase diagram over init_sigma and layer_norm_eps."""
+    """Draws a phase diagram over init_sigma and layer_norm_eps: how often trainings end at the zero of the gradient."""
     shown = trials.where(chosen)
     counts = TrialCounts(shown.sigma, shown.eps, shown.n, shown.n_zero)
     x, y = (
@@ -279,7 +277,7 @@ def compare_sampler(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def rows_of(trials: Trials) -> list[ComparedValue]:
-    """Returns rows with the results of all trials, and of the last ones that were drawn."""
+    """Returns rows with the results of all trials, and separately of those that were drawn last."""
     border = one_border(trials)
     counts = {
         "no training ends at the zero": trials.n_zero == 0,

@@ -102,8 +102,7 @@ def _factors(parts: Mapping[str, Floats], log_excess: Floats) -> Iterator[Compar
 
 
 def _threshold(parts: Mapping[str, Floats], below: Floats, log_excess: Floats) -> Iterator[ComparedValue]:
-    """Compares epsilon's effect where init_sigma is below epsilon's root, as the theory expects it, with that
-    elsewhere.
+    """Compares epsilon's effect where init_sigma is below sqrt(epsilon), where theory expects it, with that elsewhere.
 
     Args:
         parts: The parameters.
@@ -117,7 +116,7 @@ def _threshold(parts: Mapping[str, Floats], below: Floats, log_excess: Floats) -
 
 
 def _factor(name: str, fitted: Any, term: int) -> ComparedValue:
-    """Returns the exponential of a term's coefficient, the factor of the loss. Coefficient 0 is the constant."""
+    """Returns a row with the factor that a term multiplies the loss by: the exponential of its coefficient."""
     low, high = fitted.conf_int()[1 + term]
     ours, low, high = (float(np.exp(exponent)) for exponent in (fitted.params[1 + term], low, high))
     return ComparedValue(name=name, published=None, ours=ours, low=low, high=high)
@@ -132,7 +131,7 @@ def _by_sigma(sigma: Floats, loss: Floats) -> list[list[str]]:
 
 
 def _pairs(parts: Mapping[str, Floats], log_excess: Floats) -> list[list[str]]:
-    """Tests the interaction of each pair of parameters. For init_sigma only the linear and square terms are used."""
+    """Tests the interaction of each pair of parameters. Of init_sigma only the linear and square terms enter."""
     main = np.column_stack(list(parts.values()))
     slopes = {**parts, "init_sigma": parts["init_sigma"][:, :2]}
     pairs = [pair for pair in itertools.combinations(parts, 2) if pair != ("window", "num_pos")]
@@ -164,7 +163,7 @@ def _onsets(data: SweepData, parameter: str) -> dict[str, Onset]:
 
 
 def _hazards(data: SweepData, role: str, layer: int) -> Iterator[ComparedValue]:
-    """Reports by what factor more rare-token columns speed up the emergence of a role, for equal windows."""
+    """Reports how many times faster a role emerges with more rare-token columns, at equal windows."""
     ratios = data.emergence(role, by=["num_pos", "window"], layer=layer).hazard_ratios().ratios
     for hazard in ratios:
         if hazard.name == "num_pos" and hazard.ratio is not None and hazard.label != hazard.reference:

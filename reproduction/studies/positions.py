@@ -94,7 +94,7 @@ def _level(ended: Ended) -> NDArray[np.float64]:
 
 
 def _plateaus(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Trains models that start near the zero and pass the loss of the mean predictor on their way down."""
+    """Trains models that start near the gradient's zero and pass the loss of the mean predictor on their way down."""
     figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
     axes = figure.subplots(1, 2, sharey=True)
     rows: list[ComparedValue] = []
@@ -145,7 +145,7 @@ def _valley(size: Size) -> tuple[Figure, list[ComparedValue]]:
 
 
 def valley_rows(size: Size) -> list[ComparedValue]:
-    """Returns the rows of trainings that descend far down the valley at infinity, without a figure."""
+    """Returns rows on trainings that descend far down the valley at infinity, without drawing a figure."""
     return _followed(size)[1]
 
 
@@ -159,7 +159,7 @@ def _followed(size: Size) -> tuple[Figure, list[ComparedValue]]:
 
 
 def runaways(size: Size, sigma: float, learning_rate: float) -> ComparedValue:
-    """Returns the rate of trainings that run away, for one init_sigma and one learning rate."""
+    """Returns a row with the rate of trainings that run away to infinity, for one init_sigma and one learning rate."""
     n_steps = round(size.valley_time / learning_rate)
     values: dict[str, Value] = {"init_sigma": sigma, "learning_rate": learning_rate, "n_steps": n_steps}
     ended = _train(size.n_valley, size.first_seed, **values)
@@ -200,7 +200,7 @@ def _valley_figure(ended: Ended, is_runaway: NDArray[np.bool_]) -> Figure:
 
 
 def _softmax(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Measures how slowly the loss falls with softmax over positions, which has no solution at finite logits.
+    """Measures how slowly the loss falls with softmax, which cannot solve the task with finite logits.
 
     The tail falls like 1/t, because both the level and the growth rate of the logit are of second order in the
     attention that is still missing.

@@ -41,7 +41,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def compare(sweep: SweepDirectory, directory: Path, console: Console) -> Comparison:
-    """Repeats in float64 every training of a finished sweep that is stuck in float32, and compares the borders."""
+    """Repeats in float64 each training of a sweep that is stuck in float32, and compares the borders in init_sigma."""
     rows = Ledger(sweep.place).trainings(filter=(pc.field("param_dtype") == "float32") & pc.field("stuck")).to_pylist()
     console.print(f"promoting {len(rows)} stuck trainings of float32")
     with one_thread():
@@ -83,7 +83,7 @@ def _freed(rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> ComparedValu
 
 
 def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> dict[str, Trials]:
-    """Returns the trials behind each curve. `n_zero` counts the trainings of a trial that end at the zero."""
+    """Returns the trials behind each curve. `n_zero` counts a trial's trainings that end at the gradient's zero."""
     trials = Trials.read(sweep)
     trainings = Ledger(sweep.place).trainings(columns=["trial"], filter=pc.field("outcome") != "failed")
     number = np.unique(trainings["trial"].to_numpy())
@@ -125,7 +125,7 @@ def _rate(trials: Trials, index: int) -> Rate:
 
 
 def _figure(curves: Mapping[str, Trials], borders: Sequence[ComparedValue]) -> Figure:
-    """Draws the rates of trainings at the zero by `init_sigma`, with the borders and their intervals."""
+    """Draws how often trainings end at the gradient's zero by `init_sigma`, with the borders and their intervals."""
     figure = Figure(figsize=(6.4, 3.6), layout="constrained", dpi=160)
     panel = figure.subplots()
     for shift, (name, border_row) in enumerate(zip(curves, borders, strict=False)):

@@ -265,7 +265,7 @@ def _labelled_rows(parts: list[Part], mass: float) -> Iterator[ComparedValue]:
 
 
 def _labels(parts: list[Part], layer: str, offset: int, mass: float) -> NDArray[np.str_]:
-    """Returns the labelled role of each head (L, H) of a layer, after attention is planted in it."""
+    """Returns the role that each head (L, H) of a layer gets after attention at one offset is planted in it."""
     counts = [
         count_roles(planted(attention, sentences, offset, mass), sentences)
         for part_layer, attention, sentences in parts

@@ -90,8 +90,8 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """Returns the training loss: the sum over predicted positions for systems P and C, the mean for full models.
 
-        The loss is taken over the batch. If the batch is empty, the loss of systems P and C is exact, and that of full models is
-        taken over the training's own sample. Full models add the flavour's loss.
+        The loss is taken over the batch. If the batch is empty, the loss of systems P and C is exact, and that of full
+        models is taken over the training's own sample. Full models add the flavour's loss.
         """
         if isinstance(module, FullModel):
             text_BM = batch["text"] if batch else module.text_BM

@@ -18,7 +18,8 @@ _STEPS = 3
 def deviation_by_place(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> float:
     """Trains a few steps in a pack and alone, and returns the largest relative difference of a tensor.
 
-    The difference is relative to the tensor's largest number, and 0 if the bits of a training do not depend on its place.
+    The difference is relative to the tensor's largest number, and 0 if the bits of a training do not depend on its
+    place.
     """
     together = _tensors(workload, trainings, device)
     alone = [_tensors(workload, [training], device) for training in trainings]

@@ -19,9 +19,9 @@ _SHORTEST_SHARE, _LONGEST_SHARE = 4, 2
 class Induction(Task):
     """Sequences that repeat a random segment. The segment's length is drawn for each sequence.
 
-    Therefore no fixed offset finds the token to copy. One head can attend to the previous token and write it to each token. A
-    second head, an induction head, then finds the token whose predecessor equals the current token, and copies it
-    (Olsson et al. 2022).
+    Therefore no fixed offset finds the token to copy. One head can attend to the previous token and write it to each
+    token. A second head, an induction head, then finds the token whose predecessor equals the current token, and copies
+    it (Olsson et al. 2022).
     """
 
     name = "induction"
