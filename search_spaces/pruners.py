@@ -87,7 +87,7 @@ _KINDS: Mapping[str, type[SpecModel]] = {
 
 
 def _read(given: object) -> object:
-    """Converts a pruner, the name of one, or a mapping with its kind and arguments to what pydantic validates."""
+    """Converts a pruner's name, or a mapping with its kind and arguments, to the pruner. Used before validation."""
     if given is None or type(given) in _KINDS.values():
         return given
     arguments = dict(given) if isinstance(given, Mapping) else {"kind": given}

@@ -75,7 +75,7 @@ class Claim(_Strict):
 
 
 class Group(_Strict):
-    """Claims of one page that one command measures. Fields that they share are stored once.
+    """Claims of one page that one command measures. Fields that all of them share are stored once.
 
     Attributes:
         name: The name of the group.

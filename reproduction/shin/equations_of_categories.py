@@ -147,9 +147,7 @@ def constant_predictor() -> EquationCheck:
 
 
 def division_by_row_sums(n_solves: int = 120) -> EquationCheck:
-    """Checks that stationary points have the printed levels, with and without those whose row sums sg_i + d_i of v add
-    up to 0.
-    """
+    """Checks which levels stationary points have, with and without points where the row sums of v add up to 0."""
     points, target = _search(n_solves)
     levels = (points.losses / points.parameters["v_KM"].shape[1])[points.converged]
     target = target[points.converged]

@@ -71,9 +71,7 @@ _CASES = tuple(itertools.product(("printed", "corrected"), ("signed", "non-negat
 
 
 def pairs_figure() -> Figure:
-    """Draws the target q* and the answers of each solution, printed and corrected, by (previous, current) category, one
-    row per solution.
-    """
+    """Draws the target q* and each solution's answers, printed and corrected, by (previous, current) category."""
     N = 6
     target = _target(N, "signed")
     text = torch.cartesian_prod(torch.arange(N), torch.arange(N))

@@ -294,9 +294,7 @@ def reproduce_changes(
     n_seeds: int = N_SEEDS,
     n_steps: int | None = None,
 ) -> Comparison:
-    """Trains 32 GPTs for each change, and counts those with an induction head. `n_steps` overrides the number of
-    steps.
-    """
+    """Trains 32 GPTs for each variant of the sweep, and counts those with an induction head."""
     del directory
     rows = []
     for change in CHANGES:

@@ -79,7 +79,7 @@ def attend_by_token(
 
 
 def _by_text(weights_OM: Tensor, read_MBN: Tensor) -> Tensor:
-    """Returns sum_j weights_oj read_jbn, (B, N, O), computed as one matrix product."""
+    """Returns the sum over j of weights_oj read_jbn, as one matrix product, (B, N, O)."""
     _, n_texts, n_categories = read_MBN.shape
     summed_OBN = (weights_OM @ read_MBN.flatten(1)).view(-1, n_texts, n_categories)
     return summed_OBN.permute(1, 2, 0).contiguous()

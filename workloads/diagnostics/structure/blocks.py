@@ -104,7 +104,7 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
 
 
 class _Savings:
-    """How much each block reduces the distance, compared with the identity. Heads are the last axis, to vectorize."""
+    """By how much each block is nearer than the identity's rows. Heads are the last axis, to vectorize over them."""
 
     def __init__(self, attention_NTT: Tensor, *, any_column: bool) -> None:
         row_sum = attention_NTT.sum(-1, keepdim=True)

@@ -140,7 +140,7 @@ def _read_by(index: Tensor, source: Any) -> Any:
 
 
 def _places(node: fx.Node, axis: int, index: Tensor) -> Tensor:
-    """Returns the positions 0, 1, ... along an axis of a scatter's target, (V, 1, ..., 1)."""
+    """Returns the positions 0, 1, ... along an axis of the tensor that a scatter writes to, (V, 1, ..., 1)."""
     target = shape_of(node.args[0])
     return torch.arange(target[axis], device=index.device).view(-1, *[1] * (len(target) - axis))
 
