@@ -139,7 +139,7 @@ def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 
 def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
-    """Returns in order the parameters that a trial has to draw next. Those that depend on one of them come later.
+    """Returns in order the parameters that a trial has to draw next. Parameters that depend on these come later.
 
     Args:
         sweep: The sweep.

@@ -169,6 +169,8 @@ class LaneStore(LaneState, Generic[P]):
         return self._ended_rows.index_copy(0, self.on_device(self.position), self.rows[: self.position.size])
 
     def _filled_up(self, lanes: NDArray[np.int64]) -> Tensor:
-        """Repeats the last of the active lanes (A,) up to the pack's fixed width (W,), if the pack has one."""
+        """Repeats the last of the active lanes (A,) until the pack's fixed width (W,) is reached, if the pack has
+        one.
+        """
         active = self.on_device(lanes)
         return filled_up(active, self._width) if self._width and lanes.size else active

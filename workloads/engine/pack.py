@@ -162,7 +162,8 @@ class Pack(Generic[P]):
         return self._next_probe in self._own_probes
 
     def advance(self, n_evaluations: int, n_probes: int | None = None) -> bool:
-        """Trains until `n_evaluations` of the loss or `n_probes` are done, or until all trainings have ended.
+        """Trains for at most `n_evaluations` evaluations of the loss and `n_probes` probes, unless all trainings end
+        before.
 
         An evaluation is a step, except for optimizers with line searches. By default probes are not limited.
 
