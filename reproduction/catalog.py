@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reproduction:
-    """A reproduction of one figure or table.
+    """A published figure or table, and how `attnsweep reproduce` repeats it.
 
     A package adds its own to `attnsweep reproduce` by an entry point of the group `attnsweep.reproductions` that names
     a tuple of `Reproduction` objects.
@@ -49,7 +49,7 @@ class Reproduction:
     corpus: str | None = None
 
     def chosen(self, *, full: bool, corpus: str | None) -> "Reproduction":
-        """Returns the reproduction with the options of the command line.
+        """Returns the reproduction with the options of the command line filled in.
 
         Raises:
             UserError: For an option that it does not support, or for both options.
@@ -68,7 +68,7 @@ class Reproduction:
         return replace(self, function=self.full, sweep="") if full else self
 
     def run(self, directory: Path, console: "Console") -> "Comparison":
-        """Runs the reproduction, and writes its rows to `<name>.json` beside the figures."""
+        """Runs the reproduction, and writes the compared values to `<name>.json` beside the figures."""
         function = pkgutil.resolve_name(self.function)
         comparison: Comparison
         if self.sweep:

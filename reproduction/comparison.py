@@ -18,7 +18,7 @@ _VERDICTS = {True: Text("agrees"), False: Text("differs", "bold red"), None: Tex
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedValue:
-    """A published value or claim, and our value.
+    """One published value or claim with our value, its interval, and whether they agree.
 
     Attributes:
         name: What is compared.
@@ -71,7 +71,7 @@ class Comparison:
             console.print(Text(f"figure   {path}"), soft_wrap=True)
 
     def to_json(self) -> str:
-        """Returns one line of JSON: title, source, rows, tables, notes and figures."""
+        """Returns the comparison as one line of JSON: title, source, rows, tables, notes and figures."""
         content = {
             "title": self.title,
             "source": self.source,
@@ -83,13 +83,13 @@ class Comparison:
         return json.dumps(content, allow_nan=False)
 
     def write(self, path: Path) -> None:
-        """Writes the JSON to a file."""
+        """Writes the comparison to a JSON file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.to_json() + "\n")
 
 
 def save_figure(figure: Figure, directory: Path, name: str) -> list[Path]:
-    """Writes a figure into the directory, as PNG and as SVG; returns the two paths."""
+    """Writes a figure into the directory as PNG and as SVG, and returns both paths."""
     directory.mkdir(parents=True, exist_ok=True)
     paths = [directory / f"{name}.{ending}" for ending in ("png", "svg")]
     for path in paths:
@@ -98,7 +98,7 @@ def save_figure(figure: Figure, directory: Path, name: str) -> list[Path]:
 
 
 def framed(panel: Axes, **settings: Any) -> None:
-    """Sets labels and scales like `Axes.set`, and hides the top and right side of the frame."""
+    """Sets labels and scales like `Axes.set`, and hides the top and right side of the plot's frame."""
     panel.set(**settings)
     panel.spines[["top", "right"]].set_visible(False)
 

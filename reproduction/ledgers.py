@@ -96,7 +96,7 @@ def _tables(ledger: Ledger, n_trials: int, *, ends_only: bool, last_heads: bool)
 
 
 def _have_ended(sweep: SweepDirectory, trials: int) -> bool:
-    """Returns whether the first trials have ended and would be the same in a sweep with only these trials."""
+    """Returns whether the first trials have ended and are independent of later ones, and so can be published alone."""
     if sweep.is_extended or sweep.spec.sampler not in _INDEPENDENT or not isinstance(sweep.spec.replicates, int):
         return False
     with Ledger(sweep.place).connect() as connection:
@@ -105,7 +105,7 @@ def _have_ended(sweep: SweepDirectory, trials: int) -> bool:
 
 
 def _with_new_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Adds the schema's missing columns, filled with nulls, to a table of an older version."""
+    """Adds the columns that the present schema has and a table of an older version lacks, filled with nulls."""
     for field in schema:
         if field.nullable and field.name not in table.column_names:
             table = table.append_column(field.name, pa.nulls(table.num_rows, field.type))
@@ -119,7 +119,7 @@ def _with_value(table: pa.Table, column: str, value: str) -> pa.Table:
 
 
 def main() -> int:
-    """Publishes the sweep that the arguments name and prints the size of the copy; returns 2 for a mistake."""
+    """Publishes the sweep that the arguments name, and prints the size of the copy. Returns 2 for a bad argument."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sweep", type=Path)
     parser.add_argument("target", type=Path)

@@ -51,12 +51,12 @@ _SEED = 0
 def value_row(
     name: str, ours: float | str, published: float | str | None = None, *, agrees: bool | None = None
 ) -> ComparedValue:
-    """Returns a row with a value without an interval, beside the published value if there is one."""
+    """Returns a row with a value that has no interval, beside the published value if there is one."""
     return ComparedValue(name=name, published=published, ours=ours, agrees=agrees)
 
 
 def rate_row(name: str, rate: Rate) -> ComparedValue:
-    """Returns a row with a rate over trials and its interval."""
+    """Returns a row with a rate of trainings, pooled over trials, and its interval."""
     return ComparedValue(
         name=name, published=None, ours="-" if rate.share is None else rate.share, low=rate.low, high=rate.high
     )
@@ -71,15 +71,16 @@ def rate_text(rate: Rate, decimals: int = 3) -> str:
 
 
 def bins(values: NDArray[np.float64], per_decade: int) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Yields the logarithmic bins that hold some of the values: a label with the bin's ends, and a mask of values."""
+    """Groups values into logarithmic bins. Yields for each bin that is not empty its ends as a label, and a mask of its
+    values.
+    """
     place = np.floor(per_decade * np.log10(values))
     for left in np.unique(place):
         yield "..".join(f"{10 ** (end / per_decade):.1g}" for end in (left, left + 1)), place == left
 
 
 def mean_interval(values: Sequence[float], others: Sequence[float] | None = None) -> tuple[float, float, float]:
-    """Returns the mean of a sample with its 95% interval (Student's), or its difference to another sample's mean
-    (Welch's).
+    """Returns a sample's mean with Student's 95% interval; for two samples, the means' difference with Welch's.
 
     If all values are equal, both bounds are that value. For a single value, both bounds are infinite.
     """
@@ -103,7 +104,9 @@ def mean_interval(values: Sequence[float], others: Sequence[float] | None = None
 def mean_row(
     name: str, values: Sequence[float], *, possible: Bounds = (-math.inf, math.inf), **claim: Unpack[Claim]
 ) -> ComparedValue:
-    """Returns a row with the mean over a configuration's seeds; the interval is cut at the possible values' ends."""
+    """Returns a row with the mean over a configuration's seeds. The interval is cut at the ends of the possible
+    values.
+    """
     mean, low, high = mean_interval(values)
     if math.isfinite(low):
         low, high = max(low, possible[0]), min(high, possible[1])
@@ -113,7 +116,7 @@ def mean_row(
 def mean_difference_row(
     name: str, values: Sequence[float], others: Sequence[float], *, published: str | None = None
 ) -> ComparedValue:
-    """Returns a row with the mean of a sample minus another's.
+    """Returns a row with the mean of one sample minus that of another.
 
     The published claim, if there is one, is that the first mean is larger.
     """
@@ -122,7 +125,7 @@ def mean_difference_row(
 
 
 def share_row(name: str, n_with: int, n_seeds: int, **claim: Unpack[Claim]) -> ComparedValue:
-    """Returns a row with the share of a configuration's seeds that have some property, and Wilson's interval."""
+    """Returns a row with the rate of seeds that have some property, for one configuration, and Wilson's interval."""
     interval = binomial_rate(n_with, n_seeds).interval
     assert interval is not None
     return estimate_row(name, *interval, **claim)
@@ -131,7 +134,7 @@ def share_row(name: str, n_with: int, n_seeds: int, **claim: Unpack[Claim]) -> C
 def median_row(
     name: str, values: Sequence[float], *, published: str | None, agrees_above: float | None = None
 ) -> ComparedValue:
-    """Returns a row with the median of a sample and the distribution-free interval of its order statistics.
+    """Returns a row with a sample's median, and an interval from order statistics that holds for any distribution.
 
     Args:
         name: The row's name.
@@ -159,7 +162,7 @@ def median_row(
 def median_difference_row(
     name: str, values: Sequence[float], others: Sequence[float], *, published: str
 ) -> ComparedValue:
-    """Returns a row with the median of a sample minus another's, and a bootstrap interval (BCa, 10,000 resamples).
+    """Returns a row with one sample's median minus another's, and a bootstrap interval (BCa, 10,000 resamples).
 
     The published claim is that the first median is larger.
     """
@@ -175,7 +178,7 @@ def median_difference_row(
 
 
 def ratio_row(name: str, values: Sequence[float], others: Sequence[float], **claim: Unpack[Claim]) -> ComparedValue:
-    """Returns a row with the geometric mean of a sample over another's, and Welch's interval of the logarithms.
+    """Returns a row with one sample's geometric mean over another's, with Welch's interval on the logarithms.
 
     Unlike in the other rows, a published claim is undecided if the interval lies partly inside `agrees_within`.
     """
@@ -190,7 +193,7 @@ def ratio_row(name: str, values: Sequence[float], others: Sequence[float], **cla
 def border_row(
     name: str, border: float, low: float, high: float, *, published: str | None = None, agrees: bool | None = None
 ) -> ComparedValue:
-    """Returns a row with a border that `half_point` found on a logarithmic axis.
+    """Returns a row with the border between two regimes that `half_point` estimated on a logarithmic axis.
 
     If one end of the interval is infinite, the row says that the border lies above or below the other end.
     """
@@ -202,7 +205,7 @@ def border_row(
 
 
 def estimate_row(name: str, ours: float, low: float, high: float, **claim: Unpack[Claim]) -> ComparedValue:
-    """Returns a row with an estimate and its 95% interval; infinite bounds mean that it has none."""
+    """Returns a row with an estimate and its 95% interval; bounds that are not finite mean that it has none."""
     within = claim.get("agrees_within")
     is_estimated = math.isfinite(low)
     agrees = None if within is None else is_estimated and within[0] <= low and high <= within[1]
@@ -223,7 +226,7 @@ Floats = NDArray[np.float64]
 
 
 def bounded_mean_intervals(values: ArrayLike, ends: Bounds) -> tuple[Floats, Floats, Floats]:
-    """Returns the mean of each case with its 95% interval.
+    """Returns the mean of each case's seeds with its 95% interval, for values between two known ends.
 
     Args:
         values: The values of each case's seeds, (C, N).
@@ -241,7 +244,7 @@ def bounded_mean_intervals(values: ArrayLike, ends: Bounds) -> tuple[Floats, Flo
 
 
 def bounded_mean_row(name: str, values: Sequence[float], ends: Bounds, **claim: Unpack[Claim]) -> ComparedValue:
-    """Returns a row with the mean over the seeds of one configuration, of values between two known ends."""
+    """Returns a row with the mean over one configuration's seeds, for values that lie between two known ends."""
     mean, low, high = (float(numbers[0]) for numbers in bounded_mean_intervals([values], ends))
     return estimate_row(name, mean, low, high, **claim)
 
@@ -249,7 +252,7 @@ def bounded_mean_row(name: str, values: Sequence[float], ends: Bounds, **claim: 
 def bounded_difference_row(
     name: str, values: Sequence[float], others: Sequence[float], ends: Bounds, **claim: Unpack[Claim]
 ) -> ComparedValue:
-    """Returns a row with the mean of a sample minus another's, of values between two known ends."""
+    """Returns a row with the mean of one sample minus that of another, for values that lie between two known ends."""
     sample, other_sample = np.array([values]), np.array([others])
     low, high = (
         float(np.quantile(_drawn_means(sample, end)[0] - _drawn_means(other_sample, opposite, 1)[0], tail))
@@ -259,7 +262,7 @@ def bounded_difference_row(
 
 
 def _drawn_means(values_CN: Floats, end: float, seed: int = 0) -> Floats:
-    """Returns means of the values and `end` with random weights, (C, D)."""
+    """Returns D random weighted means of each case's values and `end` together, (C, D)."""
     with_end = np.concatenate([values_CN, np.full((len(values_CN), 1), end)], axis=1)
     means: Floats = with_end @ _weights(with_end.shape[1], seed).T
     return means
@@ -267,7 +270,7 @@ def _drawn_means(values_CN: Floats, end: float, seed: int = 0) -> Floats:
 
 @lru_cache(maxsize=8)
 def _weights(n: int, seed: int) -> Floats:
-    """Returns weights (D, n) that sum to 1, uniformly distributed among all such weights."""
+    """Returns D sets of n weights, (D, n), drawn uniformly from all weights that sum to 1."""
     drawn_DN: Floats = np.random.default_rng(seed).standard_exponential((_N_DRAWS, n))
     drawn_DN /= drawn_DN.sum(axis=1, keepdims=True)
     return drawn_DN

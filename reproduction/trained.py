@@ -37,7 +37,8 @@ def swept(
     local: bool = False,
     changed: Sweep | None = None,
 ) -> SweepDirectory:
-    """Runs or resumes a shipped sweep to its end. An ended sweep is only read, since a published copy has no journal.
+    """Runs a shipped sweep to its end, or resumes it. Only reads an ended sweep, because published copies have no
+    journal.
 
     Args:
         name: The name of the shipped sweep.
@@ -74,7 +75,7 @@ def swept(
 
 
 def is_same_but_for_seed(one: Sweep, other: Sweep) -> bool:
-    """Returns whether two sweeps differ in nothing but the seed.
+    """Returns whether two sweeps differ in nothing but their seeds.
 
     That is how the documents' numbers and their second measurement differ.
     """
@@ -82,14 +83,14 @@ def is_same_but_for_seed(one: Sweep, other: Sweep) -> bool:
 
 
 def queried(sweep: SweepDirectory, query: str, *parameters: object) -> list[tuple[Any, ...]]:
-    """Runs a query on the ledger of a sweep and returns its rows."""
+    """Runs an SQL query on the ledger of a sweep, and returns the rows."""
     with Ledger(sweep.place).connect() as connection:
         return connection.execute(query, list(parameters)).fetchall()
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limits torch to one thread, and restores the process's own number afterwards."""
+    """Limits PyTorch to one thread within this context, and restores the previous number afterwards."""
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -100,7 +101,7 @@ def one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Trained(Generic[P]):
-    """A pack that was trained to its end in this process, with its measurements and outcomes.
+    """A pack that was trained to its end in this process, with the results.
 
     Attributes:
         parameters: The parameters of its trainings.
@@ -115,7 +116,7 @@ class Trained(Generic[P]):
 
     @property
     def evidence(self) -> Evidence:
-        """The measurements, (L, P)."""
+        """The measurements of the L trainings at P probes, (L, P) each."""
         return self.result.evidence
 
 
@@ -127,7 +128,7 @@ def trained(
     compiled: bool = False,
     probes: Sequence[int] = (),
 ) -> Trained[P]:
-    """Trains a pack in this process, to its end.
+    """Trains a pack to its end in this process, and returns it.
 
     Args:
         workload: The problem.
@@ -149,7 +150,7 @@ _known: dict[str, Programs] = {}
 
 
 def block_programs(workload: str) -> Programs | None:
-    """Returns the programs of a workload's shapes, each compiled once; `None` on a machine that cannot compile.
+    """Returns a workload's compiled programs, each compiled once; `None` if this machine cannot compile.
 
     Args:
         workload: The workload's name.

@@ -18,7 +18,7 @@ _STATES = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
 
 
 class BatchedTPESampler(TPESampler):
-    """Draws the first trial of a batch like Optuna's TPE with `constant_liar`, the others from the same model.
+    """Draws batches of trials: the first like Optuna's TPE with `constant_liar`, the others from the first one's model.
 
     Fitting the model takes Optuna longer with every trial. All trials of a batch are drawn before any of them has
     ended, so a new fit would add nothing but the batch's own points. These are added to the model as the constant liar
@@ -32,7 +32,7 @@ class BatchedTPESampler(TPESampler):
         self._joint_space: dict[str, BaseDistribution] = {}
 
     def begin(self, seed: int, *, new_batch: bool = False) -> None:
-        """Seeds the draws of the next trial; `new_batch` says that it is the first of a batch."""
+        """Seeds the draws of the next trial; `new_batch` says whether this trial is the first of a batch."""
         if new_batch:
             self._models, self._joint_space = {}, {}
         self._rng.rng.seed(seed)
@@ -41,14 +41,14 @@ class BatchedTPESampler(TPESampler):
             self._random_sampler._rng.rng.seed(seed)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Returns the parameters that are drawn together, kept for a batch: Optuna searches all trials for them."""
+        """Returns the parameters that are drawn together. Cached for a batch, because Optuna searches all trials."""
         self._joint_space = self._joint_space or super().infer_relative_search_space(study, trial)
         return self._joint_space
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Draws `search_space`. A fitted model skips Optuna's check of all trials for a model's minimum."""
+        """Draws the values of `search_space`. If a model is fitted, Optuna's search of all trials is skipped."""
         is_fitted = tuple(search_space) in self._models
         return (self._sample if is_fitted else super().sample_relative)(study, trial, search_space)
 
@@ -75,13 +75,13 @@ class BatchedTPESampler(TPESampler):
 
 
 def _n_better(n_finished: int, n_objectives: int) -> int:
-    """Returns the number of trials that TPE counts as the better ones, by Optuna's default rule."""
+    """Returns how many trials TPE counts as the better ones, by Optuna's default rule."""
     tenth = math.ceil(0.1 * n_finished)
     return min(tenth, 25) if n_objectives == 1 else tenth
 
 
 class _Model:
-    """The densities of the better and of the worse trials; the batch's own points are part of the worse.
+    """The densities of TPE's better and worse trials. The batch's own points count as worse trials.
 
     Args:
         better, worse: The Parzen estimators that Optuna fits to the better and to the worse trials.
@@ -101,11 +101,11 @@ class _Model:
         self._chosen: list[dict[str, Any]] = []
 
     def add(self, chosen: dict[str, Any]) -> None:
-        """Adds a point of the batch to the worse trials."""
+        """Adds a point of the batch to the trials that count as worse."""
         self._chosen.append(chosen)
 
     def worse_log_pdf(self, candidates: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
-        """Returns the log density of the worse trials and of the batch's points at the candidates."""
+        """Returns the log density, at the candidates, of the worse trials together with the batch's points."""
         trials_log_pdf = self._worse.log_pdf(candidates)
         if not self._chosen:
             return trials_log_pdf

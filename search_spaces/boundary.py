@@ -19,7 +19,7 @@ _N_CANDIDATES = 1024
 
 
 class BoundarySampler(BaseSampler):
-    """Chooses the most informative point near the contour on which the objective, a stuck rate, is one half.
+    """Samples near the boundary of being stuck: the most informative points where the stuck rate is about one half.
 
     A `StuckSurface` is fitted to the finished trials, over parameters scaled to the unit cube: logarithmic ones by
     their logarithm, categorical ones one-hot, so that categories share information as far as the data allow. Among
@@ -59,7 +59,7 @@ class BoundarySampler(BaseSampler):
         self._random = RandomSampler(seed=seed)
 
     def infer_relative_search_space(self, *_: object) -> dict[str, BaseDistribution]:
-        """Returns all parameters that are drawn together; they follow from the sweep, not from past trials."""
+        """Returns all parameters that are drawn together. They follow from the sweep alone, not from past trials."""
         return self._space
 
     def sample_relative(
@@ -95,19 +95,19 @@ class BoundarySampler(BaseSampler):
 
 
 class _Cube:
-    """A search space mapped to the unit cube, a categorical parameter as one coordinate per choice."""
+    """A search space mapped to the unit cube. A categorical parameter gets one coordinate for each choice."""
 
     def __init__(self, space: dict[str, BaseDistribution]) -> None:
         self._space = space
         self._transform = SearchSpaceTransform(space, transform_0_1=True)
 
     def points(self, trials: Sequence[FrozenTrial]) -> Array:
-        """Returns the points of trials, (N, D)."""
+        """Returns the points of trials in the unit cube, (N, D)."""
         rows = [self._transform.transform({name: trial.params[name] for name in self._space}) for trial in trials]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self._transform.bounds))
 
     def values(self, point: Array) -> dict[str, Any]:
-        """Converts a point (D,) of the cube back to parameter values."""
+        """Converts a point (D,) of the unit cube back to parameter values."""
         return self._transform.untransform(point)
 
     def quasi_random(self, n: int, seed: int) -> Array:

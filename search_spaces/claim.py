@@ -22,7 +22,7 @@ the logarithm of the number of trainings."""
 
 
 class Claim(SpecModel):
-    """A claim about rates or medians of groups of trainings, as `attnsweep verify` reads it: docs/verify.md.
+    """A claim about rates or medians of groups of trainings, which `attnsweep verify` tests (docs/verify.md).
 
     Attributes:
         name: The name of the sweep: letters, digits, `_`, `.` and `-`. By default the file's name.
@@ -68,7 +68,7 @@ class Claim(SpecModel):
 
     @property
     def statements(self) -> tuple[Statement, ...]:
-        """The statements of `states`, parsed."""
+        """The claim's statements: the texts of the field `states`, parsed."""
         return tuple(map(read_statement, self.states))
 
     @property
@@ -77,7 +77,7 @@ class Claim(SpecModel):
         return sorted(next(iter(self.groups.values())))
 
     def sweep(self) -> Sweep:
-        """Returns the sweep of the first batch, with a trial for each group."""
+        """Returns the sweep that trains the first batch, with a trial for each group."""
         return Sweep(
             name=self.name,
             description=self.claim,
@@ -90,7 +90,7 @@ class Claim(SpecModel):
         )
 
     def next_size(self, n: int) -> int | None:
-        """Returns the number of trainings of each group at the next evaluation; `None` if the budget is spent.
+        """Returns how many trainings each group has at the next test; `None` if the budget is spent.
 
         Args:
             n: The number of trainings of each group at the latest evaluation.
@@ -99,16 +99,18 @@ class Claim(SpecModel):
         return min(n + max(self.batch, n // _GROWTH), most) if n < most else None
 
     def says_the_same(self, other: "Claim") -> bool:
-        """Returns whether the other claim states the same of the same trainings; wording and budget do not matter."""
+        """Returns whether another claim states the same about the same trainings. Wording and budget do not matter."""
         same = self.but(claim=other.claim, source=other.source, budget=max(self.budget, other.budget))
         return same.stored() == other.but(budget=same.budget).stored()
 
     def stored(self) -> Self:
-        """Returns the claim as a sweep stores it, with a user's file by name alone, because the code is stored too."""
+        """Returns the claim in the form that a sweep stores. A user's file keeps only its name, because its code is
+        stored too.
+        """
         return self.but(workload=self.workload.rpartition("/")[2])
 
     def but(self, **changes: object) -> Self:
-        """Returns the same claim with some fields changed, validated again."""
+        """Returns a copy of the claim with some fields changed, which is validated again."""
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
 
     def _varied(self) -> dict[str, Dimension]:
@@ -132,7 +134,7 @@ class Claim(SpecModel):
 
 
 def load_claim(path: Path) -> Claim:
-    """Loads a claim from a YAML file, whose name is the claim's name unless it has a field `name`.
+    """Loads a claim from a YAML file. Without a field `name`, the claim is named like the file.
 
     Raises:
         UserError: If there is no such file, or it is not a claim.

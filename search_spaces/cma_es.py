@@ -42,7 +42,7 @@ class JsonCmaEsSampler(CmaEsSampler):
         return None
 
     def _split_optimizer_str(self, optimizer_str: str) -> dict[str, str]:
-        """Serializes the optimizer as attributes of a trial. The pickle that Optuna passes is ignored."""
+        """Serializes the optimizer as attributes of a trial. Ignores the pickle that Optuna passes."""
         del optimizer_str
         text = json.dumps(self._optimizer.__getstate__(), default=_to_json)
         begins = range(0, len(text), _MOST_CHARACTERS)

@@ -29,7 +29,7 @@ _TINY = 1e-300
 
 @functools.lru_cache(maxsize=65536)
 def sequential_interval(k: float, n: float, error_rate: float = ERROR_RATE) -> tuple[float, float]:
-    """Returns the ends of the interval of the rate after `n` trainings, `k` of them stuck; (0, 1) if `n` is 0.
+    """Returns the ends of the rate's interval after `n` trainings of which `k` are stuck; (0, 1) if `n` is 0.
 
     Args:
         k, n: May be fractions: a censored training may count in part.

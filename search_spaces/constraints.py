@@ -15,7 +15,7 @@ _EXAMPLE = 'constraints=("stuck_rate <= 0.1", "loss_quantile <= 0.5")'
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A bound on a quantity that is measured of a trial, such as `stuck_rate <= 0.1`.
+    """A bound on a quantity that is measured for each trial, such as `stuck_rate <= 0.1`.
 
     Attributes:
         text: The constraint as the user wrote it.

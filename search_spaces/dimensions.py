@@ -160,7 +160,7 @@ Simple: TypeAlias = Annotated[
 
 
 class Conditional(SpecModel):
-    """A parameter that varies as `then` where another parameter has one of the values `among`, else as `otherwise`.
+    """A parameter that depends on another: varies as `then` if the other has a value in `among`, else as `otherwise`.
 
     Attributes:
         on: The other parameter, itself in the search space and not conditional.
@@ -192,12 +192,12 @@ class Zip(Positional):
         def __init__(self, rows: Sequence[Sequence[Scalar]]) -> None: ...
 
     def drawn(self) -> Categorical:
-        """Returns the choice that Optuna draws, whose values are the rows as JSON texts, such as `[16, 2]`."""
+        """Returns the dimension that Optuna draws: a choice among the rows, written as JSON texts such as `[16, 2]`."""
         return Categorical(tuple(json.dumps(row) for row in self.rows))
 
     @staticmethod
     def row(text: str) -> list[Scalar]:
-        """Parses a row from the JSON text that was drawn."""
+        """Parses a row from the JSON text that Optuna drew."""
         row: list[Scalar] = json.loads(text)
         return row
 

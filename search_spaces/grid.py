@@ -7,7 +7,7 @@ from attnsweep.search_spaces.sweep import Sweep
 
 
 def grid_axes(sweep: Sweep) -> dict[str, list[Scalar]]:
-    """Returns the values on each axis, by the name of the varied parameter or of the `Zip`."""
+    """Returns the grid's values along each axis, by the name of the varied parameter or `Zip`."""
     return {name: dimension.grid() for name, dimension in sweep.drawn().items()}
 
 

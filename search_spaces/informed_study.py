@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 
 class InformedStudy(Study):
-    """A study that shows its sampler the trials of earlier sweeps, followed by its own.
+    """A study whose sampler sees the trials of earlier sweeps as well, placed before the study's own trials.
 
     The earlier trials are in no storage, so they take no numbers.
 

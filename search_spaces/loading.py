@@ -20,7 +20,7 @@ def shipped_names() -> list[str]:
 
 
 def load_sweep(reference: str) -> Sweep:
-    """Loads the sweep that SPEC names on the command line.
+    """Loads the sweep that the argument SPEC of the command line names.
 
     Raises:
         UserError: If there is no such sweep, or it is not valid.
@@ -51,7 +51,7 @@ def load_sweep(reference: str) -> Sweep:
 
 
 def assignments(texts: Iterable[str] | None) -> dict[str, Any]:
-    """Splits each `name=value` of the command line. The value is read as JSON if possible, else as text.
+    """Splits arguments `name=value` of the command line. A value is read as JSON if possible, else as text.
 
     Raises:
         SpecError: If a text has no name or no `=`.
@@ -83,8 +83,7 @@ def _made_by(function: object, reference: str) -> Sweep:
 
 
 def beside(workload: str, path: Path) -> str:
-    """Resolves a workload's file relative to the file of the spec that names it; a registered name is returned
-    unchanged.
+    """Resolves a workload's file relative to the file of the spec that names it; keeps names that are registered.
 
     The result is absolute, so that the sweep can be resumed from any directory.
     """

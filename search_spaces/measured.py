@@ -11,7 +11,7 @@ Direction: TypeAlias = Literal["minimize", "maximize"]
 
 
 class StuckRate(SpecModel):
-    """The share of a trial's trainings that end stuck."""
+    """The rate of trainings in a trial that end stuck."""
 
     kind: Literal["stuck_rate"] = "stuck_rate"
     direction: Direction = "minimize"
@@ -23,7 +23,7 @@ class StuckRate(SpecModel):
 
 
 class Rate(Positional):
-    """The share of a trial's trainings that end with an outcome, `Rate("solved")`, or stuck, `Rate("stuck")`."""
+    """The rate of trainings in a trial that end with an outcome, `Rate("solved")`, or stuck, `Rate("stuck")`."""
 
     positional = ("outcome",)
 
@@ -42,7 +42,7 @@ class Rate(Positional):
 
 
 class LossQuantile(SpecModel):
-    """A quantile of `eval_loss` over a trial's trainings; a diverged training counts as the worst finite loss."""
+    """A quantile of `eval_loss` over a trial's trainings. A diverged training counts as the worst finite loss."""
 
     kind: Literal["loss_quantile"] = "loss_quantile"
     quantile: float = Field(default=0.5, ge=0.0, le=1.0)
@@ -55,7 +55,7 @@ class LossQuantile(SpecModel):
 
 
 class OnsetQuantile(Positional):
-    """A quantile, over a trial's trainings, of the step from which an outcome held: `OnsetQuantile("solved")`.
+    """A quantile, over a trial's trainings, of the step from which on an outcome held: `OnsetQuantile("solved")`.
 
     A training that ends with another outcome counts as one in which the outcome never held.
     """
@@ -82,12 +82,12 @@ Measured: TypeAlias = StuckRate | Rate | LossQuantile | OnsetQuantile
 
 
 def goal_of(objective: Measured) -> str:
-    """Formats an objective with its direction: `rate of solved, to maximize`."""
+    """Formats an objective with its direction, such as `rate of solved, to maximize`."""
     return f"{objective.label}, to {objective.direction}"
 
 
 def _read(given: object) -> object:
-    """Accepts one objective or several, each as a spec or by its kind's name alone, which takes all defaults.
+    """Accepts one objective or several. Each is a spec, or the name of a kind, which stands for the kind's defaults.
 
     A list with one objective becomes that objective.
     """

@@ -25,8 +25,7 @@ _Floats: TypeAlias = NDArray[np.float64]
 
 
 class Mixture:
-    """The mixture of kernels of a TPE estimator: Optuna's density and points from the same random numbers, up to
-    rounding.
+    """The mixture of kernels of a TPE estimator. Equals Optuna's densities and samples up to rounding, but is faster.
 
     A kernel is a product of truncated normal distributions, one per parameter. The log density of each is quadratic in
     the parameter, so those of all kernels at all points are one matrix product: (1, x, x^2) times (c, m/s^2, -1/2s^2).
@@ -65,7 +64,7 @@ class Mixture:
         self._factors_FK = np.array([constant_K, *factors_FK])
 
     def log_pdf(self, points: dict[str, NDArray[Any]]) -> _Floats:
-        """Returns the log density at each point, (P,).
+        """Returns the log density of the mixture at each point, (P,).
 
         Args:
             points: The values (P,) of each parameter, in Optuna's internal form.
@@ -84,7 +83,7 @@ class Mixture:
         return density
 
     def sample(self, generator: np.random.RandomState, n_points: int) -> dict[str, _Floats]:
-        """Draws `n_points` points, as values (P,) by parameter name in Optuna's internal form."""
+        """Draws `n_points` points. Returns values (P,) by parameter name, in Optuna's internal representation."""
         kernel_P = generator.choice(len(self._weights), p=self._weights, size=n_points)
         drawn = {
             name: _choice(self._kernels[name].weights[kernel_P], generator.rand(n_points)) for name in self._categorical
@@ -95,7 +94,7 @@ class Mixture:
         return {name: drawn[name] for name in self._kernels}
 
     def _number(self, name: str, kernel_P: NDArray[np.int64], quantile_P: _Floats) -> _Floats:
-        """Returns quantiles of the chosen kernels of a numeric parameter, in closed form.
+        """Returns values of a numeric parameter at the given quantiles of the chosen kernels, in closed form.
 
         Optuna inverts each cumulative distribution by Newton's method.
         """
@@ -135,7 +134,7 @@ def _choice_column(logs_VK: _Floats) -> Callable[[float], _Floats]:
 
 
 def _integer_column(kernels: Any) -> Callable[[float], _Floats]:
-    """Returns a function from a value to the log mass (K,) of each kernel between the value's two neighbours."""
+    """Returns a function that computes each kernel's log mass (K,) on the interval of width `step` around a value."""
     scale = math.log if kernels.is_log else float
     half = kernels.step / 2
 

@@ -40,7 +40,7 @@ class SpecModel(BaseModel):
 
 
 def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecError:
-    """Converts the first mistake of a pydantic error to a `SpecError`.
+    """Converts the first error that a pydantic `ValidationError` lists to a `SpecError`.
 
     Args:
         error: The pydantic error.

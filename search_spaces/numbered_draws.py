@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def draws_of(sweep: Sweep) -> RandomDraws:
-    """Returns the object that draws the trials of a sweep whose sampler does not learn from earlier trials."""
+    """Returns the object that draws a sweep's trials by number, for samplers that do not learn from earlier trials."""
     match sweep.sampler:
         case "qmc":
             return _QuasiRandomDraws(sweep)
@@ -32,7 +32,7 @@ def draws_of(sweep: Sweep) -> RandomDraws:
 
 
 class _QuasiRandomDraws(RandomDraws):
-    """Draws points of the quasi-random sequence; conditional parameters and the first trial are drawn at random."""
+    """Draws points of the quasi-random sequence. Draws the first trial and conditional parameters at random."""
 
     def __init__(self, sweep: Sweep) -> None:
         super().__init__(sweep)
@@ -46,7 +46,7 @@ class _QuasiRandomDraws(RandomDraws):
 
 
 class _Sequence(SweepQMCSampler):
-    """Optuna's quasi-random sequence of a sweep, kept between draws.
+    """Optuna's quasi-random sequence for a sweep, kept between draws to save time.
 
     Optuna constructs the sequence anew for each point and advances it from the beginning.
 
@@ -61,7 +61,7 @@ class _Sequence(SweepQMCSampler):
         self._at = 0
 
     def point(self, number: int) -> dict[str, Any]:
-        """Returns the values of point `number` by parameter name. If `number` falls, the sequence restarts."""
+        """Returns the values of point `number` by parameter name. A number below the last restarts the sequence."""
         self._at = number
         # Study and trial are not needed: only the overridden `_sample_qmc` would use them.
         return self.sample_relative(None, None, self._distributions)  # type: ignore[arg-type]
@@ -80,7 +80,7 @@ class _Sequence(SweepQMCSampler):
 
 
 class _GridDraws(RandomDraws):
-    """Draws points of the grid, each once, in an order that the sweep's seed decides."""
+    """Draws every point of the grid once, in an order that the sweep's seed decides."""
 
     def __init__(self, sweep: Sweep) -> None:
         super().__init__(sweep)

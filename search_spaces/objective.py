@@ -20,7 +20,7 @@ def objective_value(
     loss: Sequence[float | None],
     onset: Sequence[int | None] = (),
 ) -> float:
-    """Returns the objective over a trial's trainings, of which the failed ones are left out by the caller.
+    """Returns the objective's value over a trial's trainings. The caller leaves out failed trainings.
 
     A diverged training counts as the worst value in the objective's direction, so that the sampler avoids regions where
     trainings diverge. Reported stuck rates count it as not stuck.

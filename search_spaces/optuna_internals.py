@@ -38,12 +38,12 @@ __all__ = ["SearchSpaceTransform", "constraint_attribute", "kernels_of", "log_ga
 
 
 def constraint_attribute(name: str) -> str:
-    """Returns the system attribute of a trial in which `Trial.set_constraint` stores the constraint of this name."""
+    """Returns the name of the trial attribute in which Optuna's `Trial.set_constraint` stores a constraint."""
     return f"{CONSTRAINTS_KEY}:{name}"
 
 
 def kernels_of(estimator: Any) -> tuple[Any, dict[str, tuple[BaseDistribution, Any]]]:
-    """Returns the weights of a TPE estimator's kernels, and by parameter name its distribution and its kernels."""
+    """Returns the weights of a TPE estimator's kernels, and for each parameter its distribution and kernels."""
     mixture = estimator._mixture_distribution
     space = estimator._search_space
     columns = zip(space.values(), mixture.distributions, strict=True)

@@ -27,7 +27,7 @@ class MedianPruner(SpecModel):
 
 
 class PercentilePruner(SpecModel):
-    """Prunes a trial whose best value so far is not among this percentage of the completed trials at the same step."""
+    """Prunes a trial whose best value is not among the best `percentile` percent of trials at the same step."""
 
     kind: Literal["percentile"] = "percentile"
     percentile: float
@@ -38,7 +38,7 @@ class PercentilePruner(SpecModel):
 
 
 class SuccessiveHalvingPruner(SpecModel):
-    """Asynchronous successive halving (ASHA): at each rung one in `reduction_factor` trials goes on."""
+    """Asynchronous successive halving (ASHA): at each rung, one in `reduction_factor` trials continues."""
 
     kind: Literal["successive_halving"] = "successive_halving"
     min_resource: int | Literal["auto"] = "auto"
@@ -48,7 +48,7 @@ class SuccessiveHalvingPruner(SpecModel):
 
 
 class HyperbandPruner(SpecModel):
-    """Successive halving with several first rungs side by side."""
+    """Hyperband: several instances of successive halving side by side, which first prune at different rungs."""
 
     kind: Literal["hyperband"] = "hyperband"
     min_resource: int = 1
@@ -58,7 +58,7 @@ class HyperbandPruner(SpecModel):
 
 
 class ThresholdPruner(SpecModel):
-    """Prunes a trial whose value leaves a range."""
+    """Prunes a trial whose value leaves a given range."""
 
     kind: Literal["threshold"] = "threshold"
     lower: float | None = None
@@ -68,7 +68,7 @@ class ThresholdPruner(SpecModel):
 
 
 class PatientPruner(SpecModel):
-    """Prunes a trial whose value has not improved for `patience` probes, and only if the wrapped pruner agrees."""
+    """Prunes a trial whose value has not improved for `patience` probes, if the wrapped pruner agrees."""
 
     kind: Literal["patient"] = "patient"
     wrapped_pruner: "Pruner | None" = None
@@ -87,7 +87,7 @@ _KINDS: Mapping[str, type[SpecModel]] = {
 
 
 def _read(given: object) -> object:
-    """Accepts a pruner, its name, or a mapping with its kind and arguments, for pydantic to validate."""
+    """Converts a pruner's name, or a mapping with its kind and arguments, to the pruner. Used before validation."""
     if given is None or type(given) in _KINDS.values():
         return given
     arguments = dict(given) if isinstance(given, Mapping) else {"kind": given}
@@ -113,7 +113,7 @@ PatientPruner.model_rebuild()
 
 
 def make_pruner(pruner: Pruner) -> optuna.pruners.BasePruner:
-    """Returns Optuna's pruner of the same name with the same arguments.
+    """Returns the Optuna pruner that corresponds to a pruner of a spec.
 
     Raises:
         SpecError: If Optuna refuses the arguments.

@@ -14,9 +14,9 @@ from attnsweep.workloads.parameters import TrainingParameters
 
 
 class RandomDraws:
-    """Draws the trials of a sweep whose sampler is `random`.
+    """Draws the trials of a sweep with the sampler `random`, each from its own seed.
 
-    Each trial has its own seed, so its values depend on the sweep and the trial's number alone. They equal the values
+    Each trial has its own seed, so its values depend on the sweep and the trial's number alone. The values equal those
     of `RandomSampler(seed)`, which takes several times as long.
 
     Args:
@@ -31,7 +31,7 @@ class RandomDraws:
         self._generator = np.random.RandomState()
 
     def draw(self, trial: int) -> tuple[dict[str, Scalar], dict[str, BaseDistribution]]:
-        """Returns the values of a trial and their distributions, by parameter name."""
+        """Draws a trial. Returns the values and their distributions, by parameter name."""
         self._generator.seed(self.seed_of(trial))
         point = self.unconditional(trial)
         space = self._unconditional
@@ -45,18 +45,17 @@ class RandomDraws:
         return drawn, used
 
     def seed_of(self, trial: int) -> int:
-        """Returns the seed of the random draws of a trial."""
+        """Returns the seed from which a trial's random values are drawn."""
         return trial_seed(self.sweep, trial)
 
     def unconditional(self, trial: int) -> Mapping[str, Scalar] | None:
-        """Returns the values of the parameters that depend on no other; `None` if they are drawn at random."""
+        """Returns the values of the unconditional parameters; `None` if they are to be drawn at random."""
         del trial
         return None
 
 
 def drawn_parameters(sweep: Sweep, parameters: type[TrainingParameters], n_trials: int) -> list[TrainingParameters]:
-    """Returns the parameters of the first trials of a sweep as if its sampler were `random`, without the trials it
-    refuses.
+    """Draws the parameters of a sweep's first trials at random, whatever its sampler, and leaves out invalid ones.
 
     Raises:
         SpecError: If it refuses all of them.
@@ -73,7 +72,7 @@ def drawn_parameters(sweep: Sweep, parameters: type[TrainingParameters], n_trial
 
 
 class _Space:
-    """Unconditional parameters that are drawn together, in their order."""
+    """The unconditional parameters of a sweep, which are drawn together and in their order."""
 
     def __init__(self, distributions: Mapping[str, BaseDistribution]) -> None:
         self.distributions = dict(distributions)
@@ -92,7 +91,7 @@ class _Space:
         return self.stored(values)
 
     def stored(self, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Returns the values as the study will store them."""
+        """Returns the values as the Optuna study stores them."""
         values = {**drawn, **self._single}
         # Optuna's internal form may round a value, so each is converted to it and back.
         return {

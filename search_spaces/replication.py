@@ -13,7 +13,7 @@ _MOST = 2**31 - 1
 
 
 class Sequential(SpecModel):
-    """A trial gets further seeds, batch by batch, until its stuck rate is known well enough.
+    """Gives a trial further seeds, batch by batch, until its stuck rate is known precisely enough.
 
     The 95% interval is that of `confidence_sequence`. It is anytime-valid, so it may decide when to stop.
     Each batch is trained to its end, so a trial has a whole number of batches, or `at_most` trainings.
@@ -41,13 +41,13 @@ class Sequential(SpecModel):
         return self
 
     def is_enough(self, n_stuck: int, n: int) -> bool:
-        """Returns whether the rate is known well enough after `n` trainings, not counting failed ones."""
+        """Returns whether the stuck rate is known precisely enough after `n` trainings, failed ones not counted."""
         low, high = sequential_interval(n_stuck, n)
         decided = self.threshold is not None and not low <= self.threshold <= high
         return decided or high - low <= self.width
 
     def __str__(self) -> str:
-        """Formats the rule for people: `8..200 (width 0.1, threshold 0.5)`."""
+        """Formats the rule for people, such as `8..200 (width 0.1, threshold 0.5)`."""
         rules = [f"width {self.width:g}"] + ([] if self.threshold is None else [f"threshold {self.threshold:g}"])
         return f"{self.batch}..{self.at_most} ({', '.join(rules)})"
 
@@ -74,7 +74,7 @@ Ended: TypeAlias = Mapping[int, bool | None]
 
 
 def n_wanted(rule: int | Sequential, ended: Ended) -> int:
-    """Returns how many replicates a trial needs, given those that have ended.
+    """Returns how many replicates a trial needs, given the results of those that have ended.
 
     The result is a function of the rows alone: batches are judged in the order of their numbers, whatever order they
     ended in, and a further row never lowers it. Failed trainings count as ended but not in the rate; if the whole first
@@ -100,5 +100,5 @@ def is_complete(rule: int | Sequential, ended: Ended) -> bool:
 
 
 def most_wanted(rule: int | Sequential) -> int:
-    """Returns the largest number of trainings that a trial can get under the rule."""
+    """Returns the largest number of trainings that the replication rule may give a trial."""
     return rule if isinstance(rule, int) else rule.at_most

@@ -46,7 +46,7 @@ class Quantity:
 
     @property
     def is_fitting(self) -> bool:
-        """Whether its parts fit together."""
+        """Whether the fields fit together: some of them apply to rates alone, or to one kind of `what`."""
         is_rate = self.kind == "rate"
         return (
             (self.by is None or (is_rate and self.what != "value"))
@@ -79,17 +79,17 @@ class Statement:
 
     @property
     def kind(self) -> Literal["rate", "median"]:
-        """The kind of the compared quantities, the same on both sides."""
+        """What is compared on both sides: rates or medians."""
         return self.quantities[0].kind
 
     @property
     def is_of_values(self) -> bool:
-        """Whether it is about medians of values, not of steps."""
+        """Whether the statement compares medians of measured values, not of steps."""
         return self.kind == "median" and self.quantities[0].what == "value"
 
     @property
     def bound(self) -> float | None:
-        """The number that a single rate or median is compared with; `None` if two of them are compared."""
+        """The number with which a single rate or median is compared; `None` if two rates or medians are compared."""
         if self.lower is None:
             return self.lower_factor / self.upper_factor
         return self.upper_factor / self.lower_factor if self.upper is None else None
@@ -113,7 +113,7 @@ def read_statement(text: str) -> Statement:
 
 
 def _side(text: str, side: str) -> tuple[float, Quantity | None]:
-    """Parses one side into its factor and its quantity; a plain number is a factor without a quantity."""
+    """Parses one side of a statement into a factor and a quantity. A plain number is a factor without quantity."""
     if re.fullmatch(_NUMBER, side.strip()):
         return float(side), None
     match = _QUANTITY.fullmatch(side.strip())

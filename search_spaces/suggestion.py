@@ -24,7 +24,7 @@ from attnsweep.search_spaces.sweep import Sweep
 
 
 class _BudgetedGridSampler(GridSampler):
-    """Optuna's grid sampler, without stopping the study when the grid is used up.
+    """Optuna's grid sampler, except that it does not stop the study when all grid points are used.
 
     The number of trials ends a sweep, and outside `study.optimize` Optuna's way to stop raises an error.
     """
@@ -33,7 +33,7 @@ class _BudgetedGridSampler(GridSampler):
 
 
 class SweepQMCSampler(QMCSampler):
-    """Optuna's quasi-random sequence over the unconditional parameters, independent of how earlier trials ended.
+    """Optuna's quasi-random sequence over the unconditional parameters. The draws do not depend on results.
 
     Optuna's own sampler derives the search space from a trial that has completed. Until there is one, it may draw at
     random from the sampler's seed, which is the sweep's: the same configuration again and again.
@@ -56,7 +56,7 @@ class SweepQMCSampler(QMCSampler):
 
 
 def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) -> BaseSampler:
-    """Returns the Optuna sampler that a sweep names, seeded by the sweep for this trial alone.
+    """Returns the Optuna sampler that a sweep names, seeded for one trial.
 
     Args:
         sweep: The sweep.
@@ -106,7 +106,7 @@ def distributions(sweep: Sweep) -> dict[str, BaseDistribution]:
 
 
 def distributions_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, BaseDistribution]:
-    """Returns the Optuna distributions of all that a trial has drawn, conditional parameters included, by name."""
+    """Returns by name the Optuna distributions of all that a trial has drawn, conditional parameters included."""
     known: dict[str, BaseDistribution] = {}
     while missing := undrawn(sweep, {name: drawn[name] for name in known}):
         known |= {name: dimension.distribution() for name, dimension in missing.items()}
@@ -114,7 +114,7 @@ def distributions_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Bas
 
 
 def suggest(sweep: Sweep, trial: Trial) -> dict[str, Scalar]:
-    """Draws the parameters that a trial lacks, unconditional ones first, and returns all its values by name."""
+    """Draws the parameters that a trial lacks, unconditional ones first. Returns all parameters' values by name."""
     while missing := undrawn(sweep, trial.params):
         for name, dimension in missing.items():
             draw(trial, name, dimension)
@@ -122,8 +122,7 @@ def suggest(sweep: Sweep, trial: Trial) -> dict[str, Scalar]:
 
 
 def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Returns the values of a trial by parameter name, conditional parameters included, parameters at their default
-    not.
+    """Returns a trial's values by parameter name, conditional parameters included, without those at their default.
 
     Args:
         sweep: The sweep.
@@ -140,8 +139,7 @@ def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 
 def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
-    """Returns the parameters that a trial still has to draw, in order; parameters that depend on one of them come
-    later.
+    """Returns in order the parameters that a trial has to draw next. Parameters that depend on these come later.
 
     Args:
         sweep: The sweep.
@@ -158,7 +156,7 @@ def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
 
 
 def draw(trial: Trial, name: str, dimension: Varied) -> Scalar:
-    """Returns the value of one parameter: newly drawn by the trial's sampler, or the one that the trial drew before."""
+    """Returns the value of one parameter: the one that the trial drew before, or a new one by the trial's sampler."""
     match dimension:
         case Categorical(choices=choices):
             return trial.suggest_categorical(name, choices)
@@ -169,5 +167,5 @@ def draw(trial: Trial, name: str, dimension: Varied) -> Scalar:
 
 
 def _branch(condition: Conditional, value: Scalar) -> Simple | None:
-    """Returns how a conditional parameter varies when the parameter that it depends on has the given value."""
+    """Returns how a conditional parameter varies if the parameter on which it depends has the given value."""
     return condition.then if value in condition.among else condition.otherwise

@@ -31,7 +31,7 @@ _LEAST_VARIANCE, _MOST_VARIANCE = 0.5, 100.0
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The numbers of stuck and of judged trainings of finished trials, with the trials' points.
+    """How many trainings of each finished trial are stuck, out of how many, with the trials' points.
 
     Attributes:
         points_ND: The trials' points in the unit cube.
@@ -44,16 +44,16 @@ class Counts:
     n_N: Array
 
     def logits(self) -> Array:
-        """Returns the empirical logit of each trial, (N,)."""
+        """Returns the logit of each trial's stuck rate, (N,)."""
         return np.log((self.n_stuck_N + 0.5) / (self.n_N - self.n_stuck_N + 0.5))
 
     def variances(self) -> Array:
-        """Returns the variance of each trial's empirical logit, (N,)."""
+        """Returns the variance of the logit of each trial's stuck rate, (N,)."""
         return 1 / (self.n_stuck_N + 0.5) + 1 / (self.n_N - self.n_stuck_N + 0.5)
 
 
 class StuckSurface:
-    """The logit of the stuck rate as a function on the unit cube: its mean and standard deviation at any point.
+    """A model of the stuck rate's logit on the unit cube, which gives its mean and standard deviation at any point.
 
     Args:
         process: A fitted Gaussian process.
@@ -66,19 +66,19 @@ class StuckSurface:
 
     @classmethod
     def fit(cls, counts: Counts) -> Self:
-        """Fits the kernel and the surface; the same counts give the same surface."""
+        """Fits the kernel and the surface to counts. Equal counts give equal surfaces."""
         kernel = _fitted_kernel(
             counts.points_ND.shape, *(array.tobytes() for array in (counts.points_ND, counts.n_stuck_N, counts.n_N))
         )
         return cls(_conditioned(kernel, counts.points_ND, counts.logits(), counts.variances()), counts)
 
     def logit(self, points_ND: Array) -> tuple[Array, Array]:
-        """Returns the mean and standard deviation of the logit at each point, both (N,)."""
+        """Returns the mean and standard deviation of the stuck rate's logit at each point, (N,) each."""
         mean_N, deviation_N = self._process.predict(points_ND, return_std=True)
         return mean_N, deviation_N
 
     def believing(self, points_ND: Array, n: int) -> Self:
-        """Returns the surface as if `n` trainings at each point had ended exactly as it predicts.
+        """Returns the surface that would follow if `n` trainings at each point ended exactly as predicted.
 
         Source: Ginsbourger, Le Riche & Carraro 2010 (the Kriging believer).
         """
@@ -99,7 +99,7 @@ class StuckSurface:
 
 @functools.lru_cache(maxsize=4)
 def _fitted_kernel(shape: tuple[int, int], points: bytes, n_stuck: bytes, n: bytes) -> Any:
-    """Returns the kernel of maximum likelihood; cached, because all draws of a batch see the same counts."""
+    """Returns the kernel of maximum likelihood. Cached, because all draws of a batch use the same counts."""
     points_ND, n_stuck_N, n_N = (np.frombuffer(data) for data in (points, n_stuck, n))
     counts = Counts(points_ND.reshape(shape), n_stuck_N, n_N)
     kernel = ConstantKernel(4.0, (_LEAST_VARIANCE, _MOST_VARIANCE)) * Matern(

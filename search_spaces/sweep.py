@@ -40,7 +40,7 @@ SWEEP_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
 
 
 def _named(space: object) -> object:
-    """Validates the parameters of a space one by one, so that the error of a bad one names it."""
+    """Validates the parameters of a space one by one, so that an error names the bad parameter."""
     if not isinstance(space, Mapping):
         return space
     return {name: _dimension(name, given) for name, given in space.items()}
@@ -130,12 +130,12 @@ class Sweep(SpecModel):
 
     @property
     def objectives(self) -> tuple[Measured, ...]:
-        """The objectives as a tuple, also if there is only one."""
+        """The objectives as a tuple, even if there is only one."""
         return self.objective if isinstance(self.objective, tuple) else (self.objective,)
 
     @property
     def bounds(self) -> tuple[Constraint, ...]:
-        """The constraints, parsed."""
+        """The texts of `constraints`, parsed."""
         return read_constraints(self.constraints)
 
     def __repr__(self) -> str:
@@ -148,11 +148,11 @@ class Sweep(SpecModel):
         return f"<pre>{html.escape(self.to_yaml())}</pre>"
 
     def to_json(self) -> str:
-        """Returns the spec as JSON text, the space in its order: samplers draw the parameters one after the other."""
+        """Returns the spec as JSON text. Keeps the order of the space, in which samplers draw the parameters."""
         return _text(self.model_dump(mode="json"))
 
     def to_yaml(self) -> str:
-        """Returns the spec as YAML 1.2, a file that `attnsweep run` takes; fields at their default are left out."""
+        """Returns the spec as YAML 1.2, which `attnsweep run` accepts. Fields at their default are left out."""
         return yaml_text(_non_defaults(self))
 
     @classmethod
@@ -168,7 +168,7 @@ class Sweep(SpecModel):
             raise first_mistake(error) from None
 
     def sha256(self) -> str:
-        """Returns a hash of the spec's content that does not depend on the order of the space.
+        """Returns the SHA-256 of the spec's content, which does not depend on the order of the space.
 
         The order decides what a sampler draws. A sweep directory stores it, so the trials of a stored sweep never
         depend on the order in which the same sweep is given again.
@@ -180,11 +180,11 @@ class Sweep(SpecModel):
         return {name: value for name, value in self.space.items() if isinstance(value, bool | int | float | str | None)}
 
     def one_probe_in(self) -> int:
-        """Returns n where one in n probes of a curve is kept, besides the first and the last."""
+        """Returns n if one in n probes of a training is kept in the curves, besides the first and the last."""
         return self.curves_every or -(-self.trials * most_wanted(self.replicates) // _TRAININGS_WITH_ALL_PROBES)
 
     def parameters(self) -> dict[str, Dimension]:
-        """Returns the dimension of each parameter; a parameter of a `Zip` is a choice among its column of values."""
+        """Returns the dimension of each parameter. A `Zip`'s parameter is a choice among the values in its column."""
         dimensions: dict[str, Dimension] = {}
         for name, dimension in self.space.items():
             if isinstance(dimension, Zip):
@@ -195,7 +195,7 @@ class Sweep(SpecModel):
         return dimensions
 
     def varied(self) -> dict[str, Varied]:
-        """Returns the parameters that vary without depending on another, alone or in a `Zip`."""
+        """Returns the parameters that vary unconditionally, alone or in a `Zip`."""
         return {
             name: dimension
             for name, dimension in self.parameters().items()
@@ -203,7 +203,7 @@ class Sweep(SpecModel):
         }
 
     def drawn(self) -> dict[str, Varied]:
-        """Returns what a sampler draws unconditionally: parameters, and for each `Zip` a choice under its name."""
+        """Returns what a sampler draws unconditionally: the parameters, and for each `Zip` a choice among its rows."""
         drawn = {
             name: dimension.drawn() if isinstance(dimension, Zip) else dimension
             for name, dimension in self.space.items()
@@ -213,7 +213,7 @@ class Sweep(SpecModel):
         }
 
     def unzipped(self, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Returns drawn values with each row of a `Zip` split into its parameters."""
+        """Replaces each drawn row of a `Zip` by the values of its parameters."""
         values: dict[str, Scalar] = {}
         for name, value in drawn.items():
             if isinstance(self.space.get(name), Zip):
@@ -223,15 +223,15 @@ class Sweep(SpecModel):
         return values
 
     def conditional(self) -> dict[str, Conditional]:
-        """Returns the parameters whose variation depends on another."""
+        """Returns the parameters that vary depending on the value of another parameter."""
         return {name: dimension for name, dimension in self.space.items() if isinstance(dimension, Conditional)}
 
     def fix(self, values: Mapping[str, Scalar]) -> Self:
-        """Returns the same sweep with the given parameters fixed."""
+        """Returns a copy of the sweep in which the given parameters have fixed values."""
         return self.but(space={**self.space, **values})
 
     def but(self, **changes: object) -> Self:
-        """Returns the same sweep with some fields changed, validated again."""
+        """Returns a copy of the sweep with some fields changed, which is validated again."""
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
 
 
@@ -245,7 +245,7 @@ def _names(key: str, dimension: Dimension) -> list[str]:
 
 
 def _check_zip(key: str, zipped: Zip, names: Sequence[str]) -> None:
-    """Checks that each row has a value for each parameter, and that no parameter occurs elsewhere in the space."""
+    """Checks that each row of a `Zip` has a value for each of its parameters, and that no other entry names them."""
     parameters = zipped_names(key)
     if len(parameters) < 2:
         fix = f'write "{key}, OTHER": Zip(...), or "{key}": Categorical(...)'
@@ -266,12 +266,12 @@ def _check_zip(key: str, zipped: Zip, names: Sequence[str]) -> None:
 
 
 def sha256_of(spec: object) -> str:
-    """Returns a hash of the content of a spec that is given as plain JSON values."""
+    """Returns the SHA-256 of a spec that is given as plain JSON values, whatever the order of keys."""
     return hashlib.sha256(_text(spec, sort_keys=True).encode()).hexdigest()
 
 
 def _non_defaults(part: SpecModel) -> dict[str, object]:
-    """Converts a part of a spec to plain values, without the fields at their default."""
+    """Converts a part of a spec to plain values, without fields at their default."""
     return {
         name: _plain(value)
         for name, field in type(part).model_fields.items()

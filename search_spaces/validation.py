@@ -25,7 +25,7 @@ _MOST_POINTS = 100_000
 def check_sweep(
     sweep: Sweep, parameters: type[TrainingParameters], own_outcomes: Mapping[str, Outcome] = MappingProxyType({})
 ) -> None:
-    """Checks each dimension of a sweep against the workload's declared parameters, and the grid against its budget.
+    """Checks each dimension of a sweep against the workload's parameters, and the grid against the number of trials.
 
     Args:
         sweep: The sweep.
@@ -69,7 +69,7 @@ def check_sweep(
 
 
 def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome], *, is_one: bool = False) -> None:
-    """Checks that an outcome whose rate or onset is requested is one that the workload can give.
+    """Checks that the workload can give an outcome of which a rate or onset is requested.
 
     Args:
         subject: The field that names the outcome, for the error.
@@ -111,7 +111,7 @@ def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
 
 
 def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
-    """Checks that some combination of values can be trained; single trials are refused when they are drawn."""
+    """Checks that at least one combination of values can be trained. Single trials are checked when they are drawn."""
     axes = {name: _extremes(dimension) for name, dimension in sweep.drawn().items()}
     refusal: SpecError | None = None
     for point in itertools.islice(itertools.product(*axes.values()), _MOST_COMBINATIONS):
@@ -251,7 +251,7 @@ def _extremes(dimension: Dimension) -> list[Scalar]:
 
 
 def _branches(dimension: Dimension) -> list[Dimension]:
-    """Returns the dimension in a list, or the two branches of a conditional one."""
+    """Returns the two branches of a conditional dimension, or else the dimension alone, as a list."""
     return [dimension.then, dimension.otherwise] if isinstance(dimension, Conditional) else [dimension]
 
 

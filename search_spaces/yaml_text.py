@@ -14,7 +14,7 @@ _WIDTH = 120
 
 
 def read_yaml(text: str) -> object:
-    """Parses a YAML text into mappings, lists, texts, numbers, true, false and null.
+    """Parses YAML into mappings, lists, texts, numbers, booleans and null.
 
     Raises:
         ValueError: If the text is not YAML, or if a mapping has a key twice.
@@ -26,7 +26,7 @@ def read_yaml(text: str) -> object:
 
 
 def yaml_text(values: Mapping[str, object]) -> str:
-    """Formats values as YAML. Texts are quoted, so that readers of YAML 1.1 also take `on` and `no` for texts."""
+    """Formats values as YAML. Quotes texts, so that YAML 1.1 parsers do not read `on` and `no` as booleans."""
     writer = YAML()
     writer.Representer = _Representer
     writer.width = _WIDTH
@@ -36,7 +36,7 @@ def yaml_text(values: Mapping[str, object]) -> str:
 
 
 class _Representer(RoundTripRepresenter):
-    """Writes null as `null`; ruamel's own representer writes an empty text."""
+    """Writes null as `null`, where ruamel's own representer writes an empty text."""
 
 
 def _null(representer: RoundTripRepresenter, value: None) -> ScalarNode:

@@ -19,7 +19,7 @@ _AXES = 4
 
 
 def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
-    """Calls a module with the given arguments and returns the attention weights (N, B, H, Q, K) of all its layers.
+    """Calls a module with the given arguments, and returns the attention weights (N, B, H, Q, K) of all its layers.
 
     Layers are in the order of their computation. A layer is recognised by its softmax: that of
     `nn.MultiheadAttention` and of modules built on it, of `scaled_dot_product_attention`, of the models of Hugging Face
@@ -45,7 +45,7 @@ def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
 
 
 def seen_weights(call: Callable[[], object]) -> list[Tensor]:
-    """Returns the attention weights (B, H, Q, K) that the softmaxes in `call` compute, in the order of computation."""
+    """Runs `call` and returns the attention weights (B, H, Q, K) of all softmaxes in it, in their order."""
     watch = _Watch()
     with watch:
         call()
@@ -59,7 +59,7 @@ def seen_weights(call: Callable[[], object]) -> list[Tensor]:
 
 
 class _Watch(TorchFunctionMode):
-    """Records the result of every softmax over the last axis in `seen` while this mode is active."""
+    """A mode in which the result of every softmax over the last axis is recorded in `seen`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class _Watch(TorchFunctionMode):
     def _of_heads(
         self, *args: Any, need_weights: bool = True, average_attn_weights: bool = True, **options: Any
     ) -> Any:
-        """Computes `multi_head_attention_forward` without weights, because PyTorch then takes the softmax per head."""
+        """Computes `multi_head_attention_forward` without weights as results: PyTorch then takes a softmax per head."""
         output, _ = multi_head_attention(*args, **options, need_weights=False)
         weights = self.seen[-1]
         return output, (weights.mean(1) if average_attn_weights else weights) if need_weights else None

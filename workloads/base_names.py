@@ -14,7 +14,7 @@ HOW_TO_NAME = "a training of another sweep, such as sweeps/first:0/3 (its direct
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamedBase:
-    """Trained weights with their name, to be stored in a sweep directory.
+    """Trained weights and the name under which a sweep directory stores them.
 
     Attributes:
         name: The value that the sweep records for the parameter.
@@ -28,12 +28,12 @@ class NamedBase:
 
 
 def base_name(training_id: str, text: str) -> str:
-    """Builds the name `<training_id>-<digest>` of the weights whose text this is."""
+    """Returns the name `<training_id>-<digest>` of weights, where the digest is that of their text."""
     return f"{training_id}-{_digest(text)}"
 
 
 def is_text_of(name: str, text: str) -> bool:
-    """Checks whether the digest in `name` is the digest of `text`."""
+    """Returns whether the digest in `name` is the digest of `text`."""
     return name.partition("-")[2] == _digest(text)
 
 

@@ -41,7 +41,7 @@ def base_text(base: Base) -> str:
 
 @lru_cache(maxsize=4)
 def read_base(name: str) -> Base:
-    """Reads the base of this name from the file that `attnsweep run` has stored or sent to this worker.
+    """Reads the base (weights to start from) of this name from the file that `attnsweep run` stored or sent here.
 
     Raises:
         UserError: If `name` is not the name of a base, or there is no such file.

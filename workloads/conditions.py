@@ -53,7 +53,7 @@ def holds(
 
 
 def implies(condition: str, other: str) -> bool:
-    """Whether `condition` implies `other`, judged from the comparisons alone.
+    """Returns whether `condition` implies `other`, as far as their comparisons with numbers show.
 
     Raises:
         SpecError: If one of the texts is not a condition.
@@ -73,7 +73,7 @@ def _is_within(term: tuple[str, Compare, float], bound: tuple[str, Compare, floa
 
 
 def terms_of(condition: str) -> list[tuple[str, Compare, float]]:
-    """Splits a condition into terms (metric, comparison, number).
+    """Splits a condition into its comparisons (metric, comparison, number).
 
     Raises:
         SpecError: If the text is not a condition.

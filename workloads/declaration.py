@@ -21,7 +21,7 @@ _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parameter:
-    """One declared parameter.
+    """The declaration of one parameter of a training: its values, default and meaning.
 
     Attributes:
         name: The parameter's name, such as `init_sigma` or `layer_norm_eps`.
@@ -57,7 +57,7 @@ class Parameter:
     check: Callable[[str], object] | None = None
 
     def expected(self) -> str:
-        """Describes the accepted values in words, for error messages: `a finite number > 0, or null`."""
+        """Describes the accepted values in words for error messages, such as `a finite number > 0, or null`."""
         if self.choices is not None:
             words = "one of " + ", ".join(self.choices)
         elif self.kind is bool:
@@ -74,7 +74,7 @@ class Parameter:
         return f"{words}, or null" if self.optional else words
 
     def accept(self, value: object) -> Value:
-        """Returns `value` in the declared type.
+        """Converts `value` to the declared type, or raises if it is not accepted.
 
         Raises:
             SpecError: If it is of another type or out of range.
@@ -119,14 +119,15 @@ def parameter(
     static: bool = False,
     since: str | None = None,
 ) -> Any:
-    """Declares a field of a `TrainingParameters` class. See `Parameter` for the arguments."""
+    """Declares a field of a `TrainingParameters` class. The arguments are those of `Parameter`."""
     bounds = {"low": low, "high": high, "above": above, "choices": choices, "check": check}
     declared = {**bounds, "default": default, "static": static, "since": since, "retired": None, "doc": doc}
     return dataclasses.field(default=default, metadata={"parameter": declared})
 
 
 def retired_parameter(default: Value, doc: str, *, fix: str) -> Any:
-    """Declares a retired parameter as a field of a `TrainingParameters` class; the field's type must be optional.
+    """Declares a parameter that only earlier versions had, as a field of a `TrainingParameters` class. Its type must be
+    optional.
 
     Args:
         default: The default that the parameter had before it was retired.

@@ -8,7 +8,7 @@ _SHOWN_CHARACTERS = 200
 
 
 class UserError(Exception):
-    """A mistake of the user's. The command line prints it as one line and exits with code 2.
+    """Raised for a mistake of the user. The command line prints it as one line and exits with code 2.
 
     Args:
         subject: The parameter, flag, file or directory at fault.
@@ -35,15 +35,15 @@ class UserError(Exception):
 
 
 class SpecError(UserError):
-    """A sweep, search space or parameter that cannot be trained as written."""
+    """Raised for a sweep, search space or parameter that cannot be trained as written."""
 
 
 class LabelError(SpecError):
-    """Raised if the outcomes that a workload declares and those that its `judge` gives do not fit together."""
+    """Raised if a workload's `judge` gives outcomes that the workload does not declare, or labels that do not fit."""
 
 
 def did_you_mean(given: object, names: Iterable[str], otherwise: str) -> str:
-    """Returns a `fix` for an unknown name: the most similar of `names`, or `otherwise` if none is similar."""
+    """Returns the text of a fix for an unknown name: the most similar of `names`, or `otherwise` if none is similar."""
     if not isinstance(given, str):
         return otherwise
     # Upper and lower case are not told apart, because people mistype them.
@@ -53,7 +53,7 @@ def did_you_mean(given: object, names: Iterable[str], otherwise: str) -> str:
 
 
 def in_words(error: BaseException) -> str:
-    """Formats an error that code outside attnsweep raised as one line, such as `ValueError: no such word`."""
+    """Formats an error that other code than attnsweep raised as one line, such as `ValueError: no such word`."""
     try:
         message = _cut(" ".join(str(error).split()))
     except Exception:  # noqa: BLE001  # The `__str__` of a foreign error may itself raise.

@@ -18,7 +18,7 @@ _carried: dict[str, Path] = {}
 
 
 def given_file(path: Path, subject: str, expected: str, fix: str = "check the path") -> Path:
-    """Returns the regular file at a path, symbolic links resolved. Refuses devices and pipes: reads may never end.
+    """Returns the regular file at a path, symbolic links resolved. Refuses devices and pipes: reads might never end.
 
     On a worker of a cluster, a file that the driver has sent under this path takes precedence.
 
@@ -46,7 +46,7 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
 
 
 def take_over(files: Mapping[str, bytes]) -> None:
-    """Writes the driver's files to a temporary folder of this process, where `given_file` finds them by driver path.
+    """Writes the driver's files to a temporary folder, where `given_file` finds them by their paths on the driver.
 
     Args:
         files: Content by absolute path on the driver's machine.
@@ -71,7 +71,7 @@ def _folder() -> Path:
 
 
 def _remove_abandoned() -> None:
-    """Removes the folders of killed processes (Ray kills trainers): those whose lock no process holds."""
+    """Removes the folders of processes that were killed, as Ray kills trainers: folders whose lock no process holds."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         # Opening a folder of another user raises, and such a folder is left alone.
         with suppress(OSError):

@@ -17,7 +17,7 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LayerMaps:
-    """The heads of one attention layer on one sentence.
+    """The attention maps of one layer's heads on one sentence.
 
     Attributes:
         number: The layer, as the ledger's column `layer` counts.
@@ -32,12 +32,12 @@ class LayerMaps:
 
     @classmethod
     def of(cls, number: int, queries: tuple[str, ...], keys: tuple[str, ...], weights_HQK: Tensor) -> Self:
-        """Builds the maps of one layer with weights converted to float64."""
+        """Builds the maps of one layer from attention weights, which are converted to float64."""
         return cls(number=number, queries=queries, keys=keys, weights_HQK=weights_HQK.double())
 
     @property
     def is_square(self) -> bool:
-        """Whether queries and keys are the same tokens: self-attention."""
+        """Whether queries and keys are the same tokens, as in self-attention."""
         return self.queries == self.keys
 
 
@@ -58,7 +58,7 @@ class SentenceMaps:
 
 
 def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
-    """Returns the requested sentence number, or `otherwise` if none was requested.
+    """Returns the number of the requested sentence, or `otherwise` if none was requested.
 
     Raises:
         UserError: If there is no such sentence.
@@ -76,7 +76,7 @@ def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
 
 
 def watched_attention(workload: Workload[Any], module: nn.Module, batch: Batch) -> list[Tensor]:
-    """Evaluates a module on a batch and returns the attention weights (B, H, Q, K) of its layers, first to last.
+    """Runs a module on a batch, and returns the attention weights (B, H, Q, K) of each layer, first to last.
 
     Layers are the module's `attnsweep.Attention`; in a module without these, its softmaxes.
 
@@ -102,7 +102,7 @@ def watched_attention(workload: Workload[Any], module: nn.Module, batch: Batch) 
 def maps_of_batch(
     weights: Sequence[Tensor], batch: Batch, sentence: int | None, words: Sequence[str] = ()
 ) -> SentenceMaps:
-    """Selects the attention maps of one sentence from the weights of a whole batch.
+    """Selects one sentence's attention maps from the weights of a whole batch.
 
     Args:
         weights: The weights (B, H, T, T) of every layer.

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 
 def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yields (number of leading dots, name) for every import in a module, except those under `if TYPE_CHECKING`."""
+    """Yields (number of leading dots, name) for each import in a module, except under `if TYPE_CHECKING`."""
     match tree:
         case ast.Import():
             yield from ((0, alias.name) for alias in tree.names)
@@ -30,7 +30,7 @@ def resolved(imports: Iterable[tuple[int, str]], package: str) -> Iterator[str]:
 
 
 def with_parents(name: str) -> Iterator[str]:
-    """Yields a module's name and then those of its parent packages, innermost first."""
+    """Yields a module's name, and then the names of its parent packages, innermost first."""
     while name:
         yield name
         name = name.rpartition(".")[0]

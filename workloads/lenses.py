@@ -26,7 +26,8 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Lenses:
-    """A workload's declaration, in its attribute `lenses`, of how `attnsweep heads` and `why` read its models.
+    """Tells `attnsweep heads` and `attnsweep why` how to read the models of a workload. Stored in the workload's
+    attribute `lenses`.
 
     Attributes:
         attention: Computes the attention weights (B, H, T, T) of every layer from the module of one training and the
@@ -51,7 +52,7 @@ class Lenses:
 
 
 def lenses_of(workload: Workload[Any]) -> Lenses:
-    """Returns the `Lenses` of a workload.
+    """Returns the `Lenses` that a workload declares, or the default ones if it declares none.
 
     A subclass inherits only the fields about attention heads, because its loss may differ from that of its base class.
 
@@ -73,7 +74,7 @@ def lenses_of(workload: Workload[Any]) -> Lenses:
 
 
 def gradient_words(workload: Workload[Any], training: Training[Any], module: nn.Module, batch: Batch) -> GradientWords:
-    """Computes the words of the gradients of one training: in closed form where known, otherwise by tracing its loss.
+    """Computes the words (terms) of one training's gradients: by closed formulas if known, else by tracing the loss.
 
     Args:
         workload: Any workload, including a user's.
@@ -92,12 +93,12 @@ def gradient_words(workload: Workload[Any], training: Training[Any], module: nn.
 
 
 def loss_of(workload: Workload[Any]) -> Loss:
-    """Returns the loss of one training: `lenses.loss` (basic operations only) if declared, or `workload.loss`."""
+    """Returns the loss of one training: `lenses.loss`, which has basic operations only, or else `workload.loss`."""
     return lenses_of(workload).loss or workload.loss
 
 
 def batch_of(workload: Workload[Any], training: Training[Any]) -> Batch:
-    """Draws data for examining the gradients of one training: the first step's batch, of at least `least_examples`."""
+    """Draws data to examine one training's gradients: the batch of the first step, of at least `least_examples`."""
     least = lenses_of(workload).least_examples
     if least > 1 and training.parameters.batch_size < least:
         training = replace(training, parameters=replace(training.parameters, batch_size=least))

@@ -26,11 +26,11 @@ _VERSION = "1"
 
 
 class Digested(Protocol):
-    """The content of a prepared file. Its digest reveals whether the file was changed."""
+    """The content of a prepared file, with a digest that reveals whether the file was changed."""
 
     @property
     def digest(self) -> str:
-        """A hash of the content: two contents are equal if and only if their digests are."""
+        """A hash of the content. Two contents are equal if and only if their digests are."""
 
 
 C = TypeVar("C", bound=Digested)
@@ -38,7 +38,7 @@ C = TypeVar("C", bound=Digested)
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Format(Generic[C]):
-    """A file format of prepared corpora: its columns, its metadata and how its content is assembled.
+    """A file format of prepared corpora: its columns, its metadata, and how to assemble the content.
 
     Attributes:
         noun: The format's name in error texts, such as `prepared corpus`.
@@ -86,14 +86,14 @@ class Format(Generic[C]):
         return pa.Table.from_arrays([*columns, parts], schema=self.schema.with_metadata(metadata))
 
     def is_at(self, path: Path) -> bool:
-        """Whether the file at `path` has this format, as its metadata says."""
+        """Returns whether the file at `path` has this format, as its metadata says."""
         try:
             return self.version_key.encode() in (pq.read_schema(path).metadata or {})
         except (OSError, pa.ArrowInvalid):
             return False
 
     def read(self, path: str | Path) -> C:
-        """Reads a prepared file. The content is cached per process until the file changes.
+        """Reads a prepared file. The content is cached in this process until the file changes.
 
         Raises:
             UserError: If there is no such file, it has another format, or it was changed after its preparation.
@@ -104,7 +104,9 @@ class Format(Generic[C]):
         return content
 
     def refused(self, given: str, expected: str, fix: str) -> UserError:
-        """Builds the error for a file that cannot be used; the command that prepares one is appended to `fix`."""
+        """Builds the error for a file that cannot be used. The command that prepares such files is appended to
+        `fix`.
+        """
         return UserError("corpus", given=given, expected=expected, fix=f"{fix}: {self.prepare}")
 
 
@@ -133,7 +135,7 @@ def _read(kind: Format[Any], path: str, mtime_ns: int, size: int) -> Any:
 
 
 def checked_rows(table: pa.Table, column: str, words: Sequence[str], specials: tuple[str, ...]) -> pa.ListArray:
-    """Returns a column's rows of word indices after checking them against the vocabulary.
+    """Checks a column's rows of word indices against the vocabulary, and returns them.
 
     Args:
         table: The table of a prepared file.
@@ -156,7 +158,7 @@ def checked_rows(table: pa.Table, column: str, words: Sequence[str], specials: t
 
 
 def part_numbers(table: pa.Table, part_names: tuple[str, ...]) -> NDArray[np.int64]:
-    """Returns for every row the number of its part, (n_rows,).
+    """Returns for every row the number of the part (such as training) to which it belongs, (n_rows,).
 
     Raises:
         ValueError: If a row's part is not one of `part_names`.
@@ -167,7 +169,7 @@ def part_numbers(table: pa.Table, part_names: tuple[str, ...]) -> NDArray[np.int
 
 
 def pinned_file(values: Mapping[str, Value], path: Path, content: Digested) -> dict[str, Value]:
-    """Returns the values to record for a corpus: `corpus`, the file's path, and `corpus_digest`, that of its content.
+    """Returns the values that pin down a corpus: `corpus`, the file's path, and `corpus_digest`, a hash of its content.
 
     Raises:
         SpecError: If `values` records another digest: the file has changed.

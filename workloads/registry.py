@@ -24,7 +24,7 @@ _COLOUR = re.compile("(#[0-9A-Fa-f]{6})?")
 
 
 def registered_names() -> list[str]:
-    """Returns the names of the workloads that installed packages offer, sorted."""
+    """Returns the sorted names of the workloads that installed packages offer."""
     return sorted(entry.name for entry in _registered())
 
 
@@ -35,7 +35,7 @@ def _registered() -> importlib.metadata.EntryPoints:
 
 
 def parameters_of_others(workload: str) -> dict[str, type[TrainingParameters]]:
-    """Returns the parameter classes of all other registered workloads by name; omits workloads that do not load."""
+    """Returns the parameter classes of all other registered workloads, by name, except of those that do not load."""
     parameters = {}
     for name in registered_names():
         if name != workload:
@@ -45,7 +45,7 @@ def parameters_of_others(workload: str) -> dict[str, type[TrainingParameters]]:
 
 
 def load_workload(reference: str, code: UserCode | None = None) -> Workload[Any]:
-    """Loads and instantiates a workload.
+    """Imports a workload's class by its name, and instantiates it.
 
     Args:
         reference: A registered name, `module:Class` or `file.py:Class`.
@@ -122,7 +122,7 @@ def _is_workload(value: object) -> bool:
 
 
 def check_declarations(kind: type[Workload[typing.Any]]) -> None:
-    """Checks that a workload's class declares what the engine, the ledger and the reports read from it.
+    """Checks that a workload's class declares all that the engine, the ledger and the reports need.
 
     Raises:
         SpecError: For the first declaration or method that is missing or of another kind.

@@ -62,7 +62,7 @@ def check_workload(
     *,
     quick: bool = False,
 ) -> None:
-    """Runs every check of this module; trainings that may share a pack are checked together.
+    """Runs every check of this module on a workload. Trainings that may share a pack are checked together.
 
     Nothing is compiled: the checks train with the vmapped engine, with the settings of a trainer (one thread).
 
@@ -113,7 +113,7 @@ def _timed(say: Callable[[str], None], title: str) -> Iterator[None]:
 
 
 def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks that two runs of a pack agree to the last bit, metrics included, for any state of global generators."""
+    """Checks that two runs of a pack agree to the last bit, metrics too, for any state of global generators."""
     runs = []
     for state in range(2):
         with torch.random.fork_rng(devices=[]):
@@ -132,7 +132,7 @@ def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Train
 
 
 def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks that a training gives the same result in a pack, in the same pack in reverse order, and alone.
+    """Checks that a training gives the same result alone, in a pack, and in the pack in reverse order.
 
     Results are the same if `loss` and `eval_loss` at every probe agree within `RELATIVE_TOLERANCE`, and the last
     outcome and detail, the number of steps and the step of divergence are equal.
@@ -149,7 +149,7 @@ def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training
 
 
 def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks that a training whose loss and gradients turn NaN half-way changes no bit of the other lanes."""
+    """Checks that if one training's loss and gradients turn NaN half-way, no bit of the other lanes changes."""
     clean = _ends(Pack(workload, trainings, device), workload, trainings)
     # The longest training is poisoned after half as many evaluations as it has steps. A step takes at least one
     # evaluation, so that training is still running then.
@@ -171,7 +171,7 @@ def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training
 def check_resumed_equals_undisturbed(
     workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu"
 ) -> None:
-    """Checks that a pack resumed from a checkpoint taken half-way ends like an uninterrupted one, to the last bit."""
+    """Checks that a pack resumed half-way from a checkpoint ends like an uninterrupted one, to the last bit."""
     undisturbed = _ends(Pack(workload, trainings, device), workload, trainings)
     pack = Pack(workload, trainings, device)
     pack.advance(int(undisturbed["n_steps"].max()) // 2)
@@ -192,7 +192,7 @@ def check_resumed_equals_undisturbed(
 def check_engine_equals_plain_pytorch(
     workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu"
 ) -> None:
-    """Checks the first loss and gradient of every training against plain PyTorch, to rounding.
+    """Checks every training's first loss and gradient against plain PyTorch, up to rounding.
 
     Also checks that computing them changes neither the module nor the batch.
     """
@@ -200,7 +200,7 @@ def check_engine_equals_plain_pytorch(
 
 
 def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks the outcomes and levels of a pack against the workload's declarations.
+    """Checks that a pack's outcomes and levels are those that the workload declares.
 
     Every probe of every training must have a known outcome, and every level a declared name. Where the loss cannot tell
     two levels apart, a label must not name just one of them. Losses must not be negative unless the workload allows it.
@@ -237,7 +237,7 @@ _CHECKS_OF_A_SHAPE: tuple[Callable[..., None], ...] = (
 
 
 def check_parameters_are_refused(workload: Workload[P]) -> None:
-    """Checks that unknown names, wrong types and values out of range raise a `SpecError` that names the parameter."""
+    """Checks that unknown names, wrong types and values out of range raise a `SpecError` naming the parameter."""
     bad: dict[str, object] = {"no_such_parameter": 1}
     for name, declared in workload.parameters.declared().items():
         bad[name] = float("nan") if declared.kind is float else object()
@@ -248,7 +248,7 @@ def check_parameters_are_refused(workload: Workload[P]) -> None:
 
 
 def defaults(workload: Workload[P], **values: Value) -> P:
-    """Returns the workload's default parameters with the given ones changed, validated as in a sweep."""
+    """Returns the workload's default parameters with the given changes, validated as in a sweep."""
     return workload.parameters.resolve(values)
 
 
@@ -277,7 +277,7 @@ def _rows(ends: _Ends, lanes: slice | NDArray[np.bool_]) -> _Ends:
 
 
 def _difference(one: _Ends, other: _Ends, tolerance: float = 0.0) -> str:
-    """Describes the quantities that differ; empty if all agree. `tolerance` is relative and applies to losses."""
+    """Describes which quantities differ; empty if none do. `tolerance` is relative and applies to losses."""
     differences = []
     for name, values in one.items():
         if name in _LOSSES:
@@ -290,7 +290,7 @@ def _difference(one: _Ends, other: _Ends, tolerance: float = 0.0) -> str:
 
 
 def _largest_difference(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Returns the largest relative difference; infinite if a loss is NaN (not measured) in only one of the two."""
+    """Returns the largest relative difference of losses; infinite if a loss is NaN in only one of the two."""
     if not np.array_equal(np.isnan(one), np.isnan(other)):
         return np.inf
     scale = np.maximum(np.abs(one), np.finfo(one.dtype).tiny)
@@ -298,7 +298,7 @@ def _largest_difference(one: NDArray[np.float64], other: NDArray[np.float64]) ->
 
 
 class _Poison(Workload[P]):
-    """A mixin for workload classes. It makes the loss of the training `victim` NaN once `is_poisoned` is set."""
+    """A mixin for workload classes that makes the loss of the training `victim` NaN once `is_poisoned` is set."""
 
     victim: Training[P]
     is_poisoned = False

@@ -21,7 +21,7 @@ Tensors: TypeAlias = "Mapping[str, Tensor]"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdateRule:
-    """An optimizer's update rule, for optimizers that evaluate the gradient once per step.
+    """The update rule of an optimizer that evaluates the gradient once per step.
 
     Attributes:
         update: Takes one step of L trainings: `update(theta, gradient, slots, rates)`. `slots` holds the running
@@ -49,7 +49,7 @@ class UpdateRule:
 
 
 def _sgd(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) -> None:
-    """Gradient descent with heavy-ball momentum, `v = momentum v + gradient; theta -= learning_rate v`.
+    """Updates by gradient descent with heavy-ball momentum: `v = momentum v + gradient; theta -= learning_rate v`.
 
     `torch.optim.SGD` without dampening and Nesterov; weight decay is added to the gradient.
     """
@@ -60,12 +60,12 @@ def _sgd(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) ->
 
 
 def _adam(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) -> None:
-    """Adam; weight decay is added to the gradient. Source: Kingma & Ba 2015, algorithm 1."""
+    """Updates by Adam, with weight decay added to the gradient. Source: Kingma & Ba 2015, algorithm 1."""
     _adam_step(theta, _with_decay_added(theta, gradient, rates), slots, rates)
 
 
 def _adamw(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) -> None:
-    """Adam with decoupled weight decay: parameters shrink by `1 - learning_rate weight_decay` before each update.
+    """Updates by AdamW: Adam, with parameters multiplied by `1 - learning_rate weight_decay` before each update.
 
     Source: Loshchilov & Hutter 2019, algorithm 2.
     """
@@ -123,7 +123,7 @@ _MOST_BETA = 0.999_999
 
 
 def optimizer_parameter(default: str) -> Any:
-    """Declares the field `optimizer` with another default, for workloads that override it."""
+    """Declares the field `optimizer` with another default, for workloads that replace the usual one."""
     return parameter(default, "update rule", choices=OPTIMIZERS, static=True)
 
 

@@ -31,7 +31,7 @@ _PACKAGE_FILE = "__init__.py"
 
 @dataclass(frozen=True)
 class UserCode:
-    """The texts of a user's Python file and of the modules beside it that it imports.
+    """The texts of a user's Python file and of those modules beside it that the file imports.
 
     Attributes:
         folder: The folder that the files were read from.
@@ -45,19 +45,19 @@ class UserCode:
 
     @cached_property
     def sha256(self) -> dict[str, str]:
-        """The sha256 digests of the files' texts, by path within the folder."""
+        """The SHA-256 digests of the files' texts, by path within the user's folder."""
         return {name: sha256_of_text(text) for name, text in self.texts.items()}
 
     @cached_property
     def module_name(self) -> str:
-        """The name under which the file is imported. It contains a digest of the folder and all texts."""
+        """The name under which the file is imported. It contains a digest of the folder's path and all texts."""
         content = f"{self.folder}\n{self.main}\n{sorted(self.sha256.items())}"
         digest = hashlib.blake2s(content.encode(errors="surrogateescape"), digest_size=4).hexdigest()
         return f"{MODULE_PREFIX}{Path(self.main).stem.replace('.', '_')}_{digest}"
 
     @cached_property
     def files(self) -> dict[str, str | None]:
-        """The paths of the files by module name; `None` for a package without an `__init__.py`."""
+        """The paths of the files, by module name; `None` for a package without an `__init__.py`."""
         files: dict[str, str | None] = {self.module_name: self.main}
         for name in self.texts:
             path = PurePosixPath(name)
@@ -69,7 +69,7 @@ class UserCode:
         return files
 
     def text_of(self, module: str) -> str:
-        """Returns the text of a module in `files`; an empty one for a package without an `__init__.py`."""
+        """Returns the text of a module in `files`; empty for a package without an `__init__.py`."""
         file = self.files[module]
         return "" if file is None else self.texts[file]
 
@@ -78,7 +78,7 @@ class UserCode:
         return file is None or PurePosixPath(file).name == _PACKAGE_FILE
 
     def offer(self) -> None:
-        """Makes the modules importable in this process. They take precedence over installed modules of the same names.
+        """Makes the modules importable in this process, with precedence over installed modules of the same names.
 
         Raises:
             UserError: If another module of the same name has been imported already.
@@ -86,7 +86,7 @@ class UserCode:
         _FINDER.offer(self)
 
     def load(self, shown: str | None = None) -> ModuleType:
-        """Imports the file and returns its module. The file is run once per process.
+        """Imports the file and returns its module. The file runs once per process.
 
         Args:
             shown: The path by which error messages name the file; the full path by default.
@@ -103,12 +103,12 @@ class UserCode:
 
 
 def sha256_of_text(text: str) -> str:
-    """Returns the sha256 digest, in hexadecimal, of a text encoded as UTF-8."""
+    """Returns the SHA-256 digest, in hexadecimal, of a text in UTF-8."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def load_module(path: Path) -> ModuleType:
-    """Imports a user's Python file and returns its module. Further calls return the same module without running it.
+    """Imports a user's Python file and returns its module. Later calls return the same module without running the file.
 
     Raises:
         UserError: If there is no such file, or it fails to run.
@@ -117,7 +117,7 @@ def load_module(path: Path) -> ModuleType:
 
 
 def read_user_code(path: Path) -> UserCode:
-    """Reads a user's file and, recursively, the modules beside it that it imports, without running any of them.
+    """Reads a user's file and, recursively, the modules beside it that are imported. Runs none of them.
 
     All `import` statements are followed, also those within functions. Modules that Python finds outside of the file's
     folder are left out.
@@ -142,13 +142,13 @@ def read_user_code(path: Path) -> UserCode:
 
 
 def user_file(reference: str) -> Path | None:
-    """Returns the file of a workload named `file.py:Class`; `None` for a registered name and for `module:Class`."""
+    """Returns the file in a workload's name `file.py:Class`; `None` for registered names and for `module:Class`."""
     place, colon, _ = reference.rpartition(":")
     return Path(place) if colon and place.endswith(".py") else None
 
 
 def user_code_of(workload: object) -> UserCode | None:
-    """Returns the user's code that defines a workload's class; `None` if an installed package defines it."""
+    """Returns the user's code that defines a workload's class; `None` if the class is in an installed package."""
     loader = getattr(sys.modules.get(type(workload).__module__), "__loader__", None)
     return loader.code if isinstance(loader, _Loader) else None
 
@@ -178,7 +178,7 @@ def users_code(subject: str, expected: str, fix: str) -> Iterator[None]:
 
 
 class _Loader(ExecutionLoader):
-    """Import loader that runs the modules of a `UserCode` from their stored texts."""
+    """Runs the modules of a `UserCode` from their stored texts, as an import loader."""
 
     def __init__(self, code: UserCode) -> None:
         self.code = code
@@ -194,7 +194,7 @@ class _Loader(ExecutionLoader):
 
 
 class _Finder(MetaPathFinder):
-    """Import finder for the modules that were offered. If two have the same name, the later one is found."""
+    """Finds the modules of `UserCode` objects when they are imported. Of two with the same name, the later one wins."""
 
     def __init__(self) -> None:
         self._loaders: dict[str, _Loader] = {}
@@ -219,7 +219,7 @@ class _Finder(MetaPathFinder):
         return spec
 
     def _is_stale(self, name: str, code: UserCode) -> bool:
-        """Whether an imported module comes from a different `UserCode` and must be imported anew.
+        """Returns whether an imported module comes from a different `UserCode` and must be imported again.
 
         Raises:
             UserError: If the module comes from no user's code, and is not the same file either.
@@ -262,7 +262,7 @@ def _imports(text: str) -> Sequence[tuple[int, str]]:
 
 
 def _beside(folder: Path, module: str) -> str | None:
-    """Returns the path, within the user's folder, of a module's file; `None` if the module is not there."""
+    """Returns the path, relative to the user's folder, of a module's file; `None` if the module is not there."""
     parts = module.split(".")
     if not all(part.isidentifier() for part in parts) or _is_elsewhere(parts[0], folder):
         return None
@@ -272,7 +272,7 @@ def _beside(folder: Path, module: str) -> str | None:
 
 
 def _is_elsewhere(top: str, folder: Path) -> bool:
-    """Whether Python would import a top-level module from outside the user's folder."""
+    """Returns whether Python would import a top-level module from outside the user's folder."""
     if not ((folder / top).is_dir() or (folder / f"{top}.py").is_file()):
         return True
     if top in sys.stdlib_module_names:
@@ -286,7 +286,7 @@ def _is_elsewhere(top: str, folder: Path) -> bool:
 
 
 def _raised_at(error: BaseException) -> str:
-    """Returns `, in line N` for the innermost line of a user's file in the traceback; empty if there is none."""
+    """Returns `, in line N` for the innermost traceback line in a user's file; empty if there is none."""
     frames = [(frame.f_globals.get("__name__", ""), line) for frame, line in traceback.walk_tb(error.__traceback__)]
     lines = [line for module, line in frames if module.startswith(MODULE_PREFIX)]
     return f", in line {lines[-1]}" if lines else ""

@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The meaning of an outcome: one of the ways in which a training may end.
+    """The meaning of one outcome, a way in which a training may end.
 
     Attributes:
         sentence: The meaning, in words.
@@ -34,7 +34,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The meaning of a role: one of the things that an attention head may do.
+    """The meaning of one role, a thing that an attention head may do.
 
     Attributes:
         sentence: The meaning, in words.
@@ -90,7 +90,7 @@ _OWN_COLOURS = ("#882255", "#999933", "#332288", "#44AA99", "#DDCC77", "#AA4499"
 
 
 def with_own(own: Mapping[str, Outcome]) -> Mapping[str, Outcome]:
-    """Merges a workload's own outcomes into the shipped ones, in the order of tables and figures.
+    """Adds a workload's own outcomes to the shipped ones, in the order of tables and figures.
 
     Judged shipped outcomes come first, then the workload's own, then those that no workload gives.
     """

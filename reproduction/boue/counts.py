@@ -32,7 +32,7 @@ _SMALL = GPTShape(n_words=11, n_context=24, d_model=16, n_heads=2, n_blocks=2)
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Compares parameter counts, caches and multiplications with the paper's; nothing is trained."""
+    """Compares counts of parameters, cache entries and multiplications with the paper's. Trains nothing."""
     del directory
     console.print("counting parameters without memory, and multiplications of small models")
     return Comparison(
@@ -53,7 +53,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def n_parameters(module: nn.Module) -> int:
-    """Returns the number of trained parameters, counted as single numbers."""
+    """Counts the numbers in all trained parameters of a model."""
     return sum(value.numel() for value in module.parameters())
 
 
@@ -70,7 +70,7 @@ def _exact(name: str, published: int, ours: int) -> ComparedValue:
 
 
 def _by_formula(name: str, formula: int, ours: int) -> ComparedValue:
-    """Compares a count that the paper does not print, but that a formula gives."""
+    """Returns a row that compares our count with the value of a formula; the paper does not print the count."""
     return value_row(name, f"{ours:,}", f"formula: {formula:,}", agrees=ours == formula)
 
 
@@ -116,7 +116,7 @@ def _further() -> Iterator[ComparedValue]:
 
 
 def _flat() -> ComparedValue:
-    """Compares the number of directions in which the loss is constant for any weights.
+    """Compares the number of flat directions, in which the loss is constant whatever the weights, with a formula.
 
     They are the key biases, and a constant added to a row of a matrix.
     """
@@ -155,9 +155,9 @@ def _cache() -> Iterator[ComparedValue]:
 
 
 def _multiplications() -> Iterator[ComparedValue]:
-    """Compares the multiply-adds of scores and mixing in all blocks with formulas.
+    """Compares the number of multiply-adds in the attention of all blocks (scores and weighted sums) with formulas.
 
-    These are products of batches of matrices (`bmm`), unlike linear layers, which are therefore not counted.
+    Scores and weighted sums are products of batches of matrices (`bmm`). Linear layers are not, and are not counted.
     """
     model, token_BT = random_model(_SMALL), _tokens(24)
     B, d, n = _SMALL.n_blocks, _SMALL.d_model, token_BT.shape[1]

@@ -70,7 +70,7 @@ _TABLE_3: Mapping[str, str] = {
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Compares each formula of tables 2 and 3 with our model; nothing is trained."""
+    """Compares the paper's formulas for gradients, tables 2 and 3, with our model's gradients. Trains nothing."""
     del directory
     console.print("gradients by hand and by autograd, of seven small models")
     return Comparison(
@@ -89,7 +89,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def gradients_of(model: GPT, batch: Batch) -> tuple[dict[str, Tensor], float]:
-    """Returns the gradients by autograd, by name, and the norm of all of them together."""
+    """Computes the gradients of all parameters with autograd. Returns them by parameter name, and their joint norm."""
     values = dict(model.named_parameters())
     gradients = torch.autograd.grad(GPTWorkload().loss(model, batch), list(values.values()))
     return dict(zip(values, gradients, strict=True)), math.sqrt(sum(float(value.square().sum()) for value in gradients))
@@ -127,7 +127,9 @@ def _table_3() -> Iterator[ComparedValue]:
 
 
 def _redundant() -> Iterator[ComparedValue]:
-    """Compares the gradient of b_v, of which the paper says that it contributes, with w_3 times the gradient of b_3."""
+    """Checks that the gradient of the value bias b_v is w_3 times that of the output bias b_3, though the paper says
+    that b_v contributes.
+    """
     model = random_model(_PLAIN, 1e-5)
     gradients, norm = gradients_of(model, random_batch(_PLAIN.n_words))
     out = model.get_parameter("blocks.0.attention.out.weight").detach()
@@ -164,7 +166,7 @@ def states_of(model: GPT, batch: Batch) -> States:
 
 
 def states_by_hand(model: GPT, batch: Batch) -> States:
-    """Computes the same states by the paper's formulas, with the parameters by name."""
+    """Computes the residual stream after each layer by the paper's formulas. Takes the parameters by name."""
     p = {**dict(model.named_buffers()), **dict(model.named_parameters())}
     token_T, n = batch["token"][0], batch["token"].shape[1]
     x = p["token.weight"][token_T] + p["position"][:n]

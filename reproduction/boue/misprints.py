@@ -20,17 +20,17 @@ _SHAPE = GPTShape(n_words=11, n_context=9, d_model=12, n_heads=2, activation="ge
 
 
 class MaskThatMultiplies(Attention):
-    """Attention with the causal mask as printed in equation 13: logits times 0 above the diagonal, then the softmax."""
+    """Attention with the causal mask as equation 13 prints it: logits above the diagonal are multiplied by 0."""
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """Computes `Attention.attend` with the multiplied mask."""
+        """Computes attention like `Attention.attend`, with a mask that multiplies the logits."""
         query_BHQC = by_head(self.query(asking_BQD) * self.factor(sight), value_BHKE.shape[1])
         weight_BHQK = torch.softmax(query_BHQC @ key_BHKC.mT * (sight.bias_BQK.unsqueeze(1) == 0), -1)
         return self.out((weight_BHQK @ value_BHKE).transpose(1, 2).flatten(2)), weight_BHQK
 
 
 def misprints() -> list[list[str]]:
-    """Returns a table with the columns: place, printed form, right form, and the error of the printed form here."""
+    """Returns a table of the misprints: place, printed form, right form, and the printed form's error in our model."""
     future, share = multiplying_mask()
     low, high = (epsilon_added_to_the_deviation(eps) for eps in (1e-5, 0.3))
     return [
@@ -72,7 +72,7 @@ def misprints() -> list[list[str]]:
 
 
 def multiplying_mask() -> tuple[float, float]:
-    """Returns two errors of the mask as printed.
+    """Measures two errors that the mask makes as it is printed in equation 13.
 
     They are the mean share of attention on later tokens, and the share of the key bias in the gradient's norm.
     """
@@ -88,7 +88,7 @@ def multiplying_mask() -> tuple[float, float]:
 
 
 def low_rank_without_the_weight() -> float:
-    """Returns the relative error of the printed gradient below the head, which leaves out the frozen weight."""
+    """Returns the relative error of the gradient below the head as printed, without the factor of the frozen weight."""
     draw = torch.Generator().manual_seed(3)
     D, w, d, u = (
         torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in ((7, 11), (12, 11), (12, 3), (3, 11))
@@ -99,17 +99,17 @@ def low_rank_without_the_weight() -> float:
 
 
 def cache_without_scale() -> float:
-    """Returns the largest error of the last token's logits if the cached step has no scale, as printed."""
+    """Returns the largest error of the last token's logits if a step with a key-value cache is unscaled, as printed."""
     return _cache_error(scale=1.0)
 
 
 def cache_with_scale() -> float:
-    """Returns the largest error of the last token's logits if the cached step has the scale."""
+    """Returns the largest error of the last token's logits if the step with a key-value cache scales its scores."""
     return _cache_error(scale=None)
 
 
 def epsilon_added_to_the_deviation(eps: float) -> float:
-    """Returns the relative error of equation 40 for the norm (x - mean) / (s + eps)."""
+    """Returns the relative error of equation 40 if LayerNorm is (x - mean) / (s + eps), s the standard deviation."""
     draw = torch.Generator().manual_seed(4)
     x, D = (torch.randn(7, 12, generator=draw, dtype=torch.float64) for _ in range(2))
     x.requires_grad_()

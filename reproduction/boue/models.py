@@ -18,7 +18,7 @@ from attnsweep.workloads.gpt.model import GPT, GPTShape
 
 
 def random_model(shape: GPTShape, layer_norm_eps: float = 1e-5) -> GPT:
-    """Builds a float64 model in which all parameters are random, gains and biases too."""
+    """Builds a float64 model in which all parameters are random, the gains and biases of LayerNorm too."""
     model = GPT(shape, layer_norm_eps=layer_norm_eps, lora_scale=1.7).double()
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -29,7 +29,7 @@ def random_model(shape: GPTShape, layer_norm_eps: float = 1e-5) -> GPT:
 
 
 def random_batch(n_words: int, n_tokens: int = 7) -> Batch:
-    """Returns one sequence with random targets and a random weight for each token."""
+    """Returns a batch of one sequence with random tokens, targets and weights."""
     draw = torch.Generator().manual_seed(2)
     token, target = (torch.randint(n_words, (1, n_tokens), generator=draw) for _ in range(2))
     return {"token": token, "target": target, "weight": torch.rand(1, n_tokens, generator=draw, dtype=torch.float64)}
@@ -37,7 +37,7 @@ def random_batch(n_words: int, n_tokens: int = 7) -> Batch:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The cache of one block: keys and values of the tokens so far.
+    """The key-value cache of one block: the keys and values of all tokens so far.
 
     Attributes:
         key_BHTC, value_BHTE: The outputs of `Attention.keys` and `Attention.values`.
@@ -48,7 +48,7 @@ class Kept:
 
 
 def next_logits(model: GPT, token_B: Tensor, kept: list[Kept]) -> Tensor:
-    """Returns the logits (B, V) of a causal model after one more token.
+    """Computes the logits (B, V) of a causal model for one more token, and extends the key-value cache.
 
     Args:
         model: The model.

@@ -28,7 +28,7 @@ def reproduce(
     lengths: Mapping[str, Sequence[int]] = LENGTHS,
     n_strings: int = N_STRINGS,
 ) -> Comparison:
-    """Builds transformers for three wanted cross-entropies, and measures them at the given lengths."""
+    """Builds transformers for three target cross-entropies, and measures them on strings of the given lengths."""
     del directory
     console.print("answering random strings by transformers that are as confident as wished")
     return Comparison(
@@ -54,14 +54,16 @@ def reproduce(
 
 
 def _extra_layer(language: str, lengths: Sequence[int], bits: float, n_strings: int) -> ComparedValue:
-    """Checks proposition 2: an extra layer erases all but the answer, and LayerNorm at epsilon 0 gives it one size."""
+    """Checks proposition 2: with an extra layer that erases all but the answer, LayerNorm (epsilon 0) gives the answer
+    a fixed size.
+    """
     most, are_right = _most_bits(with_extra_layer(_EXACT[language](), 0.0, bits), language, lengths, n_strings)
     agrees = are_right and math.isclose(most, bits, rel_tol=_ROUNDING)
     return value_row(f"Proposition 2, {language.upper()}: most bits at any length", most, bits, agrees=agrees)
 
 
 def _scaled(lengths: Sequence[int], bits: float | None, n_strings: int) -> ComparedValue:
-    """Checks proposition 3, with the answer unchanged or enlarged so that at most `bits` are lost."""
+    """Checks proposition 3: the cross-entropy of any string is at most `bits`. `None` keeps the answer's weight."""
     encoder = exact_first(1.0, "log_n_inv_sqrt_d")
     at_most = math.log2(1 + math.exp(-_LEAST_LOGIT)) if bits is None else bits
     if bits is not None:
@@ -72,6 +74,6 @@ def _scaled(lengths: Sequence[int], bits: float | None, n_strings: int) -> Compa
 
 
 def _most_bits(encoder: Encoder, language: str, lengths: Sequence[int], n_strings: int) -> tuple[float, bool]:
-    """Returns the most bits that any string loses, and whether all answers are right."""
+    """Returns the largest cross-entropy of any string, in bits, and whether all answers are right."""
     by_length = [answers(encoder, language, length, n_strings) for length in lengths]
     return max(float(own.bits_B.max()) for own in by_length), all(own.accuracy == 1.0 for own in by_length)

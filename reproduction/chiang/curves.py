@@ -33,20 +33,20 @@ _LENGTH = "select any_value(coalesce(param_longest_test_length, 1000)) from trai
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The attention scale and training length of one configuration."""
+    """One configuration of the sweep: an attention scale and a training length."""
 
     attention_scale: str
     train_length: int
 
     @property
     def is_scaled(self) -> bool:
-        """Whether log n is in the scale."""
+        """Whether the attention scale has the factor log n."""
         return self.attention_scale != "inv_sqrt_d"
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The values of a metric over the epochs, for all seeds of a cell.
+    """The values of one metric by epoch, for all seeds of one configuration (`Cell`).
 
     Attributes:
         epochs: The epochs of the S probes as the paper counts them, (S,).
@@ -58,7 +58,7 @@ class Curve:
 
     @property
     def final(self) -> list[float]:
-        """The last value of each seed."""
+        """The value of each seed at the last epoch."""
         return [float(value) for value in self.values[-1]]
 
 
@@ -100,20 +100,20 @@ def read_curves(sweep: SweepDirectory, metrics: Sequence[str]) -> Curves:
 
 
 def cells_of(curves: Curves) -> list[Cell]:
-    """Returns the configurations of the curves: unscaled ones first, then by increasing length."""
+    """Returns the configurations of the curves: those without log n scaling first, then by increasing length."""
     order = list(SCALES)
     return sorted({cell for cell, _ in curves}, key=lambda cell: (order.index(cell.attention_scale), cell.train_length))
 
 
 def from_zero(curves: Curves, metric: str) -> Bounds:
-    """Returns 0 and the highest value that any training has at any time."""
+    """Returns the limits of an axis: 0 and the highest value that any training has at any time."""
     return 0.0, max(
         float(values.max()) for (_, name), curve in curves.items() if name == metric for values in curve.values
     )
 
 
 def draw_curves(curves: Curves, panels: Sequence[Panel]) -> Figure:
-    """Draws means over seeds with their 95% intervals: a row per panel, a column per scale, a colour per length."""
+    """Draws means over seeds with 95% intervals: a row per panel, a column per attention scale, a colour per length."""
     cells = cells_of(curves)
     scales = list(dict.fromkeys(cell.attention_scale for cell in cells))
     lengths = sorted({cell.train_length for cell in cells})
@@ -150,7 +150,7 @@ def draw_curves(curves: Curves, panels: Sequence[Panel]) -> Figure:
 
 
 def frame(place: Axes, chance: float | None = None) -> None:
-    """Draws a grid and ticks, and a dashed line at the value that guessing reaches, if it is known."""
+    """Draws the panel's grid and ticks, and a dashed line at the value of random guessing, if it is known."""
     if chance is not None:
         place.axhline(chance, color="0.55", linewidth=0.8, linestyle=(0, (2, 2)))
     place.grid(color="0.93", linewidth=0.6)

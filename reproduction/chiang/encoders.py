@@ -23,7 +23,7 @@ Entries = Mapping[tuple[int, int], float]
 def blank_encoder(
     n_layers: int, n_heads: int, d_model: int, d_ffn: int, position_dimensions: Sequence[int], attention_scale: str
 ) -> Encoder:
-    """Returns an encoder with all weights 0, in float64, without LayerNorm.
+    """Returns an encoder without LayerNorm whose weights are all 0, in float64.
 
     Symbols are embedded in dimensions 0 to 2, and position features in `position_dimensions`.
     """
@@ -50,7 +50,8 @@ def set_attention(
     key: Mapping[int, float],
     values: Mapping[int, Mapping[int, float]],
 ) -> None:
-    """Sets a head's logits to (query . a_i) (key . a_j), times log n if the attention scale has that factor.
+    """Sets a head so that token i gets the logit (query . a_i) (key . a_j) for token j, times log n if the scale has
+    that factor.
 
     Args:
         query, key: Weights by input dimension.
@@ -71,7 +72,7 @@ def set_attention(
 
 
 def set_feed_forward(encoder: Encoder, layer: int, first: Entries, second: Entries) -> None:
-    """Sets the two matrices of a layer's feed-forward part; its biases stay 0."""
+    """Sets the two weight matrices of a layer's feed-forward part. Its biases stay 0."""
     for matrix, entries in (
         (_layer(encoder, layer).first_weight_DW, first),
         (_layer(encoder, layer).second_weight_WD, second),
@@ -81,8 +82,8 @@ def set_feed_forward(encoder: Encoder, layer: int, first: Entries, second: Entri
 
 
 def with_layer_norm(plain: Encoder, layer_norm_eps: float) -> Encoder:
-    """Returns the same encoder with LayerNorm: every activation x is stored together with -x, so that centring does
-    nothing.
+    """Returns an equivalent encoder with LayerNorm. It stores each activation x together with -x, so that the mean is
+    0.
 
     LayerNorm then only multiplies each token by a positive number. Since there are no biases, all signs are preserved.
     The last feed-forward part erases all but the answer, so that the last LayerNorm makes the answer large. The last
@@ -96,7 +97,7 @@ def with_layer_norm(plain: Encoder, layer_norm_eps: float) -> Encoder:
 
 
 def with_extra_layer(plain: Encoder, layer_norm_eps: float, cross_entropy_bits: float) -> Encoder:
-    """Returns the same encoder with LayerNorm and an extra layer that erases all but the answer s.
+    """Returns an equivalent encoder with LayerNorm and one more layer, which erases all activations but the answer s.
 
     At epsilon 0 its logits are +-l at every length, where l gives the cross-entropy `cross_entropy_bits`.
 
@@ -111,7 +112,7 @@ def with_extra_layer(plain: Encoder, layer_norm_eps: float, cross_entropy_bits: 
 
 
 def _carried_twice(plain: Encoder, layer_norm_eps: float, n_layers: int) -> Encoder:
-    """Returns an encoder of twice the width, with LayerNorm; layers beyond those of `plain` are 0."""
+    """Returns an encoder with LayerNorm and twice the width of `plain`. Its additional layers have weights 0."""
     D, H, W = plain.shape.d_model, plain.shape.n_heads, plain.shape.d_ffn
     K = D // H
     shape = EncoderShape(
@@ -140,7 +141,7 @@ def _carried_twice(plain: Encoder, layer_norm_eps: float, n_layers: int) -> Enco
 
 
 def _erase_all_but_the_answer(encoder: Encoder, layer: int) -> None:
-    """Subtracts x_j = relu(x_j) - relu(-x_j) in every dimension except the answer's."""
+    """Erases every dimension but the answer's: subtracts x_j, written as relu(x_j) - relu(-x_j)."""
     weights, half = _layer(encoder, layer), encoder.shape.d_model // 2
     assert not weights.second_weight_WD.any()
     erased = torch.eye(half, dtype=torch.float64)
@@ -150,7 +151,7 @@ def _erase_all_but_the_answer(encoder: Encoder, layer: int) -> None:
 
 
 def _opposed(matrix: Tensor) -> Tensor:
-    """Returns [x, -x] along the last axis."""
+    """Returns [x, -x], concatenated along the last axis."""
     return torch.cat([matrix, -matrix], dim=-1)
 
 
@@ -165,7 +166,7 @@ _FIRST_FEATURES = (_FIRST,)
 
 
 def exact_first(strength: float = 1.0, attention_scale: str = "inv_sqrt_d") -> Encoder:
-    """Returns FIRST in two layers: the first marks a 1 at position 1, and in the second CLS reads the mark.
+    """Returns a two-layer encoder of FIRST: layer 1 marks a 1 at position 1, and layer 2 lets CLS read the mark.
 
     s = e^c / (e^c + n - 1) (I[w_1 = 1] - 1/2), where c is `strength` (times log n if the scale has that factor).
     """
@@ -178,7 +179,7 @@ def exact_first(strength: float = 1.0, attention_scale: str = "inv_sqrt_d") -> E
 
 
 def flawed_first(strength: float = 1.0, attention_scale: str = "inv_sqrt_d") -> Encoder:
-    """Returns FIRST in one layer: CLS attends to position 1 more than to others, but in long strings the others
+    """Returns a one-layer encoder of FIRST. CLS attends most to position 1, but in long strings the other positions
     outweigh it.
 
     s = (e^c - 1) / (e^c + n - 1) (I[w_1 = 1] - 1/2) + (k - n/2) / (e^c + n - 1), where k is the number of 1s.
@@ -194,8 +195,8 @@ _ZERO, _ONE, _CLS, _POSITION, _COSINE, _ONES, _UNIT, _IS_COUNT, _PARITY_ANSWER =
 
 
 def exact_parity(strength: float = 1.0, attention_scale: str = "inv_sqrt_d", counting: float = 1.0) -> Encoder:
-    """Returns PARITY in two layers: the first counts the 1s and marks position k, and the second tells CLS whether k is
-    odd.
+    """Returns a two-layer encoder of PARITY: layer 1 counts the 1s as k and marks position k, and layer 2 tells CLS
+    whether k is odd.
 
     In layer 1 all tokens attend uniformly, and the feed-forward part computes
     I[i = k]/n = (relu(k-i-1) - 2 relu(k-i) + relu(k-i+1)) / n. In layer 2 CLS attends to odd positions with one head

@@ -47,7 +47,8 @@ class Answers:
 
 
 def answers(encoder: Encoder, language: str, length: int, n_strings: int) -> Answers:
-    """Computes an encoder's answers to random strings of fair bits, which are the same at each call.
+    """Computes an encoder's answers to uniformly random strings. The strings depend on the length only, so every call
+    draws the same.
 
     Args:
         encoder: The encoder, in double precision.

@@ -50,7 +50,7 @@ def reproduce(
     lengths: Mapping[str, Sequence[int]] = LENGTHS,
     n_strings: int = N_STRINGS,
 ) -> Comparison:
-    """Computes the answers of the exact transformers to random strings of many lengths, `n_strings` of each."""
+    """Computes the answers of the exact transformers to `n_strings` random strings of each of many lengths."""
     console.print("answering random strings by the exact transformers, up to length 1,000")
     answers_by_form = {
         (language, form): [
@@ -110,7 +110,9 @@ def _authors_code(n_strings: int) -> list[ComparedValue]:
 
 
 def _value_row(name: str, own: Answers, published: float, n_strings: int) -> ComparedValue:
-    """Returns a row that agrees if the two means differ by no more than 95% of such pairs would, plus rounding."""
+    """Returns a row with our and the published mean; they agree if they differ by no more than their sampling error and
+    rounding allow.
+    """
     their_error = own.standard_error_bits * (n_strings / N_AUTHORS_STRINGS) ** 0.5
     largest = 1.96 * math.hypot(own.standard_error_bits, their_error) + 5e-5
     row = _bits_row(name, own, published)

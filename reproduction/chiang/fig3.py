@@ -32,7 +32,9 @@ def reproduce(
     weights: NDArray[np.float64] = WEIGHTS,
     n_strings: int = N_STRINGS,
 ) -> Comparison:
-    """Computes the answers of exact PARITY (layer norm, epsilon 0) for each value of its counting weight, and for 1."""
+    """Measures exact PARITY (LayerNorm, epsilon 0) for each value of the weight that counts 1s, and for the weight
+    1.
+    """
     console.print("answering random strings with a counting weight that is off")
     weights = np.union1d(weights, [1.0])
     answers_by_weight = [answers(_parity(float(weight)), "parity", length, n_strings) for weight in weights]
@@ -74,7 +76,7 @@ def _half_interval(n_strings: int) -> float:
 
 
 def _around(weights: NDArray[np.float64], accuracy: NDArray[np.float64], centre: int) -> tuple[float, float]:
-    """Returns the smallest and the largest weight such that all weights between them make no error."""
+    """Returns the smallest and the largest weight around `centre` between which no weight makes an error."""
     wrong = np.flatnonzero(accuracy < 1.0)
     first = wrong[wrong < centre].max(initial=-1) + 1
     last = wrong[wrong > centre].min(initial=weights.size) - 1
@@ -87,7 +89,7 @@ def _turns_row(name: str, values: NDArray[np.float64], least: float) -> Compared
 
 
 def count_turns(values: Sequence[float] | NDArray[np.float64], least: float) -> int:
-    """Counts how often a curve changes direction by at least `least`."""
+    """Counts how often a curve changes between rising and falling, where the change is at least `least`."""
     n_turns, direction, extreme = 0, 0, float(values[0])
     for value in values[1:]:
         if direction == 0:

@@ -40,7 +40,7 @@ _WHAT_IS_SCALED = {
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Draws the curves of a finished sweep, and compares their ends with the paper's claims."""
+    """Draws the curves of a finished sweep, and compares their final values with the paper's claims."""
     name = sweep.spec.name.replace("_", "-")
     length = longest_test_length(sweep)
     bits, accuracy, attention = f"cross_entropy_{length}", f"accuracy_{length}", f"first_attention_{length}"
@@ -91,7 +91,7 @@ def _cell_rows(cell: Cell, curves: Curves, bits: str, accuracy: str) -> list[Com
 
 
 def _claims(curves: Curves, bits: str, accuracy: str) -> Iterator[ComparedValue]:
-    """Compares the final values with the paper's claims, in its order."""
+    """Compares the final values of the curves with the paper's claims, in the paper's order."""
     unscaled, scaled = ([cell for cell in cells_of(curves) if cell.is_scaled == kind] for kind in (False, True))
     right = {cell: curves[cell, accuracy].final for cell in cells_of(curves)}
     for cell in unscaled[:1]:
@@ -125,7 +125,7 @@ CHANCE = NEAR_CHANCE
 
 
 def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the accuracies of a finished sweep with chance, and draws its curves."""
+    """Compares the accuracies in a finished sweep of PARITY with chance level, and draws their curves."""
     length = longest_test_length(sweep)
     test_accuracy = f"accuracy_{length}"
     curves = read_curves(sweep, ("eval_loss", "accuracy", test_accuracy))
@@ -149,7 +149,7 @@ def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def _undecided(row: ComparedValue) -> ComparedValue:
-    """Marks a row as undecided if its mean is near chance but its interval is not."""
+    """Marks a row as undecided if its mean is near chance level but its interval reaches far from it."""
     return replace(row, agrees=None) if not row.agrees and CHANCE[0] <= float(row.ours) <= CHANCE[1] else row
 
 

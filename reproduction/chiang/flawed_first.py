@@ -30,7 +30,7 @@ def reproduce(
     lengths: Sequence[int] = LENGTHS,
     n_strings: int = N_STRINGS,
 ) -> Comparison:
-    """Computes the answers of the one-layer transformer to its hardest strings and to random ones, for each e^c."""
+    """Computes the one-layer transformer's answers to its hardest strings and to random ones, for each value of e^c."""
     console.print(f"answering strings by the flawed transformer, up to length {lengths[-1]:,}")
     rows: list[ComparedValue] = []
     accuracies: dict[str, list[float]] = {}
@@ -74,7 +74,7 @@ def _accuracy_row(name: str, accuracy: float, n_strings: int, published: str) ->
 
 
 def _longest_right(encoder: Encoder, at_most: int) -> int:
-    """Returns the largest length up to which the hardest strings of all lengths are right."""
+    """Returns the largest length up to which the answers to the hardest strings of every length are right."""
     wrong = (length for length in range(1, at_most + 1) if not _hardest_are_right(encoder, length))
     return next(wrong, at_most + 1) - 1
 

@@ -104,14 +104,14 @@ order by value limit 1 offset (
 
 
 def reproduce_corpus(directory: Path, console: Console, corpus: str) -> Comparison:
-    """Trains 2 sets of sentences x 2 scales x 4 seeds on a prepared corpus."""
+    """Trains translators on a prepared corpus: 2 sets of sentences x 2 attention scales x 4 seeds."""
     shipped = load_sweep("translation_lengths")
     spec = shipped.fix({"corpus": corpus}).but(replicates=N_REPLICATES)
     return compare_corpus(swept(shipped.name, directory, console, changed=spec), directory, console)
 
 
 def compare_corpus(sweep: SweepDirectory, directory: Path, console: Console) -> Comparison:
-    """Compares a finished sweep, and repeats two of its trainings for their translations."""
+    """Compares a finished sweep with the paper, and repeats two of its trainings to get their translations."""
     comparison = compare(sweep, directory)
     console.print("training two translators again, for their translations of the long sentences")
     baseline, scaled = (_long(sweep, scale) for scale in ("inv_sqrt_d", "log_n_inv_sqrt_d"))
@@ -130,7 +130,7 @@ def compare_corpus(sweep: SweepDirectory, directory: Path, console: Console) -> 
 
 
 def paired_bootstrap(baseline: Written, scaled: Written) -> ComparedValue:
-    """Returns the difference of BLEU between the second and the first of two systems, over resamples of the sentences.
+    """Returns the BLEU of the second system minus that of the first, for bootstrap resamples of the sentences.
 
     Args:
         baseline, scaled: Translations of the same sentences, in the same order.
@@ -156,7 +156,7 @@ def paired_bootstrap(baseline: Written, scaled: Written) -> ComparedValue:
 
 
 def _long(sweep: SweepDirectory, scale: str) -> Written:
-    """Returns the translations of long sentences by the training of median BLEU."""
+    """Returns how the training of median BLEU translates the test set of long sentences."""
     [(training_id,)] = queried(sweep, _MEDIAN, scale, scale)
     lanes, state = ended_lanes(sweep, [training_id])
     [sets] = load_workload("translation").write(lanes, state)
@@ -164,7 +164,9 @@ def _long(sweep: SweepDirectory, scale: str) -> Written:
 
 
 def _counts(metric: Any, written: Written) -> NDArray[np.float64]:
-    """Returns lengths, matches and totals of n-grams by sentence, (sentences, counts); their sums determine BLEU."""
+    """Returns for each sentence its lengths and the matches and totals of its n-grams, (sentences, counts). Their sums
+    determine BLEU.
+    """
     lines = [
         metric.sentence_score(hypothesis, [reference])
         for hypothesis, reference in zip(written.hypotheses, written.references, strict=True)

@@ -36,7 +36,9 @@ FOLDER = Path("docs/claims")
 
 
 def main() -> int:
-    """Measures the claims that the arguments name, prints and records them; returns 1 if one fails, 2 for a mistake."""
+    """Measures the claims that the arguments name again, prints and records the results. Returns 1 if a claim fails, 2
+    for a bad argument.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "name", nargs="?", default="", help=f"a group of {FOLDER}/*.toml, or a claim in {STATED}; default: all of these"
@@ -92,7 +94,7 @@ def _again(name: str, run: Run, sweep: Path | None, *, record: bool) -> int:
 
 
 def group_named(name: str, claims: list[Stated]) -> list[Stated]:
-    """Returns the claims of the group with this name, if they can be measured again.
+    """Returns the group of claims with this name. Raises if its claims cannot be measured again.
 
     Raises:
         UserError: If there is no such group, or none of its numbers can be measured again.
@@ -110,7 +112,7 @@ def group_named(name: str, claims: list[Stated]) -> list[Stated]:
 
 
 def measured_again(chosen: list[Stated], run: Run, sweep: Path | None = None) -> list[tuple[Stated, Measured]]:
-    """Returns the claims of a group with their values on another seed; claims without a value there are left out.
+    """Measures the claims of a group on another seed. Returns those that got a value, with the new value.
 
     Args:
         chosen: The claims.

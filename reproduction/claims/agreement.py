@@ -26,7 +26,7 @@ FAMILY_ERROR = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """A number and its interval, as measured again on another seed.
+    """A claim's number and its interval, as measured again on another seed.
 
     Attributes:
         value, low, high: The number and its interval, at the claim's level.
@@ -42,7 +42,9 @@ class Measured:
 
 
 def p_value(claim: Claim, again: Measured) -> float:
-    """Returns the probability that two measurements of one number differ as much as these or more."""
+    """Returns the probability that two measurements of the same true number differ at least as much as the claim and
+    its repetition.
+    """
     from scipy import stats
 
     if claim.kind == "share":
@@ -73,7 +75,7 @@ def p_value(claim: Claim, again: Measured) -> float:
 
 
 def holm(p_values: Sequence[float], family_error: float = FAMILY_ERROR) -> list[bool]:
-    """Returns which hypotheses are rejected. The chance of rejecting any true one is at most `family_error`.
+    """Returns which hypotheses Holm's method rejects. With probability 1 - `family_error` it rejects no true one.
 
     Source: Holm 1979, Scand. J. Statist. 6. It holds for any dependence between the tests.
     """
@@ -86,7 +88,7 @@ def holm(p_values: Sequence[float], family_error: float = FAMILY_ERROR) -> list[
 
 
 def effective_n(share: float, low: float, high: float, z: float = 1.959964) -> float:
-    """Returns the number of independent trainings whose Wilson interval is as wide as this interval."""
+    """Returns the number of independent trainings whose Wilson interval is as wide as the interval given."""
     least, most = 1e-3, 1e9
     for _ in range(200):
         middle = math.sqrt(least * most)
@@ -97,7 +99,7 @@ def effective_n(share: float, low: float, high: float, z: float = 1.959964) -> f
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """A claim, its value on another seed, and the verdict.
+    """A claim with its value on another seed, and the verdict on whether the two agree.
 
     Attributes:
         stated: The claim.
@@ -113,14 +115,14 @@ class Tested:
 
 
 def verdicts(pairs: Sequence[tuple[Stated, Measured]]) -> list[Tested]:
-    """Tests the claims of one run against their values on another seed, with Holm's correction."""
+    """Compares the claims of one run with their values on another seed, by tests with Holm's correction."""
     p_values = [p_value(stated.claim, again) for stated, again in pairs]
     rejected = holm(p_values)
     return [Tested(*pair, p, not is_rejected) for pair, p, is_rejected in zip(pairs, p_values, rejected, strict=True)]
 
 
 def recorded(claims: Sequence[Stated], folder: Path) -> dict[str, list[Tested]]:
-    """Returns the verdicts of all runs on record, by run.
+    """Reads the recorded verdicts of all earlier runs, by run.
 
     A run is a file of the folder, or the claims of a group that a page states twice, on two seeds (twins).
     """
@@ -138,7 +140,7 @@ def recorded(claims: Sequence[Stated], folder: Path) -> dict[str, list[Tested]]:
 
 
 def write_record(path: Path, pairs: Sequence[tuple[Stated, Measured]]) -> None:
-    """Writes the results of a run as TOML."""
+    """Writes the verdicts of a run to a TOML file."""
     lines = []
     for stated, again in pairs:
         lines += ["[[again]]", f"claim = {json.dumps(stated.name, ensure_ascii=False)}"]
@@ -150,7 +152,7 @@ def write_record(path: Path, pairs: Sequence[tuple[Stated, Measured]]) -> None:
 
 
 def table(runs: Mapping[str, Sequence[Tested]]) -> str:
-    """Formats the runs as a Markdown table: claims tested, agreed and failed."""
+    """Formats the runs as a Markdown table with the numbers of claims tested, agreed and failed."""
     lines = ["| run | tested | agreed | failed |", "|---|---|---|---|"]
     for name, tested in [*runs.items(), ("all", [result for results in runs.values() for result in results])]:
         agreed = sum(result.agrees for result in tested)

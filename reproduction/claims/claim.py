@@ -16,7 +16,7 @@ class _Strict(BaseModel):
 
 
 class Trained(_Strict):
-    """A sweep that measures a claim.
+    """The sweep whose trainings measure a claim.
 
     Attributes:
         sweep: The name of a shipped sweep.
@@ -33,7 +33,7 @@ class Trained(_Strict):
 
 
 class Claim(_Strict):
-    """A number with its interval, as a page states it.
+    """A number with its interval, as a page of the documentation states it.
 
     Attributes:
         row: What is measured. With the group's name it is the name of the claim; with a `source`, it is the row that
@@ -75,7 +75,7 @@ class Claim(_Strict):
 
 
 class Group(_Strict):
-    """Claims of one page that one command measures; their common fields are stated once.
+    """Claims of one page that one command measures. Fields that all of them share are stored once.
 
     Attributes:
         name: The name of the group.
@@ -98,13 +98,13 @@ class Group(_Strict):
     claims: tuple[dict[str, Any], ...]
 
     def rows(self) -> Iterator[Claim]:
-        """Yields the claims, with the shared fields."""
+        """Yields the group's claims, each with the fields that the group shares."""
         for fields in self.claims:
             yield Claim(**(self.shared | fields))
 
 
 class Counted(_Strict):
-    """Numbers of a sentence that have no interval, such as `12 of the 16`, and the query that gives them.
+    """Numbers without an interval in a sentence of the documentation, such as `12 of the 16`, and the query for them.
 
     Attributes:
         sentence: The page's text with `{}` for each number, long enough to occur only once.
@@ -118,7 +118,7 @@ class Counted(_Strict):
 
 
 class Page(_Strict):
-    """The claims of a page of the documents.
+    """The claims of one page of the documentation.
 
     Attributes:
         page: The file's name in docs/, or README.md.
@@ -132,7 +132,7 @@ class Page(_Strict):
 
 
 class Stated(_Strict):
-    """A claim with its page and the group that measures it."""
+    """A claim together with its page, and with the group of claims that is measured together."""
 
     page: str
     group: Group
@@ -140,12 +140,12 @@ class Stated(_Strict):
 
     @property
     def name(self) -> str:
-        """The name that identifies the claim."""
+        """The name that identifies the claim among all claims."""
         return f"{self.group.name}: {self.claim.row}"
 
 
 def load_claims(folder: Path) -> list[Stated]:
-    """Loads all numbers with an interval of a folder, in the order of its files.
+    """Loads all claims (numbers with an interval) from the files of a folder, in the order of the files.
 
     Raises:
         UserError: If a file is not TOML, has unknown or missing fields, or two claims have the same name.
@@ -167,7 +167,7 @@ def load_claims(folder: Path) -> list[Stated]:
 
 
 def load_counted(folder: Path) -> dict[str, tuple[Counted, ...]]:
-    """Loads the numbers without an interval of a folder, by page.
+    """Loads the numbers without an interval from the files of a folder, by page.
 
     Raises:
         UserError: If a file is not TOML, or has unknown or missing fields.

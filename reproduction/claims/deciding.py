@@ -23,14 +23,14 @@ RECORD = "verdicts.toml"
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A claim and what its trainings said.
+    """A claim's verdict and the evidence for it, as they are recorded.
 
     Attributes:
         name: The claim's name.
-        seed: That of its trainings.
+        seed: The seed of the trainings.
         verdict: Supported, refuted, or undecided at the budget.
-        trainings: Of all groups.
-        evidence: The larger of the two e-values, and which it is: `291 for`.
+        trainings: The number of trainings in all groups.
+        evidence: The larger of the two e-values, with its side: `291 for`.
         cpu_seconds: CPU time of this process and its children meanwhile.
     """
 
@@ -43,15 +43,15 @@ class Decided:
 
 
 class StoppedError(Exception):
-    """The user stopped a claim's sweep."""
+    """Raised if the user stops a claim's sweep."""
 
 
 def claims_of(folder: Path, seed: int | None, budget: int | None) -> list[Claim]:
-    """The claims of a folder by name.
+    """Loads the claims of a folder, sorted by name.
 
     Args:
-        folder: That of their files.
-        seed: In place of each file's.
+        folder: The folder of the claims' files.
+        seed: The seed that replaces the one in each file; `None` to keep it.
         budget: The most trainings of each claim; `None` for its own.
     """
     return [_given(load_claim(path), seed, budget) for path in sorted(folder.glob("*.yaml"))]
@@ -64,7 +64,7 @@ def _given(claim: Claim, seed: int | None, budget: int | None) -> Claim:
 
 
 def decide_one(claim: Claim, folder: Path, console: Console) -> Verified:
-    """Decides a claim in a sweep directory of the folder, or goes on with it.
+    """Verifies a claim in a sweep directory inside the folder, or continues an earlier verification.
 
     Raises:
         StoppedError: If the user stopped it.
@@ -82,7 +82,7 @@ def decide_one(claim: Claim, folder: Path, console: Console) -> Verified:
 
 
 def decide_all(claims: Sequence[Claim], folder: Path) -> Iterator[Decided]:
-    """Decides claims one after the other; `decide_one` says what is raised. Their sweeps show no progress."""
+    """Decides claims one after the other, without showing progress. Raises the same errors as `decide_one`."""
     for claim in claims:
         before = _cpu_seconds()
         found = decide_one(claim, folder, Console(quiet=True)).verdict
@@ -90,7 +90,7 @@ def decide_all(claims: Sequence[Claim], folder: Path) -> Iterator[Decided]:
 
 
 def decided(verdict: Verdict, cpu_seconds: float) -> Decided:
-    """What is kept of a verdict."""
+    """Extracts from a verdict what is recorded."""
     evidence = said(verdict.looks[-1].evidence).removeprefix("evidence ") if verdict.looks else "none"
     claim = verdict.claim
     return Decided(claim.name, claim.seed, verdict.decision, verdict.n_trainings, evidence, round(cpu_seconds, 1))
@@ -102,7 +102,7 @@ def _cpu_seconds() -> float:
 
 
 def announcement(claims: Sequence[Claim], known: Sequence[Decided]) -> str:
-    """What deciding the claims may take, before it begins."""
+    """Describes, before the first sweep, how many trainings and how much CPU time the claims may take."""
     most = sum(claim.budget for claim in claims)
     line = f"{len(claims)} claims, at most {most:,} trainings"
     seconds = {each.name: each.cpu_seconds for each in known}
@@ -113,7 +113,7 @@ def announcement(claims: Sequence[Claim], known: Sequence[Decided]) -> str:
 
 
 def print_table(found: Sequence[Decided], console: Console) -> None:
-    """Prints the verdicts."""
+    """Prints the verdicts as a table."""
     grid = Table("claim", "verdict", "trainings", "evidence", "CPU s", box=None, header_style="bold")
     for each in found:
         grid.add_row(each.name, each.verdict, f"{each.trainings:,}", each.evidence, f"{each.cpu_seconds:.0f}")
@@ -125,19 +125,19 @@ def print_table(found: Sequence[Decided], console: Console) -> None:
 
 
 def write_record(path: Path, found: Sequence[Decided]) -> None:
-    """Writes verdicts as TOML."""
+    """Writes the verdicts to a TOML file."""
     rows = [[f"{name} = {json.dumps(value)}" for name, value in asdict(each).items()] for each in found]
     path.write_text("\n\n".join("\n".join(["[[verdict]]", *row]) for row in rows) + "\n")
 
 
 def read_record(path: Path) -> list[Decided]:
-    """Reads what `write_record` wrote; nothing where there is no file."""
+    """Reads the verdicts that `write_record` wrote; none if the file does not exist."""
     rows = tomllib.loads(path.read_text())["verdict"] if path.exists() else []
     return [Decided(**row) for row in rows]
 
 
 def markdown(claims: Sequence[Claim], found: Sequence[Decided]) -> str:
-    """The verdicts as a table of Markdown, with what the claims say."""
+    """Formats the verdicts as a Markdown table, with the claims' statements."""
     lines = ["| claim | | verdict | trainings | evidence | CPU s |", "|---|---|---|---|---|---|"]
     by_name = {claim.name: claim for claim in claims}
     for each in found:

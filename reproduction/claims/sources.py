@@ -51,7 +51,9 @@ _COUNTS = ("trainings", "trials", "heads")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The seed of one repeated measurement, the directory of its sweeps and figures, and the console for progress."""
+    """The seed of a repeated measurement, the directory of its sweeps and figures, and the console on which it reports
+    progress.
+    """
 
     seed: int
     directory: Path
@@ -59,12 +61,12 @@ class Run:
 
     @property
     def first_seed(self) -> int:
-        """The first seed of studies without a sweep."""
+        """The first seed of the trainings of studies that do not use a sweep."""
         return self.seed * _SEEDS_APART
 
 
 def measure(source: str, run: Run) -> Numbers:
-    """Measures the numbers of a source again, with the run's seed.
+    """Measures the numbers of one source (a study or a sweep) again, with the run's seed.
 
     Raises:
         KeyError: If there is no such source.
@@ -73,7 +75,7 @@ def measure(source: str, run: Run) -> Numbers:
 
 
 def measure_sweep(trained: Trained, run: Run) -> Rate:
-    """Runs the sweep that a claim describes and returns the rate that it measures."""
+    """Runs the sweep that a claim describes, and returns the rate that the claim is about."""
     sweep = load_sweep(trained.sweep).fix(assignments(trained.fixed)).but(seed=run.seed)
     if trained.trials is not None:
         sweep = sweep.but(trials=trained.trials)
@@ -88,7 +90,7 @@ def measure_sweep(trained: Trained, run: Run) -> Rate:
 
 
 def measure_ledger(source: str, sweep: SweepDirectory, directory: Path) -> Numbers:
-    """Returns the numbers that a source reads from a finished sweep; it may draw figures into the directory.
+    """Measures a source's numbers from the ledger of a finished sweep. May draw figures into the directory.
 
     Raises:
         KeyError: If the source trains without a sweep.
@@ -202,7 +204,7 @@ def _power(run: Run) -> Numbers:
 
 
 def _on_real_text(run: Run) -> Numbers:
-    """Raises an error: the sweep must be given, because it needs a corpus that only the user has."""
+    """Raises an error that asks for a finished sweep, because training needs a corpus that only the user has."""
     raise UserError(
         "--sweep",
         given=None,
@@ -234,7 +236,7 @@ SOURCES: Mapping[str, Callable[[Run], Numbers]] = {
 
 
 def numbers_of(comparison: Comparison) -> Numbers:
-    """Returns the rows of a comparison that have an interval, and the cells of its tables that are intervals.
+    """Returns those numbers of a comparison that have an interval, from its rows and from the cells of its tables.
 
     A cell is named by the texts before the first interval of its line, without counts, and by its column:
     `init_sigma = 0.1: solved`.

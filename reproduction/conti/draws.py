@@ -24,7 +24,7 @@ _LOW, _HIGH = 0.7, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Random members of one family at one coefficient.
+    """Random matrices of one structured family (Sigma_1, Sigma_2 or Sigma_3), drawn with one sparsity coefficient.
 
     Attributes:
         family: `sigma_1`, `sigma_2` or `sigma_3`.
@@ -38,7 +38,7 @@ class Draws:
 
 
 def draw_families(T: int, window: int, num_pos: int, *, n_draws: int = N_DRAWS, seed: int = 0) -> Iterator[Draws]:
-    """Yields all draws of the thesis's grid search for one head, by coefficient and family."""
+    """Yields all draws of the thesis's grid search for one head, by sparsity coefficient and family."""
     streams = Streams(torch.tensor([seed]))
     # The other two coefficients of the grid change only the number of draws.
     D = n_draws * len(COEFFICIENTS) ** 2
@@ -69,7 +69,9 @@ def _band(streams: Streams, D: int, T: int, window: int, step: int) -> Tensor:
 
 
 def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: int) -> Tensor:
-    """Returns diagonal matrices (D, T, T); in the rows of a block the values are in the block's first column."""
+    """Returns random members of Sigma_3, (D, T, T): diagonal matrices in which each block's rows hold their values in
+    the block's first column.
+    """
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
     # Placements of disjoint blocks are drawn by shrinking each block to one row: any num_pos rows of the shorter text.
     n_places = T - num_pos * (window - 1)

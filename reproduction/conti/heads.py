@@ -18,7 +18,7 @@ _SENTENCE = 9
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains both translators in this process, and again to draw their heads."""
+    """Trains both translators in this process, and trains them once more to draw their heads."""
     return compare(swept("conti_heads", directory, console, local=True), directory, _SENTENCE)
 
 

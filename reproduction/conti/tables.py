@@ -43,7 +43,7 @@ _FAMILIES = {"sigma_1": "S1", "sigma_2": "S2", "sigma_3": "S3"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedTable:
-    """The parameters of table 6 or 7, and the published least distance of each head."""
+    """The parameters of table 6 or 7, and the least distance that the thesis publishes for each head."""
 
     number: int
     window: int
@@ -66,7 +66,7 @@ TABLE_7 = PublishedTable(
 
 
 def load_heads() -> Tensor:
-    """Loads the heads of the thesis in float64, (H, T, T); their rows do not sum to 1.
+    """Loads the attention matrices of the thesis in float64, (H, T, T). Their rows do not sum to 1.
 
     Raises:
         UserError: If the file is missing, or does not hold the heads.
@@ -95,7 +95,7 @@ def load_heads() -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class SampledDistances:
-    """The results of several runs of the thesis's sampling procedure.
+    """The least distances that several runs of the thesis's sampling procedure found.
 
     Attributes:
         distance: The least distance in each run, (runs, H).
@@ -107,7 +107,9 @@ class SampledDistances:
 
 
 def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n_draws: int) -> SampledDistances:
-    """Returns the least distances over the draws of the thesis's grid. All heads of a run share its draws."""
+    """Runs the thesis's sampling procedure. Returns each head's least distance over the draws; all heads of a run share
+    the draws.
+    """
     families = list(_FAMILIES)
     runs = []
     for seed in range(n_runs):
@@ -125,7 +127,7 @@ def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n
 def reproduce_table(
     table: PublishedTable, directory: Path, console: Console, *, n_runs: int = N_RUNS, n_draws: int = N_DRAWS
 ) -> Comparison:
-    """Reproduces one of the tables, and draws the nearest blocks; each cell of the grid has `n_draws` draws."""
+    """Reproduces one table and draws the nearest blocks. `n_draws` matrices are drawn for each cell of the grid."""
     heads = load_heads()
     with one_thread():
         console.print(f"drawing from the families, {n_runs} runs; then the exact distances")
@@ -140,12 +142,12 @@ def reproduce_table_6(directory: Path, console: Console) -> Comparison:
 
 
 def reproduce_table_7(directory: Path, console: Console) -> Comparison:
-    """Reproduces table 7, which has another window and number of blocks than table 6."""
+    """Reproduces table 7, which differs from table 6 in window and number of blocks."""
     return reproduce_table(TABLE_7, directory, console)
 
 
 def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_runs: int, n_draws: int) -> Comparison:
-    """Compares our distances with the published ones, with `n_draws` draws for each cell of the grid."""
+    """Compares our distances with the published ones. `n_draws` matrices are drawn for each cell of the grid."""
     w, p, T = table.window, table.num_pos, heads.shape[-1]
     sampled = sample_distances(heads, w, p, n_runs=n_runs, n_draws=n_draws)
     ours = sampled.distance.median(0).values.tolist()
@@ -186,7 +188,9 @@ def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_
 
 
 def exact_distances(heads: Tensor, window: int, num_pos: int) -> dict[str, Tensor]:
-    """Returns the exact distances (H,) by family, without E and with as many free entries as there are tokens."""
+    """Returns the exact distances (H,) by family: without free entries, and with T free entries (`+ E`), T being the
+    number of tokens.
+    """
     T = heads.shape[-1]
     distances = {
         "S1": distances_to_diagonal(heads),
@@ -203,7 +207,7 @@ def exact_distances(heads: Tensor, window: int, num_pos: int) -> dict[str, Tenso
 
 
 def blocks_figure(heads: Tensor, window: int, num_pos: int) -> Figure:
-    """Draws the heads with the nearest member of Sigma_3 over them: blocks as boxes, the diagonal elsewhere as dots."""
+    """Draws each head with the nearest member of Sigma_3 on top: blocks as boxes, diagonal entries as dots."""
     best = best_blocks(heads, window, num_pos)
     figure = Figure(figsize=(8.4, 4.6), layout="constrained", dpi=200)
     panels = figure.subplots(2, 4, sharex=True, sharey=True).ravel()
@@ -253,7 +257,9 @@ def _exact_table(exact: dict[str, Tensor], w: int, p: int, T: int) -> _TextTable
 
 
 def _mean_error_table(table: PublishedTable, ours: list[float], exact: dict[str, Tensor], T: int) -> _TextTable:
-    """Returns the thesis's second number of each head: the distance over the number of entries."""
+    """Returns a table of the second number that the thesis gives for each head: its distance divided by the number of
+    entries.
+    """
     names = [name for name in exact if name != "nearest"]
     distances = zip(table.distances, ours, *(exact[name].tolist() for name in names), strict=True)
     rows = [
@@ -263,7 +269,9 @@ def _mean_error_table(table: PublishedTable, ours: list[float], exact: dict[str,
 
 
 def _best_table(heads: Tensor) -> _TextTable:
-    """Returns the best w and p of each head, and whether it is nearer to the family than its shuffled versions."""
+    """Returns a table of each head's best window w and number of blocks p, and how its distance compares with that of
+    shuffled heads.
+    """
     T = heads.shape[-1]
     is_block = torch.arange(1, T + 1).unsqueeze(1) * torch.ones(T + 1) > 1
     is_block[:, 0] = False

@@ -38,7 +38,9 @@ Attention = Literal["linear", "softmax", "encoder"]
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Compares words and printed formulas on random matrices; nothing is trained."""
+    """Compares the note's words (gradients as matrix products) and printed formulas with autograd on random matrices.
+    Trains nothing.
+    """
     del directory
     console.print("words of encoders with up to three levels, beside autograd")
     return Comparison(
@@ -82,7 +84,7 @@ def _drawn(draw: torch.Generator, *shape: int) -> Tensor:
 
 
 def largest_errors(n_levels: int, attention: Attention, *, has_skip: bool) -> tuple[dict[str, float], int]:
-    """Compares the sums of words with autograd.
+    """Returns the largest differences between autograd's gradients and the sums of words.
 
     Returns:
         For each weight, the largest error of the sum of its words, in units of the largest entry of all gradients; and
@@ -155,7 +157,9 @@ def _printed_rules() -> Iterator[ComparedValue]:
 
 
 def swapped_rectifier() -> tuple[float, float]:
-    """Returns the difference between A mm(B, C) and mm(B', A) C: of their traces, and the largest of an entry."""
+    """Returns how much A mm(B, C) differs from mm(B', A) C, where mm is the derivative of ReLU: in trace, and in the
+    largest entry.
+    """
     draw = torch.Generator().manual_seed(1)
     A, B, C = _drawn(draw, 4, 6), _drawn(draw, 6, 4), _drawn(draw, 6, 4)
     difference = A @ (C * (B >= 0)) - (A * (B.T >= 0)) @ C
@@ -163,7 +167,9 @@ def swapped_rectifier() -> tuple[float, float]:
 
 
 def softmax_denominator() -> tuple[float, float]:
-    """Returns the errors of the note's tr(A' d a(X)): with the square of the row sums, and as printed."""
+    """Returns the errors of the note's formula for tr(A' d a(X)), a the softmax: with the square of the row sums, and
+    as printed.
+    """
     x, dx, A = _softmax_case()
     power_of_e = x.exp()
     total = power_of_e.sum(-1, keepdim=True)
@@ -174,7 +180,7 @@ def softmax_denominator() -> tuple[float, float]:
 
 
 def softmax_substitution() -> tuple[float, float]:
-    """Returns the errors of tr(A d a(X)) = aa(X, .) * dX with the transpose of A in the free place, and with A."""
+    """Returns the errors of tr(A d a(X)) = aa(X, .) * dX with the transpose of A in place of the dot, and with A."""
     x, dx, A = _softmax_case()
     truth = (A @ _softmax_change(x, dx)).trace()
     evaluate, place = Evaluation({"x": x, "A": A}), Letter("x")

@@ -17,21 +17,21 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A matrix that is known by its name: a weight, the input, or a constant."""
+    """A matrix that a word names by one letter: a weight, the input, or a constant."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Transposed:
-    """The transpose of an expression; build it with `transposed`."""
+    """The transpose of an expression. Use `transposed` to build it."""
 
     of: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The product of matrices, from left to right; build it with `product`."""
+    """The product of matrices, from left to right. Use `product` to build it."""
 
     factors: tuple["Expression", ...]
 
@@ -45,21 +45,21 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Softmax:
-    """The softmax of each row of Z, written a(Z)."""
+    """The softmax of each row of Z, written a(Z) in words."""
 
     of: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class Rectified:
-    """The entries of Z with negative ones set to 0, written m(Z)."""
+    """The ReLU of Z, written m(Z) in words: negative entries are set to 0."""
 
     of: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxBack:
-    """The gradient with respect to Z, given the gradient G with respect to a(Z), written aa(Z, G).
+    """The gradient with respect to Z, given the gradient G with respect to the softmax a(Z); written aa(Z, G).
 
     It is R * (G - rowsum(R * G)) with R = a(Z).
     """
@@ -70,7 +70,7 @@ class SoftmaxBack:
 
 @dataclass(frozen=True, slots=True)
 class RectifiedBack:
-    """The gradient with respect to Z, given the gradient G with respect to m(Z), written mm(Z, G).
+    """The gradient with respect to Z, given the gradient G with respect to the ReLU m(Z); written mm(Z, G).
 
     It has the entries of G where Z is above 0.
     """
@@ -83,7 +83,7 @@ Expression = Letter | Transposed | Product | Sum | Softmax | Rectified | Softmax
 
 
 def product(*factors: Expression) -> Expression:
-    """Returns the product of expressions; factors that are products themselves are flattened."""
+    """Returns the product of expressions. Factors that are products are replaced by their own factors."""
     flat: list[Expression] = []
     for factor in factors:
         flat += factor.factors if isinstance(factor, Product) else (factor,)
@@ -91,7 +91,7 @@ def product(*factors: Expression) -> Expression:
 
 
 def transposed(of: Expression) -> Expression:
-    """Returns the transpose; the transpose of a transpose is the expression itself."""
+    """Returns the transpose of an expression. Two transposes cancel."""
     return of.of if isinstance(of, Transposed) else Transposed(of)
 
 
@@ -135,14 +135,14 @@ def _in_product(factor: Expression, names: Mapping[Expression, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One term of the gradient with respect to a letter, from one of the letter's occurrences."""
+    """One term of the gradient with respect to a letter: the term from one place where the letter occurs."""
 
     letter: str
     expression: Expression
 
 
 def words_of(model: Expression, by_output: Expression) -> Iterator[Word]:
-    """Yields the words of all letters, one for each occurrence. The words of a letter add up to its gradient.
+    """Yields one word (gradient term) for each occurrence of each letter. A letter's words add up to its gradient.
 
     Args:
         model: The model's output.
@@ -174,8 +174,7 @@ def _turned(factors: tuple[Expression, ...]) -> list[Expression]:
 
 
 class Evaluation:
-    """Computes the values of expressions from the values of letters. Each subexpression, prefixes included, is computed
-    once.
+    """Computes expressions from the matrices of their letters. Common subexpressions are computed once.
 
     Attributes:
         n_products: The number of products of two matrices that were computed.
@@ -187,7 +186,7 @@ class Evaluation:
         self._known: dict[Expression, Tensor] = {}
 
     def __call__(self, expression: Expression) -> Tensor:
-        """Returns the value of an expression, a matrix.
+        """Computes an expression, which is a matrix.
 
         Raises:
             KeyError: For a letter without a value.
@@ -230,7 +229,7 @@ Attention = Literal["linear", "softmax", "encoder"]
 
 
 def level(below: Expression, number: int, attention: Attention, *, has_skip: bool = False) -> Expression:
-    """Returns one level of the encoder, whose weights carry its number: `Q1`, `K1`, ...
+    """Returns one layer of the encoder, whose weights carry the layer's number: `Q1`, `K1`, ...
 
     Args:
         below: The expression that the level reads.

@@ -37,7 +37,7 @@ _LONGER: Bounds = (1.01, math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Plateau:
-    """The plateaus of the R trainings with one value of the factor.
+    """The plateaus of the R trainings that share one value of the varied parameter.
 
     Attributes:
         length: The first probed step at which half of the answers are right, else the last step, (R,).
@@ -59,7 +59,9 @@ class Plateau:
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares a finished sweep over `optimal_scale`, and draws how many trainings have left the plateau by step."""
+    """Compares a finished sweep over `optimal_scale` with the paper, and draws how many trainings have left the plateau
+    by step.
+    """
     plateaus = plateaus_of(sweep, "optimal_scale")
     return Comparison(
         title="abrupt-learning: the plateau of a moving-window sum, by how well its answers attend",
@@ -76,7 +78,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_starts(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reports the length of the plateau by `init_sigma`, in a finished sweep."""
+    """Reports how long the plateau lasts for each `init_sigma` of a finished sweep."""
     plateaus = plateaus_of(sweep, "init_sigma")
     rows = [
         median_row(f"init_sigma {sigma:g}: steps on the plateau, median", list(plateau.length), published=None)
@@ -95,7 +97,7 @@ def compare_starts(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_tasks(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the length of the plateau by task with the paper's, in a finished sweep."""
+    """Compares how long the plateau lasts for each task of a finished sweep with the paper."""
     plateaus = plateaus_of(sweep, "task")
     plain = list(plateaus["window_sum"].length)
     rows = [
@@ -124,7 +126,9 @@ def compare_tasks(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def reproduce_full(directory: Path, console: Console) -> Comparison:
-    """Repeats the sweep at the size of the source: width 256, 16 numbers of 16, batches of 256, learning rate 1e-4."""
+    """Repeats the sweep at the size of Gopalani & Hu's model: width 256, 16 numbers of 16, batches of 256, learning
+    rate 1e-4.
+    """
     sizes = {"d_model": 256, "length": 16, "n_numbers": 16, "batch_size": 256}
     space = {**sizes, "learning_rate": 1e-4, "init_sigma": 0.02, "n_steps": 2000}
     spec = abrupt_learning.sweep()
@@ -133,7 +137,7 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
 
 
 def plateaus_of(sweep: SweepDirectory, by: str) -> Mapping[Any, Plateau]:
-    """Returns the plateaus of a sweep's trainings, by the value of the parameter `by`."""
+    """Returns the plateaus of a sweep's trainings, grouped by the value of the parameter `by`."""
     rows: dict[Any, list[tuple[float, ...]]] = {}
     for factor, left_at, is_left, first_at, _, *curves in queried(sweep, _CURVES.format(by=by)):
         steps, repeats, cosines, progress = (np.asarray(curve, np.float64) for curve in curves)
@@ -193,7 +197,9 @@ def _rows(plateaus: Mapping[float, Plateau]) -> Iterator[ComparedValue]:
 
 
 def _ends(plain: Plateau) -> Iterator[ComparedValue]:
-    """Compares repetition and collapse on the plateau and at the end, for the trainings that leave the plateau."""
+    """Compares the answers' repetition and collapse on the plateau with those at the end, for trainings that leave
+    it.
+    """
     for metric, name, published in (
         ("repetition", "repetition", "strong repetition bias, ends with it"),
         ("collapse", "mean cosine", "collapse, ends with it"),

@@ -45,7 +45,7 @@ SPACES: Mapping[str, Mapping[str, Dimension]] = {
 
 
 def spec_of(problem: str) -> Sweep:
-    """Returns the sweep of a problem over the problem's space in `SPACES`."""
+    """Returns the sweep definition for a problem, with the problem's search space in `SPACES`."""
     return Sweep(
         name=f"atlas_{problem}",
         workload=problem,
@@ -57,7 +57,7 @@ def spec_of(problem: str) -> Sweep:
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Runs a sweep of each problem, and compares their outcomes."""
+    """Runs a sweep of each problem, and compares which outcomes its trainings have."""
     rows: list[ComparedValue] = []
     ends: list[list[str]] = [["problem", "solved", "stuck", "where the others end"]]
     by: list[list[str]] = [["problem", "parameter", "value", "solved (95% interval)"]]

@@ -32,7 +32,7 @@ _HARDLY_ANY: Bounds = (0.0, 0.1)
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The counts of one configuration: its trainings, how many are solved, and their mean accuracy."""
+    """The results of one configuration: how many trainings it has, how many are solved, and their mean accuracy."""
 
     n: int
     n_solved: int
@@ -44,7 +44,7 @@ Cells = Mapping[tuple[str, int, int], Cell]
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares a finished sweep, and draws the share of solved trainings over (d, p)."""
+    """Compares a finished sweep with the source, and draws the rate of solved trainings over (d, p)."""
     rows = queried(sweep, _CELLS)
     n_letters = int(rows[0][3])
     cells = {(mixing, d, p): Cell(n, solved, accuracy) for mixing, d, p, _, n, solved, accuracy in rows}
@@ -81,7 +81,7 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
 
 
 def rows_of(cells: Cells, T: int) -> Iterator[ComparedValue]:
-    """Compares the share solved in each quarter of the plane with whether the source marks cells in it."""
+    """Compares the rate of solved trainings in each quarter of the plane with whether the source marks cells there."""
     for mixing, marks in (("lin", (True, False, False, False)), ("bos", (True, True, True, None))):
         quarters = ((True, True), (False, True), (True, False), (False, False))
         for (is_wide, is_deep), is_marked in zip(quarters, marks, strict=True):

@@ -54,7 +54,7 @@ from trainings group by all order by all
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Trains 64 seeds of each parametrization, and compares them and the finished sweep with the paper."""
+    """Trains 64 seeds of each parametrization, and compares them and a finished sweep with the paper."""
     with one_thread():
         white, stairs = _trained(_WHITE), _trained({"n_steps": _STAIRS_STEPS})
         published = _trained({"init_sigma": _AUTHORS_SIGMA, "n_steps": _AUTHORS_STEPS})
@@ -100,12 +100,12 @@ def closed_form(result: Trained[Any]) -> Floats:
 
 
 def _near(row: ComparedValue, published: float, within: float = 0.1) -> ComparedValue:
-    """Adds to a row whether our value is within a relative distance of the published one."""
+    """Adds to a row whether our value agrees with the published one, up to the relative distance `within`."""
     return replace(row, agrees=abs(float(row.ours) / published - 1) <= within)
 
 
 def _trained(values: Mapping[str, Value]) -> Trained[Any]:
-    """Trains 64 seeds, with probes whose steps grow by 3%."""
+    """Trains 64 seeds, measured at probes whose steps grow by 3% each."""
     values = {"learning_rate": _RATE, **values}
     n_steps = int(str(values["n_steps"]))
     probes = np.unique(np.geomspace(1, n_steps, int(math.log(n_steps, _SPACING))).round().astype(np.int64)).tolist()
@@ -113,7 +113,7 @@ def _trained(values: Mapping[str, Value]) -> Trained[Any]:
 
 
 def _learned(result: Trained[Any]) -> Floats:
-    """Returns the steps at which trainings have learned 1, 2, ... eigen-directions, (L, D); infinite if never."""
+    """Returns the steps at which trainings have learned 1, 2, ... eigen-directions, (L, D); infinite for never."""
     first = first_held(IN_CONTEXT_REGRESSION(), result.parameters, result.evidence, result.result.last_probe)
     places = np.stack([first[f"direction_{n + 1}"] for n in range(_DIMENSION)], 1)
     steps = result.evidence.steps.astype(np.float64)
@@ -121,7 +121,7 @@ def _learned(result: Trained[Any]) -> Floats:
 
 
 def _visits_levels(evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns whether a training's loss comes within 1% of the level of 1, 2, ... learned directions, (L, D - 1)."""
+    """Returns which trainings pass within 1% of the loss of 1, 2, ... learned directions, (L, D - 1) bool."""
     loss_LP = evidence.metrics["eval_loss"]
     levels = [evidence.levels[f"directions_{n}"] for n in range(1, _DIMENSION)]
     return np.stack([at_level(loss_LP, level).any(1) for level in levels], 1)

@@ -38,7 +38,7 @@ interval is then known."""
 
 
 class Stages(NamedTuple):
-    """The steps at which a training first comes nearest to each strategy, and whether heads took their roles.
+    """At which step each training first comes nearest to each strategy, and whether its heads have their roles.
 
     A step is infinite if the training never comes nearest to the strategy.
     """
@@ -50,7 +50,7 @@ class Stages(NamedTuple):
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the finished sweep, and 64 seeds on a shorter context that it trains."""
+    """Compares a finished sweep with the paper, and with 64 seeds that are trained on a shorter context."""
     stages = stages_of(sweep)
     most, ((length,),) = max(stages), queried(sweep, "select distinct param_n_context from trainings")
     rows = [row for n_states, cells in stages.items() for row in rows_of(cells, n_states)]
@@ -75,7 +75,7 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
 
 
 def stages_of(sweep: SweepDirectory) -> Mapping[int, Mapping[str, Sequence[Stages]]]:
-    """Returns the stages of all trainings, by the number of states and the kind of chain."""
+    """Returns the stages of all trainings, grouped by number of states and kind of chain."""
     stages_by_cell: dict[int, dict[str, list[Stages]]] = {}
     for n_states, chains, *stages in queried(sweep, _EVENTS):
         stages_by_cell.setdefault(n_states, {}).setdefault(chains, []).append(Stages(*stages))
@@ -83,7 +83,7 @@ def stages_of(sweep: SweepDirectory) -> Mapping[int, Mapping[str, Sequence[Stage
 
 
 def rows_of(cells: Mapping[str, Sequence[Stages]], n_states: int) -> Iterator[ComparedValue]:
-    """Compares the order of the stages, their steps, and which heads have their roles at the end."""
+    """Compares in which order and at which steps stages come, and which heads have their roles at the end."""
     any_chain, doubly = cells["any"], cells["doubly_stochastic"]
     yield share_row(
         f"{n_states} states, any: unigrams before bigrams",
@@ -139,7 +139,7 @@ def _bigram_rows(name: str, steps: Sequence[float]) -> Iterator[ComparedValue]:
 
 
 def _steps(stages: Sequence[Stages], name: str) -> list[float]:
-    """Returns the steps at which trainings reach the strategy, without those that never do or start with it."""
+    """Returns the steps at which trainings come nearest to a strategy, without those that never do or start there."""
     return [step for training in stages if 0 < (step := getattr(training, name)) < float("inf")]
 
 

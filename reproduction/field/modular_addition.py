@@ -43,7 +43,7 @@ _N_DRAWS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The trainings of one configuration, with the steps at which they memorized and generalized.
+    """One configuration's trainings, with the steps at which each memorized and generalized.
 
     Attributes:
         weight_decay, fraction, budget: The parameters of the configuration.
@@ -58,7 +58,7 @@ class Cell:
 
 
 def compare_weight_decay(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares shares, steps and delay by weight decay, and how few frequencies the embedding has."""
+    """Compares by weight decay how many trainings generalize, when, and how few frequencies their embeddings have."""
     del directory
     cells = _cells(sweep)
     rows: list[ComparedValue] = []
@@ -90,7 +90,7 @@ def compare_weight_decay(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_data(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the factor by which the steps grow for one percent less data."""
+    """Compares the factor by which the number of steps grows when there is one percent less data."""
     del directory
     cells = _cells(sweep)
     rows: list[ComparedValue] = []
@@ -117,19 +117,19 @@ def compare_data(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def reproduce_full_weight_decay(directory: Path, console: Console) -> Comparison:
-    """Repeats the first sweep at the size of Nanda et al.: 30% of the pairs of p = 113, 50,000 steps."""
+    """Repeats the weight-decay sweep at the size of Nanda et al.: p = 113, 30% of the pairs, 50,000 steps."""
     sizes = _NANDA | {"train_fraction": 0.3}
     return compare_weight_decay(_full("modular_addition", sizes, directory, console), directory)
 
 
 def reproduce_full_data(directory: Path, console: Console) -> Comparison:
-    """Repeats the second sweep at the size of Nanda et al., at 25 to 30% of the pairs."""
+    """Repeats the sweep over the share of training data at the size of Nanda et al., with 25 to 30% of the pairs."""
     sizes = _NANDA | {"train_fraction": Categorical(choices=(0.25, 0.275, 0.3))}
     return compare_data(_full("modular_addition_data", sizes, directory, console), directory)
 
 
 def per_percent(few: Cell, many: Cell) -> tuple[float, float, float]:
-    """Returns the ratio of two cells' medians per percent of data, with a bootstrap percentile interval.
+    """Returns the factor by which the median number of steps falls per percent of added data, and a bootstrap interval.
 
     A median is infinite if less than half of a sample reaches it. The ratio of two infinite medians is unknown:
     anything from 0 up.
@@ -168,7 +168,9 @@ def _steps(steps: Iterable[int | None]) -> np.ndarray:
 
 
 def _medians(sweep: SweepDirectory, event: str, after: str | None) -> list[ComparedValue]:
-    """Returns the step by which half of each group have the event; censored trainings count as not yet."""
+    """Compares by group the step at which half of the trainings have reached the event. Censored trainings count as not
+    having reached it.
+    """
     [by] = [name for name, dimension in sweep.spec.space.items() if isinstance(dimension, Categorical)]
     medians = SweepData.open(sweep.place).event(event, by=by, after=after).medians().to_pylist()
     return [

@@ -24,7 +24,9 @@ _T_975 = 1.96
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the share learned and the steps by n and k, and the power of n by which the steps grow, for each k."""
+    """Compares the rate of trainings that learn, by n and k, and fits for each k the power of n by which the number of
+    steps grows.
+    """
     del directory
     cells = queried(sweep, _CELLS)
     rows: list[ComparedValue] = []
@@ -60,7 +62,7 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
 
 
 def power(sizes: ArrayLike, steps: ArrayLike) -> tuple[float, float, float]:
-    """Fits the power a of steps ~ sizes^a by least squares of the logarithms; returns it with its 95% interval."""
+    """Fits the power a in steps ~ sizes^a by least squares on logarithms. Returns a and its 95% interval."""
     x, y = (np.log(np.asarray(values, np.float64)) for values in (sizes, steps))
     x -= x.mean()
     slope = float(x @ y / (x @ x))

@@ -49,7 +49,9 @@ class EquationCheck:
 
     @property
     def verdict(self) -> Verdict:
-        """`holds` if the printed form holds; otherwise the flaw if the right form holds, else `refuted`."""
+        """The verdict on the equation: `holds` if the printed form does; if only the corrected form holds, the flaw;
+        else `refuted`.
+        """
         if self.printed_error is not None and self.printed_error <= self.tolerance:
             return "holds"
         # The condition is `not ... <=` instead of `>` because NaN must refute the equation.
@@ -65,17 +67,17 @@ def largest_error(*differences: Tensor | float) -> float:
 
 
 def every_text(n_categories: int, n_positions: int) -> Tensor:
-    """Returns all texts, (T, M)."""
+    """Returns all texts of M tokens, (T, M)."""
     return torch.tensor(list(itertools.product(range(n_categories), repeat=n_positions)))
 
 
 def generator(seed: int) -> torch.Generator:
-    """Returns a generator for a check's random parameters, the same in every run."""
+    """Returns the random generator of a check's parameters, seeded with the same value in every run."""
     return torch.Generator().manual_seed(seed)
 
 
 def objective_of(system: System, tasks: State | None = None) -> Objective:
-    """Returns the population loss, summed over predicted positions.
+    """Returns the population loss as a function of the parameters, summed over predicted positions.
 
     Args:
         system: System P or C.
@@ -89,12 +91,12 @@ def objective_of(system: System, tasks: State | None = None) -> Objective:
 
 
 def examined(system: System, members: State, tasks: State | None = None) -> StationaryPoints:
-    """Evaluates loss, gradient and Hessian index at members (L, ...) of a family, without moving them."""
+    """Evaluates loss, gradient and Hessian index at members (L, ...) of a family, without optimizing them."""
     return find_stationary_points(objective_of(system, tasks), members, n_iterations=0)
 
 
 def searched(system: System, n_solves: int, sigma: float) -> tuple[StationaryPoints, State]:
-    """Searches for stationary points from random starts N(0, sigma^2) with random tasks; returns points and tasks."""
+    """Searches for stationary points from random starts N(0, sigma^2) with random tasks. Returns points and tasks."""
     streams = Streams(torch.arange(n_solves))
     system = system.double()
     start, tasks = (
@@ -106,7 +108,7 @@ def searched(system: System, n_solves: int, sigma: float) -> tuple[StationaryPoi
 
 
 def family_error(found: StationaryPoints, level: Tensor | float, index: int, n_predicted: int) -> float:
-    """Returns the largest error of the claim that the points are stationary, at this level and with this Hessian index.
+    """Returns the largest error of the claim that the points are stationary, with the given loss and Hessian index.
 
     Args:
         found: The points.
@@ -118,7 +120,7 @@ def family_error(found: StationaryPoints, level: Tensor | float, index: int, n_p
 
 
 def distance_to_levels(level: Tensor | float, known: Mapping[str, Tensor | float]) -> float:
-    """Returns the largest distance of a level from the nearest known level."""
+    """Returns the largest distance of a loss from the nearest known level."""
     levels = torch.as_tensor(level, dtype=torch.float64)
     distances = [(levels - known_level).abs() for known_level in known.values()]
     return torch.stack(distances).amin(0).max().item()

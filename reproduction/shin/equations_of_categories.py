@@ -54,7 +54,9 @@ def checks_of_categories() -> list[EquationCheck]:
 
 
 def _closed_loss(task: Task) -> Tensor:
-    """Returns the scalar Sum_i V* - 2 p_i C + n_i V + E e_i(t)^2."""
+    """Returns the closed form of the loss, Sum_i V* - 2 p_i C + n_i V + E e_i(t)^2, with the letters of
+    docs/theory.md.
+    """
     terms = moments(task)
     return (terms.target_V - 2 * terms.p_K * terms.C + terms.n_K * terms.V + terms.e_KN.square() @ task.law_N).sum()
 
@@ -122,7 +124,7 @@ def zeros(index: int = 3) -> EquationCheck:
 
 
 def constant_predictor() -> EquationCheck:
-    """Checks that the constant predictor E[Y] (q constant) is not stationary: dL/dq has nonzero column sums."""
+    """Checks that the constant predictor E[Y] (q constant) is not stationary: the column sums of dL/dq are not zero."""
     errors = []
     for N, M in SIZES:
         draw, target = _drawn(21, N)
@@ -145,7 +147,7 @@ def constant_predictor() -> EquationCheck:
 
 
 def division_by_row_sums(n_solves: int = 120) -> EquationCheck:
-    """Checks the levels of all points found by search, with and without those where Sum_i (sg_i + d_i) = 0."""
+    """Checks which levels stationary points have, with and without points where the row sums of v add up to 0."""
     points, target = _search(n_solves)
     levels = (points.losses / points.parameters["v_KM"].shape[1])[points.converged]
     target = target[points.converged]
@@ -196,7 +198,7 @@ def marginal_predictor(index: int = 1) -> EquationCheck:
 
 
 def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
-    """Compares the points found by search with the stationary values of the family's closed form."""
+    """Compares the levels of stationary points of one family, found by search, with the family's closed form."""
     points, target = _search(n_solves)
     names = family_of_categories_only(
         points, {"marginal": _marginal_level(target), "zero": target.square().mean((1, 2))}
@@ -229,7 +231,9 @@ def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
 
 
 def solution(printed_sign: float = -1.0, right_sign: float = 1.0) -> EquationCheck:
-    """Checks the solutions q = (q* + sign a)/c with a(t) = -d/(1 + d) q*(t,t), by enumeration under any law."""
+    """Checks the solutions q = (q* + sign a)/c, a(t) = -d/(1 + d) q*(t,t), on all texts, for any category
+    probabilities.
+    """
     errors: dict[float, list[float]] = {printed_sign: [], right_sign: []}
     for number, task in enumerate(_tasks()):
         M, d, c = task.v_KM.shape[1], (-0.4, 0.7, 2.0)[number % 3], 1.3
@@ -251,18 +255,20 @@ def solution(printed_sign: float = -1.0, right_sign: float = 1.0) -> EquationChe
 
 @functools.cache
 def _search(n_solves: int) -> tuple[StationaryPoints, Tensor]:
-    """Searches for stationary points; returns them and their targets. Cached, because three checks use them."""
+    """Searches for stationary points. Returns them and their target tables. Cached, because three checks use the same
+    points.
+    """
     points, tasks = searched(CategoriesOnly(3, 4, softmax=False), n_solves, sigma=1.5)
     return points, tasks["target_NN"]
 
 
 def _marginal_level(target_LNN: Tensor) -> Tensor:
-    """Returns the level V* of the marginal predictor, (L,)."""
+    """Returns the loss level V* of the marginal predictor, which knows the current category only, (L,)."""
     return target_LNN.var(dim=1, correction=0).mean(1)
 
 
 def _drawn(seed: int, N: int) -> tuple[torch.Generator, Tensor]:
-    """Returns a generator, and targets (L, N, N) drawn from it."""
+    """Returns a random generator, and target tables (L, N, N) drawn from it."""
     draw = generator(seed + N)
     return draw, torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64)
 
@@ -279,13 +285,13 @@ def _tasks() -> list[Task]:
 
 
 def _without(vectors: Tensor, conditions: Tensor) -> Tensor:
-    """Projects vectors (L, n) onto the space orthogonal to the conditions (L, c, n)."""
+    """Projects vectors (L, n) onto the space orthogonal to the rows of `conditions` (L, c, n)."""
     along: Tensor = torch.linalg.pinv(conditions) @ (conditions @ vectors.unsqueeze(2))
     return vectors - along.squeeze(2)
 
 
 def _enumerated_loss(task: Task) -> Tensor:
-    """Returns E Sum_i (q*(X_{i-1}, X_i) - Sum_j v_ij q(X_j, X_i))^2 by its definition, over all texts."""
+    """Returns the loss by its definition over all texts, E Sum_i (q*(X_{i-1}, X_i) - Sum_j v_ij q(X_j, X_i))^2."""
     text = every_text(task.law_N.shape[0], task.v_KM.shape[1])
     read_TMK = task.q_NN[text.unsqueeze(2), text[:, 1:].unsqueeze(1)]
     error_TK = task.target_NN[text[:, :-1], text[:, 1:]] - torch.einsum("km,tmk->tk", task.v_KM, read_TMK)

@@ -61,17 +61,19 @@ def checks_of_positions() -> list[EquationCheck]:
 
 
 def printed_levels(n_categories: int) -> dict[str, float]:
-    """Returns the levels of the stationary points that the paper analyses, by name."""
+    """Returns the loss levels of the stationary points that the paper analyses, by name."""
     return {"solution": 0.0, "mean": 1 - 1 / n_categories, "zero": 1.0}
 
 
 def centred_shift_level(N: int, M: int) -> float:
-    """Returns 1/N + 1/M - 1/(NM), which is also the top of the barrier in front of the valley."""
+    """Returns the loss level of the centred shift, 1/N + 1/M - 1/(NM), which is also the top of the barrier before the
+    valley.
+    """
     return 1 / N + 1 / M - 1 / (N * M)
 
 
 def valley_level(rho: Tensor, N: int, M: int) -> Tensor:
-    """Returns the level that the best q reaches at v = alpha (I - P) + beta P, with rho = beta / alpha."""
+    """Returns the loss of the best q for v = alpha (I - P) + beta P, as a function of rho = beta / alpha."""
     return (1 - 1 / N) * (1 - rho).square() / ((N - 1) + M * rho.square())
 
 
@@ -100,7 +102,7 @@ def gradient_of_values(printed_factor: float = -0.5) -> EquationCheck:
 
 
 def centred_shift() -> EquationCheck:
-    """Checks the centred shift q = (U - 1/M)/c, v = c (I - P) + w 1^t with 1^t w = -c (N - 1)/M."""
+    """Checks that the centred shift is stationary: q = (U - 1/M)/c, v = c (I - P) + w 1^t, 1^t w = -c (N - 1)/M."""
     printed, right = [], []
     for N, M in SIZES:
         draw = generator(3)
@@ -184,7 +186,7 @@ def escape_rates() -> EquationCheck:
 
 
 def valley() -> EquationCheck:
-    """Checks L(rho) and its limit against the best attention on all texts, by least squares."""
+    """Checks the loss L(rho) in the valley at infinity, and its limit, against the best attention on all texts."""
     errors, printed = [], []
     for N, M in SIZES:
         infimum = (1 - 1 / N) / M
@@ -207,7 +209,9 @@ def valley() -> EquationCheck:
 
 
 def barrier() -> EquationCheck:
-    """Checks the barrier before the valley: a b = 0 costs at least 1/N; along rho the top is the centred shift."""
+    """Checks the barrier before the valley at infinity: if a b = 0 the loss is at least 1/N, and along rho its top is
+    the centred shift.
+    """
     errors = []
     for N, M in SIZES:
         rho = torch.linspace(-20.0, 1.0, 100_001, dtype=torch.float64)
@@ -233,7 +237,9 @@ def barrier() -> EquationCheck:
 
 
 def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75) -> EquationCheck:
-    """Checks at which init_sigma a random start's cubic gradient term A q equals its linear term a: a power of N."""
+    """Checks that the cubic term A q of a random start's gradient equals its linear term a at an init_sigma that is a
+    power of N.
+    """
     sizes, crossings = torch.tensor([16.0, 32.0, 64.0, 128.0], dtype=torch.float64), []
     draw = generator(7)
     for N in sizes.int().tolist():
@@ -255,7 +261,7 @@ def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75
 
 
 def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATURATED) -> EquationCheck:
-    """Checks that at the best v a higher logit lowers every column's loss, and that every search ends saturated."""
+    """Checks that at the best v higher logits lower the loss of every column, and that every search ends saturated."""
     errors = []
     for N, M in SIZES:
         p = torch.linspace(0.05, 0.99, _N_MEMBERS, dtype=torch.float64)
@@ -281,7 +287,9 @@ def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATU
 
 
 def softmax_plateau() -> EquationCheck:
-    """Checks the loss of saturated columns, right and wrong ones, against the best v on all texts."""
+    """Checks the formula for the loss when softmax is saturated at right and wrong positions, against the best v on all
+    texts.
+    """
     errors = []
     for N, M in SIZES:
         draw = generator(8)
@@ -343,7 +351,7 @@ def _hessian_at_zero(system: PositionsOnly, like: State) -> Tensor:
 
 
 def _best_level(v_NN: Tensor, M: int) -> Tensor:
-    """Returns the level of the best attention: least squares of the predicted categories on v X, over all texts."""
+    """Returns the loss of the best attention on all texts, by least squares of the predicted categories on v X."""
     N = v_NN.shape[0]
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, M)]
     readings = (one_hot_TMN @ v_NN.T).transpose(1, 2).reshape(-1, M)
@@ -355,7 +363,7 @@ def _best_level(v_NN: Tensor, M: int) -> Tensor:
 
 
 def _best_level_of_values(weights_MK: Tensor, N: int) -> Tensor:
-    """Returns the level of the best v with these attention weights."""
+    """Returns the loss level of the best v for the given attention weights."""
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, weights_MK.shape[0])]
     context = torch.einsum("jk,tjn->tkn", weights_MK, one_hot_TMN).reshape(-1, N)
     wanted = one_hot_TMN[:, :-1].reshape(-1, N)

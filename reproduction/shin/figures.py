@@ -30,7 +30,7 @@ order by score_match_logits_target
 
 
 def compare_fig1(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares a finished sweep, and draws the training of median correlation."""
+    """Compares a finished sweep with the paper, and draws the training whose correlation is the median."""
     matches = queried(sweep, _MATCH)
     middle = matches[len(matches) // 2][0]
     _, state = ended_lanes(sweep, [middle])
@@ -110,12 +110,12 @@ def reproduce_fig2_full(directory: Path, console: Console) -> Comparison:
 
 
 def swept_full(directory: Path, console: Console) -> SweepDirectory:
-    """Runs or resumes the sweep at the paper's size, with compiled gradients, which halve its time."""
+    """Runs or resumes the sweep at the paper's size. Compiled gradients halve the time it takes."""
     return swept("shin_flavours_full", directory, console, engine="auto")
 
 
 def compare_fig2(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the losses of the four flavours in a finished sweep, and draws their curves."""
+    """Compares the losses of the four flavours (penalized variants) in a finished sweep, and draws their curves."""
     final, in_training = (
         {flavour: [loss for (loss,) in queried(sweep, query, flavour)] for flavour in FLAVOURS}
         for query in (_FINAL, _FINAL_IN_TRAINING)
@@ -154,7 +154,7 @@ def compare_fig2(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def size_note(sweep: SweepDirectory) -> str:
-    """Describes the sizes of a sweep of flavours beside the paper's."""
+    """Describes how the sizes of a sweep of flavours (penalized variants) differ from the paper's."""
     sizes = sweep.spec.fixed()
     return (
         f"Ours: N = {sizes['n_categories']}, M = {sizes['n_positions']}, {sizes['batch_size']:,} texts,"
@@ -213,7 +213,7 @@ def reproduce_fig3_full(directory: Path, console: Console) -> Comparison:
 
 
 def compare_fig3(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares a finished sweep, and draws the training of median loss of each flavour, which it trains again."""
+    """Compares a finished sweep with the paper. Repeats and draws each flavour's training of median loss."""
     shown = [queried(sweep, _MEDIAN_TRAINING, flavour, flavour)[0][0] for flavour in FLAVOURS]
     lanes, state = ended_lanes(sweep, shown)
     n_categories = lanes.shared.n_categories
@@ -234,7 +234,9 @@ def compare_fig3(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def block_rows(sweep: SweepDirectory) -> list[ComparedValue]:
-    """Compares where each flavour's weights are and what they match, as medians of its trainings."""
+    """Compares in which blocks of the matrices each flavour has its weights, and what they match, as medians of its
+    trainings.
+    """
     rows = []
     for flavour, blocks in _BLOCKS.items():
         named = [
@@ -248,7 +250,7 @@ def block_rows(sweep: SweepDirectory) -> list[ComparedValue]:
 
 
 def _figure_3(state: State, n_categories: int) -> Figure:
-    """Draws two rows of heat maps, k^t q and v, with one column per flavour."""
+    """Draws heat maps of k^t q (upper row) and v (lower row), with one column per flavour (penalized variant)."""
     figure = Figure(figsize=(13, 6.2), layout="constrained", dpi=160)
     axes = figure.subplots(2, len(FLAVOURS))
     matrices = {r"$k^\top q$": state["k_SS"].mT @ state["q_SS"], "$v$": state["v_VV"]}

@@ -25,13 +25,15 @@ _TITLES = {name: name.replace("_", " ") for name in SOLUTIONS}
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Tests every solution on all texts of small problems, and on random texts of the paper's size."""
+    """Tests every handmade solution on all texts of small problems, and on random texts of the paper's size."""
     console.print("answering texts with hand-programmed weights")
     return compare(N_RANDOM_TEXTS, save_figure(pairs_figure(), directory, "answers_by_pair"))
 
 
 def compare(n_random_texts: int, figures: list[Path]) -> Comparison:
-    """Compares the answers of the solutions with q*, on small problems and on random texts of the large size."""
+    """Compares the answers of the handmade solutions with the target q*, on all texts of small problems and on random
+    large ones.
+    """
     problems = [(N, M, _every_text(N, M)) for N, M in SMALL_SIZES]
     large = torch.randint(LARGE_SIZE[0], (n_random_texts, LARGE_SIZE[1]), generator=torch.Generator().manual_seed(0))
     problems.append((*LARGE_SIZE, large))
@@ -69,7 +71,7 @@ _CASES = tuple(itertools.product(("printed", "corrected"), ("signed", "non-negat
 
 
 def pairs_figure() -> Figure:
-    """Draws q* and the answers by (previous, current) category, as printed and corrected, one row per solution."""
+    """Draws the target q* and each solution's answers, printed and corrected, by (previous, current) category."""
     N = 6
     target = _target(N, "signed")
     text = torch.cartesian_prod(torch.arange(N), torch.arange(N))
@@ -102,13 +104,15 @@ def pairs_figure() -> Figure:
 
 
 def printed_solution_1(target_NN: Tensor) -> Tensor:
-    """Returns the answers of solution 1 as printed, by (previous, current) category, (N, N)."""
+    """Returns the answers that solution 1 gives as the paper prints it, by (previous, current) category, (N, N)."""
     diagonal_N = target_NN.diagonal()
     return target_NN + 2 * diagonal_N.unsqueeze(1) + torch.diag(2 * target_NN.sum(1))
 
 
 def linear_case_error(n_positions: int, factor: float = 10.0) -> float:
-    """Returns the error of Y = C (ATT + X) with q = [0 | 10 U], C = (0..9, 0..0): no ReLU, categories 0..9."""
+    """Returns the error of the linear solution Y = C (ATT + X), with q = [0 | 10 U], C = (0..9, 0..0), no ReLU and
+    categories 0..9.
+    """
     N, M = 10, n_positions
     text = torch.randint(N, (50, M), generator=torch.Generator().manual_seed(1))
     blank = torch.zeros(N + M, N + M, dtype=torch.float64)
@@ -143,7 +147,7 @@ def _answers(name: str, target: Tensor, text: Tensor, *, printed: bool) -> Tenso
 
 
 def _largest(problems: _Problems, sign: str, error: Callable[[Tensor, Tensor], Tensor]) -> float:
-    """Returns the largest absolute entry over all problems of `error`, a function of q* and texts."""
+    """Returns the largest absolute entry that `error`, a function of q* and texts, has over all problems."""
     return torch.stack([error(_target(N, sign), text).abs().max() for N, _, text in problems]).max().item()
 
 

@@ -26,7 +26,7 @@ _N_ZOOMS = 6
 
 @dataclass(frozen=True, slots=True)
 class StationaryGain:
-    """A stationary value of G, the angle whose tangent is its ratio o : p, and the Hessian index of its points."""
+    """A stationary value of the gain G as a function of the ratio o : p, which `angle` gives as its tangent."""
 
     value: float
     angle: float
@@ -34,7 +34,7 @@ class StationaryGain:
 
 
 def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
-    """Returns G at angles whose tangent is o : p, (R,)."""
+    """Returns the gain G (R,) for ratios o : p, which are given as the tangents of angles."""
     N = target_NN.shape[0]
     p_R, o_R = angle_R.cos(), angle_R.sin()
     sum_R = p_R + (n_positions - 2) * o_R
@@ -49,7 +49,7 @@ def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
 
 
 def stationary_gains(target_NN: Tensor, n_positions: int) -> list[StationaryGain]:
-    """Returns all maxima and minima of G over the ratio, on a circle of angles of period pi.
+    """Returns all maxima and minima of the gain G over the ratio o : p, which is searched as an angle between 0 and pi.
 
     Args:
         target_NN: The table q*, float64.
@@ -70,7 +70,7 @@ def stationary_gains(target_NN: Tensor, n_positions: int) -> list[StationaryGain
 
 
 def _zoomed(function: Callable[[Tensor], Tensor], angle: float, sign: float) -> float:
-    """Returns the angle near a grid angle at which sign * function has its maximum."""
+    """Returns the angle near a grid angle at which `sign` times the function is largest."""
     width = math.pi / _N_ANGLES
     for _ in range(_N_ZOOMS):
         near = torch.linspace(angle - width, angle + width, 21, dtype=torch.float64)

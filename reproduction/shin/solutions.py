@@ -29,7 +29,7 @@ from attnsweep.workloads.category_pairs.attention import attend_by_token, one_ho
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handmade:
-    """The weights of a model whose answers are q*(X_{i-1}, X_i) at i = 2..M, and 0 at i = 1, where there is no pair."""
+    """The weights of a model that answers q*(X_{i-1}, X_i) at i = 2..M, and 0 at i = 1, without a previous category."""
 
     k_XS: Tensor
     q_XS: Tensor
@@ -40,7 +40,7 @@ class Handmade:
     second_bias: float
 
     def answers(self, text_BM: Tensor) -> Tensor:
-        """Returns the answers at all positions, the first included, (B, M)."""
+        """Returns the model's answers at all positions, the first included, (B, M)."""
         n_positions = text_BM.shape[1]
         one_hot_BMN = one_hot_texts(text_BM, self.v_SS.shape[0] - n_positions, self.v_SS.dtype)
         residual_SS = torch.eye(self.v_SS.shape[0], dtype=self.v_SS.dtype)
@@ -50,7 +50,9 @@ class Handmade:
 
 
 def solution_1(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
-    """Returns solution 1: attention copies the previous category; the feed-forward part holds the table q*."""
+    """Returns the weights of solution 1: attention copies the previous category, and the feed-forward part holds the
+    table q*.
+    """
     N, M = target_NN.shape[0], n_positions
     categories = torch.eye(N).to(target_NN)
     pairs_NNN = 2 * categories[:, None] + categories[None, :]
@@ -72,7 +74,7 @@ def solution_1(target_NN: Tensor, n_positions: int, *, printed: bool = False) ->
 
 
 def solution_2(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
-    """Returns the weights of solution 2: attention answers q*(X_j, X_i) for all j.
+    """Returns the weights of solution 2: attention adds up the answers q*(X_j, X_i) for all positions j.
 
     The values route j = i - 1 to position i, where the feed-forward part reads the answer.
     """
@@ -90,7 +92,7 @@ def solution_2(target_NN: Tensor, n_positions: int, *, printed: bool = False) ->
 
 
 def solution_3(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
-    """Returns the weights of solution 3: attention goes to the previous position.
+    """Returns the weights of solution 3: attention selects the previous position.
 
     The values answer q*(X_{i-1}, b) for all b, of which the feed-forward part reads category b = X_i.
     """
@@ -111,12 +113,14 @@ SOLUTIONS = {"solution_1": solution_1, "solution_2": solution_2, "solution_3": s
 
 
 def shift(n_positions: int) -> Tensor:
-    """Returns the matrix U (M, M): U_ij = 1 iff i = j - 1, so that column i of a product with it is column i - 1."""
+    """Returns the shift matrix U (M, M): 1 where the row is the column's position minus one, else 0."""
     return torch.diag(torch.ones(n_positions - 1, dtype=torch.float64), diagonal=1)
 
 
 def _range(target_NN: Tensor, printed: bool) -> tuple[float, float]:
-    """Returns c and b0; b0 is added to the answers before the ReLU and subtracted after it."""
+    """Returns the scale c and the bias b0, which is added before the ReLU, so that it cuts no answer, and subtracted
+    afterwards.
+    """
     largest = target_NN.abs().max().item()
     return (largest + 1.0, 0.0) if printed else (2.0 * largest + 1.0, largest)
 

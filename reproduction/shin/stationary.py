@@ -55,7 +55,7 @@ class StationaryPoints:
 def find_stationary_points(
     objective: Objective, parameters: State, n_iterations: int = 200, tolerance: float = 1e-10
 ) -> StationaryPoints:
-    """Searches for stationary points from given parameters, in their own precision: use float64.
+    """Searches for stationary points from given parameters, in the parameters' precision, which should be float64.
 
     Args:
         objective: The losses of L lanes, twice differentiable.
@@ -95,7 +95,8 @@ def find_stationary_points(
 def nearest_level(
     losses: NDArray[np.float64], levels: Mapping[str, NDArray[np.float64]], tolerance: float = 1e-6
 ) -> NDArray[np.str_]:
-    """Returns the name of the reference level that each loss is at, (L,); `none` if it is at no level.
+    """Returns the name of the reference level that each loss equals within the tolerance, (L,); `none` if there is no
+    such level.
 
     Args:
         losses: The losses, (L,), in the units of the levels.
@@ -109,7 +110,7 @@ def nearest_level(
 
 
 class _Derivatives:
-    """Computes the gradients and Hessians of all lanes at points (L, n)."""
+    """Computes the gradients and Hessians of the losses of L lanes at points (L, n)."""
 
     def __init__(self, objective: Objective, like: State) -> None:
         one_lane = {name: value[:1] for name, value in like.items()}
@@ -124,12 +125,12 @@ class _Derivatives:
         self._second = vmap(jacrev(grad(loss)))
 
     def first(self, point: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns losses (L,) and gradients (L, n)."""
+        """Returns losses (L,) and gradients (L, n) at the points."""
         gradients, losses = self._first(point, self._objective.buffers, self._objective.batch)
         return losses, gradients
 
     def second(self, point: Tensor) -> Tensor:
-        """Returns Hessians (L, n, n)."""
+        """Returns Hessians (L, n, n) at the points."""
         result: Tensor = self._second(point, self._objective.buffers, self._objective.batch)
         return result
 

@@ -27,7 +27,7 @@ from attnsweep.reproduction.trained import one_thread
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Checks the equations, searches for stationary points, and draws both."""
+    """Checks the paper's equations, searches for stationary points, and draws them with the valley at infinity."""
     with one_thread():
         console.print("checking equations")
         checks = {"P": checks_of_positions(), "C": checks_of_categories()}
@@ -45,7 +45,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 def compare(
     checks: dict[str, list[EquationCheck]], points: dict[str, FoundPoints], figures: Sequence[Path]
 ) -> Comparison:
-    """Compares the checked equations and the found points with the paper."""
+    """Compares the checked equations and the stationary points found with the paper's statements."""
     sizes = ", ".join(f"({N}, {M})" for N, M in SIZES)
     n_solves = len(points["P"].family)
     return Comparison(

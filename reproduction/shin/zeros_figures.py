@@ -39,7 +39,7 @@ _TITLES = {"P": "System P (attention on positions)", "C": "System C (attention o
 
 
 def stationary_points_figure(points: Mapping[str, FoundPoints]) -> Figure:
-    """Draws level against Hessian index for systems P and C, with a colour per family and a marker per size."""
+    """Draws the losses of stationary points against their Hessian indices, for systems P and C, by family and size."""
     figure = Figure(figsize=(7.2, 4.4), layout="constrained", dpi=200)
     panels = figure.subplots(1, len(points), sharey=True)
     for panel, (system, system_points) in zip(panels, points.items(), strict=True):
@@ -55,7 +55,7 @@ def stationary_points_figure(points: Mapping[str, FoundPoints]) -> Figure:
 
 
 def valley_figure(n_descents: int = 24, n_steps: int = _N_STEPS) -> Figure:
-    """Draws the level of the best q as a function of rho, and gradient descents."""
+    """Draws the loss of the best q as a function of rho, the valley's coordinate, with runs of gradient descent."""
     figure = Figure(figsize=(7.2, 3.8), layout="constrained", dpi=200)
     panel = figure.subplots()
     _draw_descents(panel, n_descents, n_steps)
@@ -91,7 +91,7 @@ def _draw_points(panel: Axes, points: FoundPoints, families: Sequence[Family]) -
 
 
 def _place(family: Family, families: Sequence[Family], index: int) -> float:
-    """Returns the horizontal shift of a family among those that share an index."""
+    """Returns how far a family's marker is moved sideways, because several families share one Hessian index."""
     sharing = [other.name for other in families if index in other.indices]
     if family.name not in sharing:
         return 0.0
@@ -150,7 +150,7 @@ def _draw_descents(panel: Axes, n_descents: int, n_steps: int) -> None:
 
 
 def _descents(n_descents: int, n_steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns rho and level (S, L) of gradient descents on the population loss, from N(0, _INIT_SIGMA^2)."""
+    """Runs gradient descent on the population loss from N(0, _INIT_SIGMA^2). Returns rho and the loss, (S, L) each."""
     system = PositionsOnly(_N, _M, softmax=False)
     objective, streams = objective_of(system), Streams(torch.arange(n_descents))
     point = {name: _INIT_SIGMA * streams.normal(name, tuple(value.shape)) for name, value in system.named_parameters()}

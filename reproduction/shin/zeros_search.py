@@ -23,7 +23,7 @@ INIT_SIGMA = 1.2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """A derived family of stationary points.
+    """A family of stationary points that docs/theory.md derives.
 
     Attributes:
         level: The loss per predicted position, as a formula.
@@ -54,7 +54,7 @@ FAMILIES = {
 
 @dataclass(frozen=True, slots=True)
 class FoundPoints:
-    """The points at which the solves of one system ended.
+    """The points at which the searches in one system ended.
 
     Attributes:
         family: The name of a family of `FAMILIES`, (L,); `none` for a stationary point of no known family; `not
@@ -71,7 +71,7 @@ class FoundPoints:
 
 
 def find_points(system: str, n_solves: int, sizes: Sequence[tuple[int, int]] = SIZES) -> FoundPoints:
-    """Solves for stationary points of system `P` or `C`, `n_solves` times for each size."""
+    """Searches for stationary points of system `P` or `C` from `n_solves` starts for each size."""
     parts = []
     for size, (N, M) in enumerate(sizes):
         if system == "P":

@@ -30,7 +30,7 @@ _KNOWN_SLOPE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class BorderModel:
-    """A logistic model of the border in init_sigma as a function of other parameters.
+    """A logistic model of the border in init_sigma (where half of the trainings get stuck), given other parameters.
 
     Attributes:
         coefficients: The constant, the coefficient of log sigma, and those of the terms, (P,).
@@ -43,17 +43,17 @@ class BorderModel:
     n_trials: int
 
     def border(self, at: Floats) -> tuple[float, float, float]:
-        """Returns the border in sigma at the terms `at` (P - 2,), with its 95% interval."""
+        """Returns the border in init_sigma at the values `at` (P - 2,) of the other terms, with its 95% interval."""
         return self._exponential(np.array([1.0, 0.0, *at]))
 
     def factor(self, term: int, units: float = 1.0) -> tuple[float, float, float]:
-        """Returns the factor by which a term multiplies the border per `units`, with its 95% interval."""
+        """Returns the factor by which an increase of a term by `units` multiplies the border, with its 95% interval."""
         direction = np.zeros_like(self.coefficients)
         direction[2 + term] = units
         return self._exponential(direction)
 
     def p_value(self, terms: Sequence[int]) -> float:
-        """Returns the p-value of the hypothesis that these terms do not move the border.
+        """Returns the p-value of the hypothesis that the given terms have no effect on the border.
 
         Wald's test with the F distribution.
         """
@@ -69,7 +69,7 @@ class BorderModel:
         return self.n_trials - len(self.coefficients)
 
     def _exponential(self, direction: Floats) -> tuple[float, float, float]:
-        """Returns exp(-(direction . coefficients) / slope) with its 95% interval."""
+        """Returns a border or factor, exp(-(direction . coefficients) / slope), with its 95% interval."""
         from scipy import special
 
         slope = self.coefficients[1]
@@ -81,7 +81,7 @@ class BorderModel:
 
 
 def fit_border(sigma: Floats, terms: Floats, n: Floats, k: Floats) -> BorderModel:
-    """Fits the border in init_sigma to the shares of trials, by a logistic regression.
+    """Fits the border in init_sigma to the rates of trials, by logistic regression.
 
     Args:
         sigma: The init_sigma of each trial, (T,).
@@ -107,7 +107,9 @@ def pair_table(pairs: Sequence[tuple[str, str]], p_values: Sequence[float | None
 
 
 def products(parts: Mapping[str, Floats], pair: tuple[str, str]) -> Floats:
-    """Returns the products of each column of one part with each of another, (T, R): their interaction."""
+    """Returns the interaction terms of two parameters, (T, R): each column of the one times each column of the
+    other.
+    """
     left, right = (parts[name] for name in pair)
     return np.column_stack([first * second for first in left.T for second in right.T])
 
@@ -122,7 +124,7 @@ _PARTS, _BEYOND = 200, 20
 
 
 def half_point(x: Floats, holds: Floats, *, of_trials: bool = False) -> tuple[float, float, float]:
-    """Returns where a falling curve through (x, holds), (R,) each, crosses one half, with its 95% interval.
+    """Returns the x at which a falling rate crosses one half, with its 95% interval, from data (x, holds), (R,) each.
 
     The curve may be logistic, or fall faster on either side: a sampler that looks for a border may leave a gap around
     it, and the curve within the gap decides. The border is the logistic curve's. The interval is the union of the three
@@ -159,7 +161,7 @@ def half_point(x: Floats, holds: Floats, *, of_trials: bool = False) -> tuple[fl
 
 
 def _coarse(values: Floats) -> Floats:
-    """Returns borders to try within the values, and ever farther beyond them."""
+    """Returns candidates for the border: evenly spaced within the values, and ever farther apart beyond them."""
     span = float(np.ptp(values)) or 1.0
     beyond = span * np.geomspace(1 / _PARTS, 1, _BEYOND)
     within = np.linspace(values[0], values[-1], _PARTS + 1)
@@ -167,25 +169,27 @@ def _coarse(values: Floats) -> Floats:
 
 
 def _around(coarse: Floats, inside: Floats) -> Floats:
-    """Returns a fine grid of borders, from the coarse grid's last one below an interval to its first one above."""
+    """Returns a fine grid of candidates for the border, a little wider than an interval."""
     first, last = np.searchsorted(coarse, inside[0]) - 1, np.searchsorted(coarse, inside[-1]) + 1
     return np.linspace(coarse[max(first, 0)], coarse[min(last, len(coarse) - 1)], _PARTS + 1)
 
 
 def _inside(borders: Floats, profiles: list[Floats], n: Floats, k: Floats, least: float) -> Floats:
-    """Returns the borders that at least one of the curves does not exclude."""
+    """Returns the candidates for the border that at least one of the three curves does not exclude."""
     profile: Floats = np.min(profiles, axis=0)
     inside: Floats = borders[profile <= profile.min() + _CURVE * _dispersion(float(profile.min()), n, k, 2, least)]
     return inside
 
 
 def _unbounded(border: float, grid: Floats) -> float:
-    """Returns the border, or an infinite one if it is at an end of the grid."""
+    """Returns the border, or infinity if it is at an end of the grid, because the data then do not bound it."""
     return -math.inf if border <= grid[0] else math.inf if border >= grid[-1] else border
 
 
 def _widening(values: Floats, n: Floats, k: Floats) -> float:
-    """Returns the factor by which trials widen the threshold of the likelihood ratio, at least 1."""
+    """Returns the factor, at least 1, by which the likelihood threshold rises because trainings of a trial are
+    alike.
+    """
     design = np.column_stack([np.ones_like(values), values])
     fitted = fit_logistic(design, n, k)
     is_separated = values[k > 0].max(initial=-np.inf) <= values[k < n].min(initial=np.inf)
@@ -201,14 +205,14 @@ def _widening(values: Floats, n: Floats, k: Floats) -> float:
 
 
 def _profiles(borders_B: Floats, values: Floats, n: Floats, k: Floats) -> list[Floats]:
-    """Returns for each of three curves -2 log likelihood at the best steepness, (B,)."""
+    """Returns for each of three curves -2 log likelihood by candidate border, (B,), at the best steepness."""
     steepness = np.geomspace(0.3, 100, 25)
     predictor = steepness[:, np.newaxis] * (values - borders_B[:, np.newaxis, np.newaxis])
     return [_deviance(log_shares, n, k).min(1) for log_shares in _curves(predictor)]
 
 
 def _border_of_any_share(values: Floats, n: Floats, k: Floats, least: float) -> tuple[float, float, float]:
-    """Returns the border of the likeliest falling share, between two values or beyond them, and its interval."""
+    """Returns the border and its interval if the rate may fall in any shape."""
     share = _falling(k, n)
     dispersion = _dispersion(float(_deviance(_logarithms(share), n, k)), n, k, len(np.unique(share)), least)
     shares = (_share_with_border(place, n, k) for place in range(len(values) + 1))
@@ -220,13 +224,13 @@ def _border_of_any_share(values: Floats, n: Floats, k: Floats, least: float) -> 
 
 
 def _share_with_border(place: int, n: Floats, k: Floats) -> Floats:
-    """Returns the likeliest falling share (X,) that is at least one half before a place, and at most one half after."""
+    """Returns the likeliest falling rate (X,) that is at least 1/2 up to index `place`, and at most 1/2 from there."""
     before, after = _falling(k[:place], n[:place]), _falling(k[place:], n[place:])
     return np.concatenate([np.maximum(before, 0.5), np.minimum(after, 0.5)])
 
 
 def _falling(k: Floats, n: Floats) -> Floats:
-    """Returns the likeliest falling share, (X,)."""
+    """Returns the likeliest rate (X,) that nowhere rises (isotonic regression)."""
     if not len(n):
         return n
     share = optimize.isotonic_regression(k / n, weights=n, increasing=False).x
@@ -234,18 +238,18 @@ def _falling(k: Floats, n: Floats) -> Floats:
 
 
 def _dispersion(deviance: float, n: Floats, k: Floats, n_parameters: int, least: float) -> float:
-    """Returns the factor by which shares scatter around a fit more than chance, at least `least`."""
+    """Returns how much more rates scatter around a fit than by chance, as a factor of at least `least`."""
     saturated = float(_deviance(_logarithms(k / n), n, k))
     return max(least, (deviance - saturated) / max(len(n) - n_parameters, 1))
 
 
 def _logarithms(share: Floats) -> tuple[Floats, Floats]:
-    """Returns the logarithms of a share and its complement; finite and very negative for 0."""
+    """Returns the logarithms of a rate p and of 1 - p; for 0 a very negative finite number."""
     return np.log(np.maximum(share, 1e-300)), np.log(np.maximum(1 - share, 1e-300))
 
 
 def _curves(predictor: Floats) -> Iterator[tuple[Floats, Floats]]:
-    """Yields three curves that fall with a predictor and are one half where it is 0.
+    """Yields three shapes of a rate that falls with a predictor and is 1/2 where the predictor is 0.
 
     Each is the logarithms of the share and of its complement.
     """
@@ -257,5 +261,5 @@ def _curves(predictor: Floats) -> Iterator[tuple[Floats, Floats]]:
 
 
 def _deviance(log_shares: tuple[Floats, Floats], n: Floats, k: Floats) -> Floats:
-    """Returns -2 log likelihood of k of n, summed over the last axis."""
+    """Returns -2 log likelihood of k successes out of n, summed over the last axis."""
     return np.asarray(-2 * (k * log_shares[0] + (n - k) * log_shares[1]).sum(-1))

@@ -61,7 +61,7 @@ select replicate, predicted_escape_step from trainings where abs(predicted_escap
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Border:
-    """Trainings of system P whose steps end near their escape from the zero.
+    """Trainings of system P whose number of steps ends near their escape from the zero of the gradient.
 
     Attributes:
         name: The name of the rows, of the sweep and of its folder.
@@ -92,7 +92,7 @@ class Border:
     n: int
 
     def spec(self, seed: int) -> Sweep:
-        """The sweep that trains them: one configuration."""
+        """The sweep that trains the trainings to be forked, of a single configuration."""
         values: dict[str, Value] = {
             "qk": self.form,
             "init_sigma": self.init_sigma,
@@ -143,7 +143,7 @@ BORDERS = (LABEL, LARGE, MERGED, FACTORED)
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Continuations of one training from one step by kicks of one size, beside their prediction.
+    """Continuations of one training from one step, after kicks of one size, with their predicted outcome.
 
     Attributes:
         replicate: The training.
@@ -166,18 +166,18 @@ class Cell:
 
     @property
     def committor(self) -> float:
-        """The committor by the law itself."""
+        """The committor that the law predicts, without a delay."""
         return float(self.predicted[_NO_DELAY])
 
     @property
     def excess(self) -> Floats:
-        """The measured committor minus the predicted one, by delay."""
+        """The measured committor minus the predicted one, for each delay."""
         return self.k / self.n - self.predicted
 
 
 @dataclass(frozen=True, slots=True)
 class LinearLaw:
-    """Gradient descent near the zero of system P, merged form: four numbers that grow or shrink by a factor a step.
+    """Gradient descent near the zero of system P (merged): four coordinates that grow or shrink by factors per step.
 
     Attributes:
         rates: (F,) lambda of each mode; unstable ones are positive.
@@ -191,11 +191,11 @@ class LinearLaw:
 
     @classmethod
     def of(cls, learning_rate: float) -> "LinearLaw":
-        """The law for N = 10 and M = 20."""
+        """Builds the law for N = 10 and M = 20."""
         return cls(*modes_of_zero(N, M), learning_rate)
 
     def is_at_zero(self, start_LF: Floats, rest_L: Floats, n_steps: float) -> NDArray[np.bool_]:
-        """(L,) whether trainings are labelled `degenerate_zero` after some steps.
+        """Returns whether trainings are labelled `degenerate_zero` after `n_steps` steps, (L,) bool.
 
         Args:
             start_LF: Their four numbers at the beginning.
@@ -210,7 +210,9 @@ class LinearLaw:
         return np.asarray((np.abs(level_L - 1) <= AT_LEVEL) & is_still)
 
     def committors(self, q_MK: Tensor, v_NN: Tensor, size: float, n_steps: Sequence[float]) -> Floats:
-        """P(`degenerate_zero` after so many steps) of weights that are kicked; the law knows parts of a step, too."""
+        """Returns the probability of `degenerate_zero` after a kick and each of some numbers of steps, fractions
+        allowed.
+        """
         rms_F = np.array([float(value.square().mean().sqrt()) for value in (q_MK, q_MK, v_NN, v_NN)])
         (own_F,) = coordinates(q_MK[None], v_NN[None])
         noise_LF = np.random.default_rng(0).standard_normal((_N_DRAWS, 4))
@@ -222,7 +224,7 @@ class LinearLaw:
 
 
 def reproduce(directory: Path, console: Console, seed: int = 0, borders: Sequence[Border] = BORDERS) -> Comparison:
-    """Forks trainings at the border of the zero, and compares their committors with those that the law predicts."""
+    """Forks trainings that are about to escape the zero, and compares their committors with predicted ones."""
     cells: dict[str, list[Cell]] = {}
     for border in borders:
         spec = border.spec(seed)
@@ -294,7 +296,7 @@ def _rows(name: str, cells: Sequence[Cell]) -> Iterator[ComparedValue]:
 
 
 def _over_trainings(cells: Iterable[Cell]) -> Floats:
-    """(training, delay) the mean excess of each training."""
+    """Returns the mean excess of each training, measured minus predicted committor, (training, delay)."""
     of_training: dict[int, list[Floats]] = {}
     for cell in cells:
         of_training.setdefault(cell.replicate, []).append(cell.excess)
@@ -302,7 +304,7 @@ def _over_trainings(cells: Iterable[Cell]) -> Floats:
 
 
 def delay_of(excess: Floats) -> tuple[float, float, float]:
-    """The delay at which the mean excess is 0, and the delays at which an end of its 95% interval is.
+    """Returns the delay at which the mean excess is 0, and the delays at which an end of its 95% interval is 0.
 
     Args:
         excess: (training, delay) measured minus predicted committors.
@@ -329,14 +331,14 @@ def _tables(name: str, cells: Sequence[Cell]) -> Iterator[tuple[str, list[list[s
 
 
 def _compared(cells: Sequence[Cell]) -> tuple[str, str, str]:
-    """The mean difference with its interval over trainings, the mean predicted and the mean measured committor."""
+    """Formats the mean difference with its interval over trainings, and the mean predicted and measured committors."""
     mean, low, high = mean_interval(_over_trainings(cells)[:, _NO_DELAY].tolist())
     predicted, measured = np.mean([(cell.committor, cell.k / cell.n) for cell in cells], axis=0)
     return f"{mean:.3f} [{low:.3f}, {high:.3f}]", f"{predicted:.3f}", f"{measured:.3f}"
 
 
 def _figure(cells: Mapping[str, Sequence[Cell]]) -> Figure:
-    """Measured against predicted committors, a panel for each border, a colour for each size of kick."""
+    """Draws measured against predicted committors: a panel for each border, a colour for each size of kick."""
     figure = Figure(figsize=(3.2 * len(cells), 3.2), layout="constrained", dpi=150)
     for panel, (name, of_border) in zip(figure.subplots(1, len(cells), squeeze=False)[0], cells.items(), strict=True):
         panel.plot([0, 1], [0, 1], color="0.7", linewidth=0.8)

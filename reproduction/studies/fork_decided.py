@@ -31,7 +31,7 @@ OPEN_BETWEEN = 0.1, 0.9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """A configuration whose trainings are forked.
+    """A configuration of trainings that are forked, and what their continuations change.
 
     Attributes:
         name: The problem and configuration, as the tables name it.
@@ -55,22 +55,22 @@ class Case:
 
     @property
     def folder(self) -> str:
-        """The name of the sweep and of its folder; cases that differ in kicks alone share it."""
+        """The name of the sweep and of its folder. Cases that differ only in kicks share it."""
         return "fork_" + "_".join(self.name.lower().replace(",", "").split())
 
     def spec(self, seed: int) -> Sweep:
-        """The sweep that trains the configuration."""
+        """The sweep that trains the configuration to be forked."""
         one = load_sweep(self.sweep).fix(dict(self.values))
         return one.but(name=self.folder, trials=1, replicates=self.replicates, seed=seed)
 
     @property
     def n_steps(self) -> int:
-        """The number of steps of each training that is not solved sooner."""
+        """The number of steps of each training that is not solved earlier."""
         return int(self.values["n_steps"] or 0)
 
     @property
     def change(self) -> str:
-        """What differs in continuations, in words."""
+        """Describes in words what the continuations change."""
         return f"kick {self.size:g}" if self.redraw == "kick" else self.redraw
 
 
@@ -144,7 +144,7 @@ _DRAWN = ("induction", "FIRST")
 
 
 def reproduce(directory: Path, console: Console, seed: int = 0, cases: Sequence[Case] = CASES) -> Comparison:
-    """Forks all trainings of some configurations at several steps, and draws their committors."""
+    """Forks all trainings of some configurations at several steps, and draws the committors of the continuations."""
     found: list[tuple[Case, Committors]] = []
     for case in cases:
         sweep = swept(case.folder, directory, console, changed=case.spec(seed), local=True)
@@ -199,7 +199,7 @@ def _share(committor: Committor) -> float:
 
 @house_style()
 def _figure(found: Found) -> Figure:
-    """The committors of all trainings of two cases against the step, and the shares decided of all that draw data."""
+    """Draws the committors of all trainings by step for two cases, and the decided share of outcomes for more cases."""
     drawn = [(case, answer) for case, answer in found if case.name in _DRAWN]
     figure = Figure(figsize=(3.2 * (len(drawn) + 1), 2.9), layout="constrained", dpi=110)
     *panels, last = figure.subplots(1, len(drawn) + 1, squeeze=False)[0]
@@ -216,7 +216,7 @@ def _figure(found: Found) -> Figure:
 
 
 def _draw_committors(panel: Axes, case: Case, answer: Committors) -> None:
-    """A line for each training, which ends at its own outcome."""
+    """Draws the committor of each training by step as a line, which ends at the training's own outcome."""
     of_training: dict[int, list[Committor]] = {}
     for committor in answer.committors:
         of_training.setdefault(committor.replicate, []).append(committor)
@@ -233,7 +233,7 @@ def _draw_committors(panel: Axes, case: Case, answer: Committors) -> None:
 
 
 def _draw_decided(panel: Axes, case: Case, answer: Committors, number: int) -> None:
-    """The share decided at each step, with its intervals."""
+    """Draws which share of the outcome is decided at each step, with intervals."""
     colour, dashes, marker = group_style(number)
     shares = [(step / case.n_steps, each) for step, each in answer.decided.items() if each.share is not None]
     middle = np.array([each.share for _, each in shares])

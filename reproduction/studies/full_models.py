@@ -32,7 +32,7 @@ from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 
 class Judged:
-    """The trainings of a ledger as evidence, which can be judged again with other cut-offs.
+    """The trainings of a ledger with their measurements, so that they can be judged again with other thresholds.
 
     Failed trainings are left out.
 
@@ -67,24 +67,24 @@ class Judged:
         return values
 
     def groups(self, column: str) -> Iterator[tuple[Any, NDArray[np.bool_]]]:
-        """Yields the values of a column in order, a missing one last, each with a mask (L,) of its trainings."""
+        """Yields the values of a column in order, null last, each with a mask (L,) of the trainings that have it."""
         values = self.column(column)
         for value in sorted(set(values), key=lambda item: (item is None, str(type(item)), item or 0)):
             yield value, np.array([item == value for item in values])
 
     def at_end(self, metric: str) -> NDArray[np.float64]:
-        """Returns a metric at each training's last probe, (L,)."""
+        """Returns the value of a metric at each training's last probe, (L,)."""
         values: NDArray[np.float64] = self.metrics[metric][np.arange(len(self.rows)), self._last]
         return values
 
     @property
     def gamma(self) -> NDArray[np.float64]:
-        """The relative gradient |gradient| |theta| / loss at the end, (L,)."""
+        """The relative gradient |gradient| |theta| / loss of each training at its last probe, (L,)."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.at_end("train_grad_norm") * self.at_end("param_norm") / self.at_end("loss")
 
     def outcome(self, solved_factor: float = 1.0) -> NDArray[np.str_]:
-        """Returns the outcomes under the present cut-offs, (L,).
+        """Returns the outcomes under the present thresholds, which `cut_off` can change, (L,).
 
         Args:
             solved_factor: Multiplies the level below which a training is solved.
@@ -97,7 +97,7 @@ class Judged:
         return np.where([step is not None for step in self.column("diverged_step")], "diverged", outcome)
 
     def _outcome(self, chosen: NDArray[np.int64], solved_factor: float) -> NDArray[np.str_]:
-        """Judges trainings that agree in all parameters that the judge reads."""
+        """Labels some trainings that have equal values of all parameters that the judge reads."""
         levels = {name: self.column(f"level_{name}")[chosen].astype(float) for name in ("zero", "mean", "cur")}
         levels["solved"] = solved_factor * self.column("loss_level")[chosen].astype(float)
         metrics = {name: table[chosen] for name, table in self.metrics.items()}
@@ -115,7 +115,7 @@ def parameters_of(row: dict[str, Any]) -> CategoryPairsParameters:
 
 @contextmanager
 def cut_off(module: ModuleType, name: str, factor: float) -> Iterator[None]:
-    """Multiplies a cut-off of the judge within this context."""
+    """Multiplies a threshold of the judge by a factor within this context."""
     original = getattr(module, name)
     setattr(module, name, factor * original)
     try:
@@ -157,7 +157,7 @@ Table = list[list[str]]
 
 
 def reproduce_kicks(directory: Path, console: Console) -> Comparison:
-    """Trains the models of `stuck_full` in float64, repeats some of them, and kicks those where they ended.
+    """Trains the models of `stuck_full` in float64, repeats some of them, and kicks these from where they ended.
 
     float64 is needed because float32 has zeros of its arithmetic, which the float64 descent after a kick would leave
     even without the kick.
@@ -169,7 +169,7 @@ def reproduce_kicks(directory: Path, console: Console) -> Comparison:
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Judges the trainings of a finished sweep again, and draws them."""
+    """Judges the trainings of a finished sweep again with other thresholds, and draws them."""
     judged = Judged(sweep)
     recorded = judged.column("outcome").astype(str)
     n_alike = int((recorded == judged.outcome()).sum())
@@ -198,7 +198,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_kicks(sweep: SweepDirectory, n_zeros: int) -> Comparison:
-    """Kicks `n_zeros` trainings at zeros of a finished sweep, and a quarter as many on plateaus that stand still."""
+    """Kicks `n_zeros` trainings of a finished sweep that ended at zeros, and a quarter as many on still plateaus."""
     # The order of ids is arbitrary, so the first of them are a random sample.
     rows = sorted(Judged(sweep).rows, key=lambda row: str(row["training_id"]))
     zeros = [row for row in rows if row["outcome"] == "degenerate_zero"]
@@ -224,7 +224,7 @@ def compare_kicks(sweep: SweepDirectory, n_zeros: int) -> Comparison:
 
 
 def _smallest_kicks(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.float64]:
-    """Returns the smallest kick that freed each of the trainings; NaN if none did."""
+    """Returns the size of the smallest kick (added noise) that freed each training; NaN if none did."""
     smallest = []
     for _, group in itertools.groupby(sorted(rows, key=_static_key), key=_static_key):
         lanes, state = ended_lanes(sweep, [row["training_id"] for row in group])
@@ -338,7 +338,9 @@ _CUT: dict[str, Any] = {"color": "0.4", "linewidth": 0.8, "linestyle": "--"}
 
 
 def clusters_figure(judged: Judged, outcome: NDArray[np.str_]) -> Figure:
-    """Draws the relative gradient against the strength of attention, coloured by outcome, with the cut-offs."""
+    """Draws the relative gradient against the strength of attention, coloured by outcome, and the judge's
+    thresholds.
+    """
     figure = Figure(figsize=(9.6, 4), layout="constrained", dpi=160)
     left, right = figure.subplots(1, 2, sharey=True)
     no_softmax = judged.column("param_attention_activation") != "softmax"
@@ -365,7 +367,7 @@ def _draw_cluster(
 
 
 def by_sigma_figure(judged: Judged, outcome: NDArray[np.str_]) -> Figure:
-    """Draws the shares of outcomes by `init_sigma`, a panel for each combination of softmax and skip."""
+    """Draws the rates of outcomes by `init_sigma`, in a panel for each combination of softmax and skip."""
     figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
     axes = figure.subplots(1, 4, sharey=True)
     cases = [("identity", True), ("identity", False), ("softmax", True), ("softmax", False)]

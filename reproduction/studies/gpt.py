@@ -48,7 +48,7 @@ _SMALL = 1e-3
 
 @dataclass(frozen=True, order=True, slots=True)
 class Cell:
-    """One configuration of GPTs: its four swept parameters."""
+    """One configuration of GPTs, given by the values of the four swept parameters."""
 
     tied: bool
     qk: str
@@ -58,7 +58,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The steps at which the trainings of a cell end each stage; infinite for a training that does not.
+    """The steps at which the trainings of a configuration end each stage; infinite for a stage that does not end.
 
     Attributes:
         first: The loss falls below the middle of H(Y) and H(Y | current token).
@@ -70,7 +70,7 @@ class Stages:
 
 
 def compare_stages(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the stages of a finished sweep with the predictions, and draws them."""
+    """Compares when the trainings of a finished sweep end each stage with the predictions, and draws them."""
     stages = stages_of(sweep)
     return Comparison(
         title="gpt-stages: when does the attention of a GPT begin to select?",
@@ -88,7 +88,7 @@ def compare_stages(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def stages_of(sweep: SweepDirectory) -> Mapping[Cell, Stages]:
-    """Returns the stages of all trainings, by configuration."""
+    """Returns at which steps the trainings of each configuration end each stage."""
     ends_by_cell: dict[Cell, list[tuple[float, float]]] = {}
     for *cell, constant, current, steps, losses in queried(sweep, _CURVES):
         step, loss = np.asarray(steps, np.float64), np.asarray(losses, np.float64)
@@ -98,7 +98,7 @@ def stages_of(sweep: SweepDirectory) -> Mapping[Cell, Stages]:
 
 
 def falls_below(steps: NDArray[np.float64], losses: NDArray[np.float64], level: float) -> float:
-    """Returns the step at which a curve first crosses a level, interpolated; infinite if it does not."""
+    """Returns the step, interpolated, at which a curve first falls below a level; infinite if it does not."""
     below = np.flatnonzero(losses < level)
     if below.size == 0:
         return float("inf")
@@ -110,7 +110,7 @@ def falls_below(steps: NDArray[np.float64], losses: NDArray[np.float64], level: 
 
 
 def _rows(stages: Mapping[Cell, Stages]) -> Iterator[ComparedValue]:
-    """Compares untied models only: tied ones sometimes end a stage too late for a mean."""
+    """Compares the stages of models with untied embeddings. Tied models sometimes end a stage too late for a mean."""
     sigmas = sorted({cell.init_sigma for cell in stages})
     for low, high in pairwise(sigmas):
         is_small = high <= _SMALL
@@ -141,7 +141,7 @@ def _rows(stages: Mapping[Cell, Stages]) -> Iterator[ComparedValue]:
 
 
 def _pooled(stages: Mapping[Cell, Stages], stage: str, **values: object) -> list[float]:
-    """Returns the steps of all untied cells that have the given values, without trainings that do not end the stage."""
+    """Returns the steps at which untied models with the given parameter values end a stage, if they do."""
     cells = [cell for cell in stages if not cell.tied and all(getattr(cell, name) == values[name] for name in values)]
     all_steps = [steps for cell in cells for steps in getattr(stages[cell], stage)]
     return [max(steps, 1.0) for steps in all_steps if steps < float("inf")]
@@ -191,7 +191,7 @@ Factors = Mapping[str, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """The one respect in which trainings differ from those of the sweep.
+    """What a variant of the sweep changes: parameters, or factors of starting values or steps.
 
     Attributes:
         row: The name of the change in the table.
@@ -253,7 +253,7 @@ CHANGES = (
 
 
 class ChangedGPT(GPTWorkload):
-    """GPTs with scaled starting values, or with scaled steps of some parameters.
+    """GPTs whose starting values, or the steps of some parameters, are multiplied by factors.
 
     A parameter whose steps are f times as long is stored divided by f, and the model multiplies the stored value by f:
     the start is the same function, and Adam's steps do not depend on the size of gradients.
@@ -282,7 +282,7 @@ class ChangedGPT(GPTWorkload):
         return cast(GPT, partial(functional_call, module, self.read(dict(module.named_parameters()))))
 
     def read(self, state: Mapping[str, Tensor]) -> State:
-        """Converts stored values to the values that the model uses."""
+        """Converts stored parameters to those that the model uses, by multiplying them with the change's factors."""
         factors = {name: _factor(self._change.steps, name) for name in state}
         return {name: value if factors[name] == 1.0 else value * factors[name] for name, value in state.items()}
 
@@ -294,7 +294,7 @@ def reproduce_changes(
     n_seeds: int = N_SEEDS,
     n_steps: int | None = None,
 ) -> Comparison:
-    """Trains 32 GPTs for each change, and counts those with an induction head; `n_steps` replaces the study's."""
+    """Trains 32 GPTs for each variant of the sweep, and counts those with an induction head."""
     del directory
     rows = []
     for change in CHANGES:

@@ -48,7 +48,7 @@ _WORTH_COMPILING = 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """The size of the study: its numbers of draws and seeds, and its values of sigma.
+    """How many trainings the study of merged and factored attention runs, and at which values of sigma (`init_sigma`).
 
     Attributes:
         n_draws: The number of independent sets of seeds; each gets its own rows.
@@ -79,7 +79,7 @@ _COLOURS = {"merged": "#0072B2", "factored": "#D55E00"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """The measurements that the figure shows.
+    """The measurements in the figure: how many trainings run down the valley at infinity, and when they leave the zero.
 
     Attributes:
         runaways: By form: (sigma, runaways, trainings) of each draw.
@@ -95,7 +95,7 @@ class Measured:
 
 
 def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
-    """Trains some 200,000 small models, compares them with the two laws, and draws both."""
+    """Trains some 200,000 small models, compares rates of runaways and escape times with two laws, and draws them."""
     rows: list[ComparedValue] = []
     with one_thread():
         law = RunawayLaw.of(N, M, LEARNING_RATE)
@@ -133,7 +133,7 @@ def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comp
 def _train(
     form: str, sigma: float, seeds: range, n_steps: int, probes: Sequence[int] = ()
 ) -> tuple[NDArray[np.str_], NDArray[np.float64]]:
-    """Returns the outcomes of trainings, and the steps at which they left the zero, (L,) each."""
+    """Trains one form from each seed. Returns outcomes, and the steps of leaving the gradient's zero, (L,) each."""
     values: dict[str, Value] = {"n_categories": N, "n_positions": M, "learning_rate": LEARNING_RATE}
     values |= {"qk": form, "init_sigma": sigma, "n_steps": n_steps}
     parts = []
@@ -148,7 +148,7 @@ def _train(
 
 
 def _n_steps(form: str, sigma: float) -> int:
-    """Returns enough steps to leave the zero and to solve, for all but the slowest seeds."""
+    """Returns a number of steps in which all but the slowest seeds leave the gradient's zero and solve the task."""
     if form == "merged":
         return 2000 + round(2 * math.log(1 / sigma) / GROWTH_PLUS)
     return 1000 + round(4 / (sigma * GROWTH_PLUS))
@@ -167,7 +167,7 @@ def _merged_runaways(
 
 
 def _amplitudes(law: RunawayLaw, seeds: range) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns the amplitudes of the two modes in the starts of these seeds, (L,) each.
+    """Returns the amplitudes (L,) of the faster and of the slower unstable mode in the starts of these seeds.
 
     They are at `init_sigma` 1; starts are proportional to `init_sigma`.
     """
@@ -196,7 +196,7 @@ def _share_rows(
 
 
 def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[ComparedValue]:
-    """Returns the slope of the factored share, from (sigma, runaways, trainings).
+    """Compares how fast the rate of runaways falls with sigma, in the factored form, with the derived slope.
 
     There is no row if fewer than two sigmas have runaways.
     """
@@ -210,7 +210,7 @@ def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[Compare
 
 
 def _escape_probes(form: str, sigma: float) -> Sequence[int]:
-    """Returns the steps at which to test whether the zero was left: every step for two factors, 1% apart for three."""
+    """Returns the steps of the test for escape: all steps for merged weights, steps 1% apart for factored ones."""
     if form == "merged":
         return range(1, 60 + round(2 * math.log(1 / sigma) / GROWTH_PLUS))
     last = 4 / (sigma * GROWTH_PLUS)
@@ -219,7 +219,7 @@ def _escape_probes(form: str, sigma: float) -> Sequence[int]:
 
 
 def _escapes(form: str, sigmas: tuple[float, ...], n: int, draw: int, measured: Measured) -> Iterator[ComparedValue]:
-    """Compares the escape times; the same seeds are trained at every sigma."""
+    """Compares the escape times with the derived ones. All values of sigma share the same seeds."""
     is_merged, times = form == "merged", []
     seeds = range(10**6 + draw * n, 10**6 + (draw + 1) * n)
     for sigma in sigmas:
@@ -243,7 +243,7 @@ def _escapes(form: str, sigmas: tuple[float, ...], n: int, draw: int, measured: 
 
 
 def metric_figure(measured: Measured) -> Figure:
-    """Draws the shares of runaways and the escape times against sigma, with the derived share and slopes as lines."""
+    """Draws runaway rates and escape times against sigma, with the derived rate and slopes as lines."""
     figure = Figure(figsize=(9.6, 3.6), layout="constrained", dpi=160)
     left, right = figure.subplots(1, 2)
     for form, runaways in measured.runaways.items():

@@ -66,7 +66,7 @@ _ROUNDS, _CANDIDATES = 4, 32
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunawayLaw:
-    """The law by which small starts of one system P run away, for gradient descent with one learning rate.
+    """Predicts which small starts of system P run away, down the valley at infinity, under gradient descent.
 
     Attributes:
         n_categories, n_positions: N, M.
@@ -94,11 +94,11 @@ class RunawayLaw:
 
     @property
     def exponent(self) -> float:
-        """The slope r - 1 of log P against log sigma, for sigma -> 0."""
+        """The slope r - 1 of log P(runaway) against log sigma, for sigma -> 0."""
         return self.growth[0] / self.growth[1] - 1
 
     def share(self, sigma: float) -> float:
-        """Returns the probability that a start with this `init_sigma` runs away."""
+        """Returns the probability that a start with the given `init_sigma` runs away."""
         from scipy.special import erf
 
         z, width = np.linspace(0.0, 9.0, 2_001, retstep=True)
@@ -107,23 +107,25 @@ class RunawayLaw:
         return float(np.mean([density @ erf(border * reach) for border in self.borders]))
 
     def amplitudes(self, q_LMK: Tensor, v_LNN: Tensor) -> tuple[Floats, Floats]:
-        """Returns the amplitudes of the faster and of the slower mode in the weights, (L,) each."""
+        """Returns the amplitudes (L,) of the faster and of the slower unstable mode in the weights."""
         faster_L, slower_L = self.modes @ coordinates(q_LMK, v_LNN).T
         return faster_L, slower_L
 
     def forecast(self, faster_L: Floats, slower_L: Floats) -> NDArray[np.bool_]:
-        """Returns whether trainings with these amplitudes at their start will run away, (L,)."""
+        """Returns whether trainings that start with these amplitudes will run away, (L,)."""
         border_L = np.where(faster_L * slower_L > 0, *self.borders)
         return np.abs(faster_L) < border_L * np.abs(slower_L) ** (self.exponent + 1)
 
 
 def fastest_rate(N: int, M: int) -> float:
-    """Returns lambda_+ of docs/theory.md: the rate per step and learning rate at which descent leaves the zero."""
+    """Returns lambda_+ (docs/theory.md): descent leaves the gradient's zero at the rate learning_rate * lambda_+."""
     return 2 / N * math.sqrt((M - 1) * ((N - 1 + M) / 2 + math.sqrt(((M - N + 1) / 2) ** 2 + N - 1)))
 
 
 def coordinates(q_LMK: Tensor, v_LNN: Tensor) -> Floats:
-    """Returns the parts of the weights along the shift, off it, along I - P and along P, normalized, (L, 4)."""
+    """Returns four coordinates of the weights, (L, 4): q along the shift and off it, v along I - P and along P,
+    normalized.
+    """
     N, (M, K) = v_LNN.shape[1], q_LMK.shape[1:]
     on_L = q_LMK.diagonal(dim1=1, dim2=2).sum(1)
     beta_L = v_LNN.sum((1, 2)) / N
@@ -142,7 +144,7 @@ def modes_of_zero(n_categories: int, n_positions: int) -> tuple[Floats, Floats]:
 
 
 def _linear(N: int, M: int) -> Floats:
-    """Returns minus the Hessian at the zero, in the coordinates, (4, 4)."""
+    """Returns minus the Hessian at the zero of the gradient, in the four coordinates, (4, 4)."""
     K = M - 1
     half = np.zeros((4, 4))
     half[0, 2:] = math.sqrt(K * (N - 1)), math.sqrt(K)
@@ -152,19 +154,21 @@ def _linear(N: int, M: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Descent:
-    """Gradient descent of the four numbers: that of `PositionsOnly.population_loss` on weights of this form."""
+    """Gradient descent in the four coordinates, which equals that of `PositionsOnly.population_loss` on such
+    weights.
+    """
 
     N: int
     M: int
     learning_rate: float
 
     def runs_away(self, start_LF: Floats) -> NDArray[np.bool_]:
-        """Returns whether alpha and beta have opposite signs in the end, (L,)."""
+        """Returns whether descent from these coordinates ends with alpha and beta of opposite signs, (L,)."""
         end_LF = self.after(start_LF, round(_STEPS_AT_LEARNING_RATE_1 / self.learning_rate))
         return end_LF[:, 2] * end_LF[:, 3] < 0
 
     def after(self, start_LF: Floats, n_steps: int) -> Floats:
-        """Returns the coordinates after `n_steps` steps, (L, 4)."""
+        """Returns the coordinates (L, 4) after `n_steps` steps of descent."""
         N, M, K = self.N, self.M, self.M - 1
         size = np.sqrt([K, K * (M - 1), N - 1, 1])
         on, off, alpha, beta = (start_LF / size).T
@@ -184,7 +188,7 @@ class _Descent:
 
 
 def _law_border(descent: _Descent, modes: Floats, ratio: float, sign: float) -> float:
-    """Returns C: the largest |c_+| / |c_-|^r that runs away, with c_- of this sign and c_+ > 0."""
+    """Returns the constant C of the law: starts run away if |c_+| < C |c_-|^r, given the sign of c_- and c_+ > 0."""
     low, high = 1e-4, 1e4
     for _ in range(_ROUNDS):
         candidates = np.geomspace(low, high, _CANDIDATES)
@@ -196,12 +200,12 @@ def _law_border(descent: _Descent, modes: Floats, ratio: float, sign: float) -> 
 
 
 def border_ratio(n_categories: int, n_positions: int) -> float:
-    """Returns beta / alpha on the ray of the scale-free flow on which alpha and beta have opposite signs."""
+    """Returns beta / alpha on that ray of the scale-free flow on which alpha and beta have opposite signs."""
     return -2 * (n_categories - 1) / n_positions
 
 
 def factored_exponent(n_categories: int, n_positions: int) -> float:
-    """Returns h - 1, the slope of log P against log sigma for sigma -> 0. It needs at least 3 positions."""
+    """Returns h - 1, the slope of log P(runaway) against log sigma for sigma -> 0. Needs at least 3 positions."""
     N, M, K = n_categories, n_positions, n_positions - 1
     shift, ones = np.eye(M, K), np.ones((M, K))
     # The ray is scaled so that a = 1, and so that its factors grow at the rate 1.
@@ -234,7 +238,7 @@ _STARTS_AT_ONCE = 2048
 
 
 def opposed_shares(n_categories: int, n_positions: int, n_starts: int) -> list[list[str]]:
-    """Returns a table of the share of starts with alpha beta < 0 when |v| has grown by each of `FACTORS`.
+    """Returns a table of the fraction of starts with alpha beta < 0 once |v| has grown by each of `FACTORS`.
 
     The last column is the share with beta / alpha below half its value on the border.
     """
@@ -251,7 +255,7 @@ def opposed_shares(n_categories: int, n_positions: int, n_starts: int) -> list[l
 
 
 def _opposed(n_categories: int, n_positions: int, n_starts: int, seed: int) -> Tensor:
-    """Returns how many starts have alpha beta < 0 at each factor, and how many strongly, (2, factors)."""
+    """Counts at each factor the starts with alpha beta < 0, and those with strongly opposed signs, (2, factors)."""
     draw = torch.Generator().manual_seed(seed)
     N, M, K = n_categories, n_positions, n_positions - 1
     shapes = ((M, M), (M, K), (N, N))
@@ -290,7 +294,7 @@ _PRIOR_ERRORS = 2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
-    """The fates of L trainings, and the fates that the law expected from their starts.
+    """Which of L trainings ran away, and which of them the law expected to run away.
 
     Attributes:
         sigma: The `init_sigma` of the trainings.
@@ -304,7 +308,7 @@ class Forecast:
 
 
 def corrected_share(share: float, draws: Sequence[Forecast]) -> tuple[float, float]:
-    """Returns the share of runaways and its standard error, from all draws at one sigma and the law's share."""
+    """Returns the rate of runaways at one sigma, and its standard error, with the law's rate as a control variate."""
     n = sum(draw.is_away.size for draw in draws)
     more = sum(int((draw.is_away & ~draw.expected).sum()) for draw in draws)
     fewer = sum(int((draw.expected & ~draw.is_away).sum()) for draw in draws)
@@ -312,7 +316,7 @@ def corrected_share(share: float, draws: Sequence[Forecast]) -> tuple[float, flo
 
 
 def law_rows(law: RunawayLaw, forecasts: Sequence[Forecast]) -> list[ComparedValue]:
-    """Compares the shares given the starts, the seeds where the law errs, and the slopes between two sigmas."""
+    """Compares the law with rates of runaways and their slopes, and counts the seeds for which the law is wrong."""
     sigmas = sorted({forecast.sigma for forecast in forecasts}, reverse=True)
     by_sigma = {sigma: [forecast for forecast in forecasts if forecast.sigma == sigma] for sigma in sigmas}
     derived = {sigma: law.share(sigma) for sigma in sigmas}
@@ -340,10 +344,9 @@ def law_rows(law: RunawayLaw, forecasts: Sequence[Forecast]) -> list[ComparedVal
 def fitted_slope(
     sigmas: NDArray[np.float64], counts: NDArray[np.float64], n: NDArray[np.float64]
 ) -> tuple[float, float]:
-    """Returns the slope of log share against log sigma and half its 95% interval; shares are weighted by their own
-    error.
+    """Returns the slope of log rate against log sigma and half its 95% interval, weighted by the rates' errors.
 
-    It serves shares for which no law expects individual fates. Local slopes differ from it where the share bends.
+    The slope is for rates of which no law predicts the single trainings. Where the rate bends, local slopes differ.
     """
     share = counts / n
     weight = n * share / (1 - share)

@@ -51,7 +51,7 @@ from trainings where outcome != 'failed' group by trial order by trial
 
 @dataclass(frozen=True)
 class Trials:
-    """The trials of the sweep as columns (T,).
+    """The trials of the sweep: for each quantity an array (T,).
 
     `loss` is the median over the trainings of a trial that end at the zero, or NaN.
     """
@@ -68,7 +68,7 @@ class Trials:
 
     @classmethod
     def read(cls, sweep: SweepDirectory, at_most: int | None = None) -> "Trials":
-        """Reads the trials of a ledger, or the first `at_most` of them."""
+        """Reads the trials of a ledger; with `at_most`, only that many, in the order in which they were drawn."""
         with SweepData.open(sweep.place).reading() as connection:
             columns = list(zip(*connection.execute(_TRIALS).fetchall(), strict=True))
         texts = (2, 3, 4)
@@ -77,17 +77,17 @@ class Trials:
         )
 
     def where(self, chosen: NDArray[np.bool_]) -> "Trials":
-        """Returns the trials where the mask (T,) is true."""
+        """Selects the trials for which the mask (T,) is true."""
         return Trials(*(getattr(self, column.name)[chosen] for column in fields(self)))
 
     @property
     def at_zero(self) -> Rate:
-        """The rate of trainings that end at the zero."""
+        """The rate of trainings that end at the zero of the gradient, over all trials."""
         return share_of(self.n, self.n_zero)
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reports which parameters move the border in a finished sweep, and draws its phase diagrams."""
+    """Tests which parameters move the border between stuck and free in a finished sweep, and draws phase diagrams."""
     trials = Trials.read(sweep)
     parts, model = _model(trials)
     figures = [
@@ -115,7 +115,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def derived_factors(loss: float) -> Mapping[str, float]:
-    """Returns the factors by which each value should multiply the border, by name.
+    """Returns by which factors theory says that parameter values multiply the border in init_sigma, by name.
 
     They follow if attention's gradient is of size scale sigma^2 and L-BFGS compares losses.
     """
@@ -128,19 +128,19 @@ def derived_factors(loss: float) -> Mapping[str, float]:
 
 
 def at_scale_one(trials: Trials) -> Floats:
-    """Returns each trial's sigma over the derived factor of its attention scale, (T,)."""
+    """Returns each trial's sigma, corrected for its attention scale by the derived factor, (T,)."""
     factors = derived_factors(float(np.nanmedian(trials.loss)))
     return np.asarray(trials.sigma / np.array([factors.get(f"scale {scale}", 1.0) for scale in trials.scale]))
 
 
 def moved(trials: Trials) -> Floats:
-    """Returns each trial's sigma over all its derived factors, (T,), so that all trials have one border."""
+    """Returns each trial's sigma, corrected by all derived factors, (T,), so that all trials share one border."""
     float32 = derived_factors(float(np.nanmedian(trials.loss)))["float32"]
     return np.asarray(at_scale_one(trials) / np.where(trials.dtype == "float32", float32, 1.0))
 
 
 def one_border(trials: Trials) -> ComparedValue:
-    """Returns the border of all trials together."""
+    """Returns a row with the border of all trials together, after the correction by derived factors (`moved`)."""
     name = "border in float64, scale one, of all trials moved there by the derived factors"
     return border(name, trials, moved(trials))
 
@@ -187,7 +187,7 @@ def _moves(trials: Trials, model: BorderModel) -> Iterator[ComparedValue]:
 
 
 def _borders(trials: Trials) -> Iterator[ComparedValue]:
-    """Yields the borders in single cells, without the regression."""
+    """Yields a row with the border for each combination of two parameter values, estimated without regression."""
     cells = [(dtype, scale, trials.dtype == dtype, trials.scale == scale) for dtype in DTYPES for scale in SCALES]
     cells += [
         (variant, scale, trials.variant == variant, trials.scale == scale) for variant in VARIANTS for scale in SCALES
@@ -198,7 +198,7 @@ def _borders(trials: Trials) -> Iterator[ComparedValue]:
 
 
 def border(name: str, trials: Trials, sigma: Floats) -> ComparedValue:
-    """Returns the sigma at which half of the trainings end at the zero, for trials at `sigma` (T,)."""
+    """Returns a row with the sigma at which half of the trainings end at the zero of the gradient."""
     counts = zip(trials.n, trials.n_zero, strict=True)
     holds = np.concatenate([np.arange(size) < count for size, count in counts]).astype(np.float64)
     return border_row(name, *half_point(np.repeat(np.log(sigma), trials.n.astype(int)), holds, of_trials=True))
@@ -215,7 +215,7 @@ def _by_sigma(trials: Trials) -> list[list[str]]:
 
 
 def _pairs(trials: Trials, parts: Mapping[str, Floats]) -> list[list[str]]:
-    """Tests whether two parameters together move the border otherwise than by the product of their factors."""
+    """Tests for each pair of parameters whether they interact in their effect on the border."""
     main = np.column_stack(list(parts.values()))
     pairs = list(itertools.combinations(parts, 2))
     p_values: list[float | None] = []
@@ -228,13 +228,13 @@ def _pairs(trials: Trials, parts: Mapping[str, Floats]) -> list[list[str]]:
 
 
 def share_of(n: Floats, k: Floats) -> Rate:
-    """Returns the rate of k (T,) of n (T,) trainings in trials."""
+    """Returns the rate, with its interval, of trainings with a property: k (T,) out of n (T,) in each trial."""
     return pooled_rate(list(zip(n.astype(int).tolist(), k.astype(int).tolist(), strict=True)))
 
 
 @house_style()
 def _diagram(trials: Trials, chosen: NDArray[np.bool_]) -> Figure:
-    """Draws the phase diagram of the zero over init_sigma and layer_norm_eps, for the chosen trials."""
+    """Draws a phase diagram over init_sigma and layer_norm_eps: how often trainings end at the zero of the gradient."""
     shown = trials.where(chosen)
     counts = TrialCounts(shown.sigma, shown.eps, shown.n, shown.n_zero)
     x, y = (
@@ -253,7 +253,7 @@ _NEAR = 2.0
 
 
 def reproduce_samplers(directory: Path, console: Console) -> Comparison:
-    """Trains 64 trials x 4 seeds of full models with each of three samplers."""
+    """Trains full models in 64 trials x 4 seeds that each of three samplers chooses."""
     drawn = load_sweep("mission_pairs").but(trials=N_TRIALS)
     sweeps = [swept("mission_pairs", directory, console, "auto", changed=drawn)]
     sweeps += [swept(f"mission_pairs_{sampler}", directory, console, "auto") for sampler in ("tpe", "boundary")]
@@ -269,7 +269,7 @@ def reproduce_samplers(directory: Path, console: Console) -> Comparison:
 
 
 def compare_sampler(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reports the first trials of a finished sweep over the space of `mission_pairs`."""
+    """Reports how the first trials of a finished sweep over the space of `mission_pairs` ended."""
     del directory
     sampler = sweep.spec.sampler
     rows = [replace(row, name=f"{sampler}: {row.name}") for row in rows_of(Trials.read(sweep, N_TRIALS))]
@@ -277,7 +277,7 @@ def compare_sampler(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def rows_of(trials: Trials) -> list[ComparedValue]:
-    """Returns the results of the trials, all and the last ones in the order in which they were drawn."""
+    """Returns rows with the results of all trials, and separately of those that were drawn last."""
     border = one_border(trials)
     counts = {
         "no training ends at the zero": trials.n_zero == 0,

@@ -46,7 +46,7 @@ from trainings where outcome not in ('failed', 'diverged') group by trial order 
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reports which parameters the losses and roles of a finished sweep depend on, and draws its losses."""
+    """Tests on which parameters the losses and head roles of a finished sweep depend, and draws the losses."""
     data = SweepData.open(sweep.place)
     with data.reading() as connection:
         columns = [np.array(column) for column in zip(*connection.execute(_TRIALS).fetchall(), strict=True)]
@@ -102,7 +102,7 @@ def _factors(parts: Mapping[str, Floats], log_excess: Floats) -> Iterator[Compar
 
 
 def _threshold(parts: Mapping[str, Floats], below: Floats, log_excess: Floats) -> Iterator[ComparedValue]:
-    """Compares the effect of epsilon where init_sigma is below its root, as expected, with its effect elsewhere.
+    """Compares epsilon's effect where init_sigma is below sqrt(epsilon), where theory expects it, with that elsewhere.
 
     Args:
         parts: The parameters.
@@ -116,7 +116,7 @@ def _threshold(parts: Mapping[str, Floats], below: Floats, log_excess: Floats) -
 
 
 def _factor(name: str, fitted: Any, term: int) -> ComparedValue:
-    """Returns the exponential of a term's coefficient; the constant comes before the terms."""
+    """Returns a row with the factor that a term multiplies the loss by: the exponential of its coefficient."""
     low, high = fitted.conf_int()[1 + term]
     ours, low, high = (float(np.exp(exponent)) for exponent in (fitted.params[1 + term], low, high))
     return ComparedValue(name=name, published=None, ours=ours, low=low, high=high)
@@ -131,7 +131,7 @@ def _by_sigma(sigma: Floats, loss: Floats) -> list[list[str]]:
 
 
 def _pairs(parts: Mapping[str, Floats], log_excess: Floats) -> list[list[str]]:
-    """Tests the products of the terms of two parameters; for init_sigma only its linear and its square term."""
+    """Tests the interaction of each pair of parameters. Of init_sigma only the linear and square terms enter."""
     main = np.column_stack(list(parts.values()))
     slopes = {**parts, "init_sigma": parts["init_sigma"][:, :2]}
     pairs = [pair for pair in itertools.combinations(parts, 2) if pair != ("window", "num_pos")]
@@ -163,7 +163,7 @@ def _onsets(data: SweepData, parameter: str) -> dict[str, Onset]:
 
 
 def _hazards(data: SweepData, role: str, layer: int) -> Iterator[ComparedValue]:
-    """Reports by what factor more rare-token columns speed up the emergence of a role, at equal window."""
+    """Reports how many times faster a role emerges with more rare-token columns, at equal windows."""
     ratios = data.emergence(role, by=["num_pos", "window"], layer=layer).hazard_ratios().ratios
     for hazard in ratios:
         if hazard.name == "num_pos" and hazard.ratio is not None and hazard.label != hazard.reference:
@@ -172,7 +172,9 @@ def _hazards(data: SweepData, role: str, layer: int) -> Iterator[ComparedValue]:
 
 
 def _emerged(onsets: Mapping[str, Onset]) -> list[list[str]]:
-    """Returns a table with a line for each value of the parameter and a column for each role."""
+    """Returns a table of how often each role has emerged: a line for each value of the parameter, a column for each
+    role.
+    """
     [first, *_] = onsets.values()
     lines = [[first.by, "trainings", *onsets]]
     for index, curve in enumerate(first.curves):

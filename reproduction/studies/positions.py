@@ -38,7 +38,7 @@ _PASSING_SIGMA = 1e-3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """The size of the study: its numbers of seeds and steps.
+    """How many seeds and steps the study of system P uses.
 
     Attributes:
         n_passing, n_valley, n_softmax: Seeds for the plateaus, the valley and softmax.
@@ -61,7 +61,7 @@ FULL_SIZE = Size()
 
 
 def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
-    """Trains some thousand small models and draws three figures."""
+    """Trains some thousand small models of system P, and draws three figures: plateaus, valley and softmax."""
     rows: list[ComparedValue] = []
     figures: list[Path] = []
     with one_thread():
@@ -94,7 +94,7 @@ def _level(ended: Ended) -> NDArray[np.float64]:
 
 
 def _plateaus(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Trains models that start near the zero and pass the mean predictor on their way down."""
+    """Trains models that start near the gradient's zero and pass the loss of the mean predictor on their way down."""
     figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
     axes = figure.subplots(1, 2, sharey=True)
     rows: list[ComparedValue] = []
@@ -139,13 +139,13 @@ def _plateau_rows(ended: Ended, n: int, m: int, learning_rate: float) -> list[Co
 
 
 def _valley(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Trains models that descend the valley at infinity, and tests the effect of a reset on them."""
+    """Trains models that descend the valley at infinity, and tests what resetting their weights changes."""
     figure, followed = _followed(size)
     return figure, [*(runaways(size, sigma, rate) for sigma in SIGMAS for rate in LEARNING_RATES), *followed]
 
 
 def valley_rows(size: Size) -> list[ComparedValue]:
-    """Returns the rows of trainings that are followed far down the valley, without a figure."""
+    """Returns rows on trainings that descend far down the valley at infinity, without drawing a figure."""
     return _followed(size)[1]
 
 
@@ -159,7 +159,7 @@ def _followed(size: Size) -> tuple[Figure, list[ComparedValue]]:
 
 
 def runaways(size: Size, sigma: float, learning_rate: float) -> ComparedValue:
-    """Returns the share of trainings that run away, for one init_sigma and one learning rate."""
+    """Returns a row with the rate of trainings that run away to infinity, for one init_sigma and one learning rate."""
     n_steps = round(size.valley_time / learning_rate)
     values: dict[str, Value] = {"init_sigma": sigma, "learning_rate": learning_rate, "n_steps": n_steps}
     ended = _train(size.n_valley, size.first_seed, **values)
@@ -200,7 +200,7 @@ def _valley_figure(ended: Ended, is_runaway: NDArray[np.bool_]) -> Figure:
 
 
 def _softmax(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Measures the tail of the level with softmax over positions, which has no solution at finite logits.
+    """Measures how slowly the loss falls with softmax, which cannot solve the task with finite logits.
 
     The tail falls like 1/t, because both the level and the growth rate of the logit are of second order in the
     attention that is still missing.

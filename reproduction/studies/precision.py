@@ -35,7 +35,7 @@ _WITHIN = 2.0
 
 
 def derived_border(dtype: str, form: str) -> float:
-    """Returns the sigma at which L-BFGS no longer sees the way down: |gradient|^2 = max(u L, tolerance), L = M - 1.
+    """Returns the init_sigma below which L-BFGS stops at the start: |gradient|^2 = max(u L, tolerance), L = M - 1.
 
     At a start of size sigma, E |gradient|^2 is c sigma^2 for two factors and 3 M c sigma^4 / 2 for three (k and q of M
     rows), where c / 2 is the contribution of v, and likewise of q, in the merged form: see
@@ -48,12 +48,12 @@ def derived_border(dtype: str, form: str) -> float:
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains 2,304 small models, most of them near the border."""
+    """Trains 2,304 small models, most of them near the border between stuck and free."""
     return compare(swept("precision_border", directory, console), console)
 
 
 def compare(sweep: SweepDirectory, console: Console, first_seed: int = 0) -> Comparison:
-    """Compares the borders of a finished sweep, and of gradient descent in bfloat16, with the derived ones."""
+    """Compares the borders between stuck and free with derived ones: of L-BFGS, and of gradient descent in bfloat16."""
     console.print("gradient descent in bfloat16")
     return Comparison(
         title="Below which initialization does rounding hold a training at the zero?",
@@ -68,7 +68,7 @@ def compare(sweep: SweepDirectory, console: Console, first_seed: int = 0) -> Com
 
 
 def sweep_rows(sweep: SweepDirectory) -> list[ComparedValue]:
-    """Compares the borders of L-BFGS, and reports how many stuck trainings float64 frees."""
+    """Compares L-BFGS's borders (stuck or free) with derived ones, and counts stuck trainings that float64 frees."""
     ends = queried(sweep, _ENDS)
     rows: list[ComparedValue] = []
     for form, n_factors in _FORMS.items():
@@ -85,7 +85,7 @@ def sweep_rows(sweep: SweepDirectory) -> list[ComparedValue]:
 
 
 def first_order_rows(sigmas: tuple[float, ...], seeds: range) -> list[ComparedValue]:
-    """Compares the border of gradient descent with three factors in bfloat16, after about eight escape times."""
+    """Compares the border (stuck or free) of gradient descent in bfloat16, factored, after eight escape times."""
     n, m = 5, 6
     growth = LEARNING_RATE * fastest_rate(n, m)
     values: dict[str, Value] = {"n_categories": n, "n_positions": m, "qk": "factored", "dtype": "bfloat16"}
@@ -112,7 +112,7 @@ def first_order_rows(sigmas: tuple[float, ...], seeds: range) -> list[ComparedVa
 
 
 def _is_held(seeds: range, values: dict[str, Value]) -> NDArray[np.bool_]:
-    """Returns which of the trainings end within 1% of the zero level."""
+    """Returns which trainings end stuck: with a loss within 1% of that at the zero of the gradient."""
     ended = trained(WORKLOAD, seeds, values | {"learning_rate": LEARNING_RATE})
     return np.asarray(ended.result.last("eval_loss") > 0.99)
 
@@ -143,7 +143,7 @@ def reproduce_forms(
     seeds: range = range(N_FORM_SEEDS),
     values: Mapping[str, Value] = FULL_VALUES,
 ) -> Comparison:
-    """Trains solutions 1 and 3 from ever smaller starts, with k and q or with k^t q as one matrix."""
+    """Trains solutions 1 and 3 from ever smaller starts, with k and q as two matrices or k^t q as one."""
     del directory
     n_seeds = len(seeds)
     rows = []

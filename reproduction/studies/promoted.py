@@ -36,12 +36,12 @@ _COLOURS = ("#D55E00", "#0072B2", "#000000")
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Trains 256 trials x 4 seeds of full models, and those that are stuck in float32 again in float64."""
+    """Trains 256 trials x 4 seeds of full models, and repeats in float64 those that are stuck in float32."""
     return compare(swept("mission_pairs", directory, console), directory, console)
 
 
 def compare(sweep: SweepDirectory, directory: Path, console: Console) -> Comparison:
-    """Repeats every stuck float32 training of a finished sweep in float64, and compares the borders."""
+    """Repeats in float64 each training of a sweep that is stuck in float32, and compares the borders in init_sigma."""
     rows = Ledger(sweep.place).trainings(filter=(pc.field("param_dtype") == "float32") & pc.field("stuck")).to_pylist()
     console.print(f"promoting {len(rows)} stuck trainings of float32")
     with one_thread():
@@ -62,7 +62,7 @@ def compare(sweep: SweepDirectory, directory: Path, console: Console) -> Compari
 
 
 def promoted(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.bool_]:
-    """Returns for each of the rows whether its training is stuck in float64 too, (len(rows),)."""
+    """Returns which of the trainings are stuck in float64 too, (len(rows),)."""
     stays = np.zeros(len(rows), dtype=bool)
     keys = [parameters_of(row).static_key() for row in rows]
     for key in dict.fromkeys(keys):
@@ -75,7 +75,7 @@ def promoted(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.bo
 
 
 def _freed(rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> ComparedValue:
-    """Reports the share of trainings that float64 frees; the trainings of one trial count as dependent."""
+    """Reports the rate of stuck trainings that float64 frees; trainings of one trial count as dependent."""
     trials = np.array([row["trial"] for row in rows])
     masks = [trials == trial for trial in np.unique(trials)]
     rate = pooled_rate([(int(mask.sum()), int((~stays[mask]).sum())) for mask in masks])
@@ -83,7 +83,7 @@ def _freed(rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> ComparedValu
 
 
 def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> dict[str, Trials]:
-    """Returns the trials of each curve; `n_zero` counts the trainings that the curve shows."""
+    """Returns the trials behind each curve. `n_zero` counts a trial's trainings that end at the gradient's zero."""
     trials = Trials.read(sweep)
     trainings = Ledger(sweep.place).trainings(columns=["trial"], filter=pc.field("outcome") != "failed")
     number = np.unique(trainings["trial"].to_numpy())
@@ -111,7 +111,7 @@ def _by_sigma(curves: Mapping[str, Trials]) -> list[list[str]]:
 
 
 def _place(trials: Trials) -> Floats:
-    """Returns the bin of each trial, (T,)."""
+    """Returns the number of the logarithmic bin into which each trial's sigma falls, (T,)."""
     return np.asarray(np.floor(_BINS_PER_DECADE * np.log10(at_scale_one(trials))))
 
 
@@ -125,7 +125,7 @@ def _rate(trials: Trials, index: int) -> Rate:
 
 
 def _figure(curves: Mapping[str, Trials], borders: Sequence[ComparedValue]) -> Figure:
-    """Draws the shares at the zero by `init_sigma`, with the borders and their intervals."""
+    """Draws how often trainings end at the gradient's zero by `init_sigma`, with the borders and their intervals."""
     figure = Figure(figsize=(6.4, 3.6), layout="constrained", dpi=160)
     panel = figure.subplots()
     for shift, (name, border_row) in enumerate(zip(curves, borders, strict=False)):

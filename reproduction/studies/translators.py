@@ -49,7 +49,7 @@ _FEWEST = 10
 
 
 def compare_heads(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reports which roles heads take in a finished sweep, and draws how roles emerge."""
+    """Reports how many heads take each role in a finished sweep, and draws when the roles emerge."""
     with Ledger(sweep.place).connect() as connection:
         emergences = role_emergence(connection, sweep.spec)
         rates = role_rates(connection, sweep.spec)
@@ -112,7 +112,7 @@ Losses = Mapping[tuple[int, int], Sequence[float]]
 
 
 def compare_structure(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the losses of a finished sweep with full attention, and draws them."""
+    """Compares structured attention with full attention by the losses of a finished sweep, and draws them."""
     losses: dict[tuple[int, int], list[float]] = {}
     full: list[float] = []
     for window, num_pos, loss in queried(sweep, _LOSSES):
@@ -175,7 +175,7 @@ from nearest join trainings using (training_id) group by all order by all
 
 
 def compare_positional(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reports the positional heads by setting, in a finished sweep or a part of one."""
+    """Reports how many heads are positional for each setting, in a finished sweep or a part of one."""
     del directory
     rows: list[ComparedValue] = []
     for width, n_heads, n_epochs, rate, dropout, n, k, nearest, layer in queried(sweep, _BY_SETTING):
@@ -198,7 +198,7 @@ PLANTED = {"encoder_self": (-1, 0, 1), "decoder_self": (-1, 0)}
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """The size of the study of planted attention.
+    """How many translators the study of planted attention trains, and with which settings.
 
     Attributes:
         n_trainings: The number of translators, which have the workload's default parameters.
@@ -219,7 +219,7 @@ FULL_SIZE = Size()
 
 
 def reproduce_power(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
-    """Trains translators, plants attention at one offset, and counts the heads that are labelled positional."""
+    """Plants attention at one offset in trained translators, and counts the heads that get the label positional."""
     del directory
     console.print(f"training {size.n_trainings} translators")
     with one_thread():
@@ -265,7 +265,7 @@ def _labelled_rows(parts: list[Part], mass: float) -> Iterator[ComparedValue]:
 
 
 def _labels(parts: list[Part], layer: str, offset: int, mass: float) -> NDArray[np.str_]:
-    """Returns the role of each head (L, H) of a layer with planted attention."""
+    """Returns the role that each head (L, H) of a layer gets after attention at one offset is planted in it."""
     counts = [
         count_roles(planted(attention, sentences, offset, mass), sentences)
         for part_layer, attention, sentences in parts
@@ -275,7 +275,7 @@ def _labels(parts: list[Part], layer: str, offset: int, mass: float) -> NDArray[
 
 
 def planted(attention_LHBQK: Tensor, sentences: Sentences, offset: int, mass: float) -> Tensor:
-    """Moves a share of the attention to the key at one offset, where a query may see a key there."""
+    """Moves a share of each query's attention to the key at one offset, if the query may see that key."""
     Q, K = attention_LHBQK.shape[-2:]
     at_offset_QK = torch.arange(K) - torch.arange(Q).unsqueeze(1) == offset
     aim_BQK = (at_offset_QK & sentences.allowed()).to(attention_LHBQK.dtype)

@@ -7,7 +7,7 @@ from attnsweep.search_spaces import Categorical, Rate, Sweep
 
 
 def sweep() -> Sweep:
-    """5 factors of the needed attention weights x 64 seeds."""
+    """Varies how strongly attention is biased to the tokens that an answer needs: 5 factors x 64 seeds."""
     return Sweep(
         name="abrupt_learning",
         description="how long the plateau of a moving-window sum lasts, by the bias of its attention",

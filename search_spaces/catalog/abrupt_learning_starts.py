@@ -4,7 +4,9 @@ from attnsweep.search_spaces import Categorical, Rate, Sweep
 
 
 def sweep() -> Sweep:
-    """4 standard deviations x 64 seeds; 0.02 sqrt(256 / 24) = 0.065 has the attention logits of the source's size."""
+    """Varies init_sigma: 4 values x 64 seeds. At 0.02 sqrt(256 / 24) = 0.065 the attention logits are as large as the
+    source's.
+    """
     return Sweep(
         name="abrupt_learning_starts",
         description="how long the plateau of a moving-window sum lasts, by the initialization",

@@ -8,7 +8,7 @@ from attnsweep.search_spaces import Categorical, Rate, Sweep
 
 
 def sweep() -> Sweep:
-    """4 tasks x 64 seeds."""
+    """Trains the same model on 4 tasks x 64 seeds."""
     return Sweep(
         name="abrupt_learning_tasks",
         description="how long the plateau of copies, reversals, moving-window and prefix sums lasts",

@@ -5,7 +5,9 @@ from attnsweep.search_spaces import Categorical, Sweep
 
 
 def sweep() -> Sweep:
-    """Windows 0, 1, 2, 4 and full attention, each with 0, 1, 2 or 4 columns (no effect with full attention)."""
+    """Varies the attention window (0, 1, 2, 4 or unlimited) and the number of rare-token columns (0, 1, 2, 4; no effect
+    if unlimited).
+    """
     return Sweep(
         name="attention_structure",
         description="Translators whose self-attention sees a band of window and num_pos rare-token columns, or all.",

@@ -4,7 +4,8 @@ from attnsweep.search_spaces import Categorical, LossQuantile, Sweep
 
 
 def sweep() -> Sweep:
-    """4 lengths x 2 scales x 100 seeds: 100 epochs of 100 steps of a string, each ended by 100 strings of length 1,000.
+    """Trains FIRST: 4 lengths x 2 scales x 100 seeds, 100 epochs of 100 strings, tested after each on 100 strings of
+    length 1,000.
 
     The scale with log n is that of the authors' code. Outcomes are judged on 32 strings of training length instead of
     the usual 1,000, which at each of 101 probes would cost more than the training.

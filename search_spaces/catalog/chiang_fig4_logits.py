@@ -5,7 +5,7 @@ from attnsweep.search_spaces.catalog import chiang_fig4
 
 
 def sweep() -> Sweep:
-    """The scaled half of `chiang_fig4`, where the authors' code multiplies the queries' input instead."""
+    """Repeats the scaled half of `chiang_fig4` with logits times log n, where the authors scale the queries' input."""
     spec = chiang_fig4.sweep().fix({"attention_scale": "log_n_inv_sqrt_d"})
     return spec.but(
         name="chiang_fig4_logits",

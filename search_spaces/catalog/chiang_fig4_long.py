@@ -5,7 +5,7 @@ from attnsweep.search_spaces.catalog import chiang_fig4
 
 
 def sweep() -> Sweep:
-    """`chiang_fig4` for ten times as long, probed every 20 of the paper's epochs (of 100 strings)."""
+    """Repeats `chiang_fig4` for ten times as long, with a probe every 20 of the paper's epochs of 100 strings."""
     spec = chiang_fig4.sweep().fix({"n_epochs": 50, "steps_per_epoch": 2000})
     return spec.but(
         name="chiang_fig4_long",

@@ -4,7 +4,7 @@ from attnsweep.search_spaces import Categorical, LossQuantile, Sweep
 
 
 def sweep() -> Sweep:
-    """4 lengths x 2 scales x 20 seeds: 100 epochs of 100 steps of one string, probed every 5 epochs.
+    """Trains PARITY: 4 lengths x 2 attention scales x 20 seeds, 100 epochs of 100 strings, with a probe every 5 epochs.
 
     Each position is a separate token, so the cost grows with the length: the longest is 100, tests are at 30.
     """

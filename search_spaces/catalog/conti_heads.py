@@ -7,7 +7,7 @@ from attnsweep.search_spaces import Categorical, Sweep
 
 
 def sweep() -> Sweep:
-    """2 trials: 1 or 8 heads, 3 passes over 5,000 sentences."""
+    """Trains two translators, with 1 head and with 8, in 3 passes over 5,000 sentences."""
     return Sweep(
         name="conti_heads",
         description="translators with 1 and with 8 heads a layer, whose attention maps are drawn",

@@ -4,7 +4,9 @@ from attnsweep.search_spaces import Categorical, Float, Sweep
 
 
 def sweep() -> Sweep:
-    """256 trials x 8 replicates of FIRST: 1 or 2 layers and heads, 3,000 steps of 4 strings of one length in 3..300."""
+    """Trains FIRST: 256 trials x 8 replicates, 1 or 2 layers and heads, 3,000 steps of 4 strings; each trial has one
+    length in 3..300.
+    """
     return Sweep(
         name="first_lengths",
         description="encoders learn FIRST: which lengths, what scale of attention, and do longer strings follow?",

@@ -4,7 +4,9 @@ from attnsweep.search_spaces import Categorical, Sweep
 
 
 def sweep() -> Sweep:
-    """32 trials x 16 replicates of one-block GPTs on random bigram tables: every cell of four factors, plain SGD."""
+    """Trains one-block GPTs on random bigram tables with plain SGD: all combinations of four parameters, 32 trials x 16
+    replicates.
+    """
     return Sweep(
         name="gpt_stages",
         description="GPTs learn a table of two tokens: first the current token, then the one before",

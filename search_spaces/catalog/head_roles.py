@@ -4,7 +4,7 @@ from attnsweep.search_spaces import Categorical, Float, Sweep
 
 
 def sweep() -> Sweep:
-    """128 trials x 4 replicates of one-block translators with 1 to 8 heads, 6 passes over 5,000 sentences."""
+    """Trains one-block translators with 1 to 8 heads in 6 passes over 5,000 sentences: 128 trials x 4 replicates."""
     return Sweep(
         name="head_roles",
         description="translators of a synthetic grammar: do their heads become positional, syntactic, rare-token?",

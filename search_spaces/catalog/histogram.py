@@ -8,7 +8,7 @@ from attnsweep.search_spaces import Categorical, Rate, Sweep
 
 
 def sweep() -> Sweep:
-    """Attention with a first token, or weights of places, x 3 widths d x 3 widths p x 64 seeds."""
+    """Varies the mixing (attention with a first token, or weights by position) and 3 x 3 widths, x 64 seeds."""
     return Sweep(
         name="histogram",
         description="the share that learns to count letters, by embedding and hidden width",

@@ -4,7 +4,7 @@ from attnsweep.search_spaces import Categorical, Sweep
 
 
 def sweep() -> Sweep:
-    """32 trials x 8 replicates of two-block GPTs with one head a block, on repeated random segments."""
+    """Trains two-block GPTs, one head per block, on repeated random segments: 32 trials x 8 replicates."""
     return Sweep(
         name="induction",
         description="two-block GPTs copy from repeated segments: when do induction heads emerge?",

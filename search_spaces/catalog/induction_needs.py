@@ -4,7 +4,7 @@ from attnsweep.search_spaces import Categorical, Sweep
 
 
 def sweep() -> Sweep:
-    """6 interventions x 64 paired seeds of two-block GPTs with one head a block, on repeated random segments."""
+    """Trains two-block GPTs, one head per block, on repeated random segments: 6 interventions x the same 64 seeds."""
     return Sweep(
         name="induction_needs",
         description="two-block GPTs with and without interventions, on the same seeds: what do induction heads need?",

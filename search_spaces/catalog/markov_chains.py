@@ -4,7 +4,7 @@ from attnsweep.search_spaces import Categorical, Sweep
 
 
 def sweep() -> Sweep:
-    """4 trials x 64 replicates, reduced from Edelman et al. 2024: docs/problems/markov_chains.md."""
+    """Trains 4 trials x 64 replicates, at a reduced size of Edelman et al. 2024: docs/problems/markov_chains.md."""
     return Sweep(
         name="markov_chains",
         description="attention models learn Markov chains in context: uniform, unigrams, bigrams",

@@ -4,7 +4,7 @@ from attnsweep.search_spaces import Categorical, Sweep
 
 
 def sweep() -> Sweep:
-    """6 interventions x 32 paired seeds of two-block models with one head a block, on Markov chains of three states."""
+    """Trains two-block models, one head per block, on 3-state Markov chains: 6 interventions x the same 32 seeds."""
     return Sweep(
         name="markov_needs",
         description="models of in-context Markov chains with and without interventions, on the same seeds",

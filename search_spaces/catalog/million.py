@@ -5,7 +5,9 @@ from attnsweep.search_spaces.catalog import quickstart
 
 
 def sweep() -> Sweep:
-    """62,500 trials x 16 replicates of system P over init_sigma and learning_rate: docs/scale.md has the times."""
+    """Trains 62,500 trials x 16 replicates of system P over init_sigma and learning_rate. For times see
+    docs/scale.md.
+    """
     return quickstart.sweep().but(
         name="million",
         description="attention on positions only: how sharp are the borders between the ways in which trainings end?",

@@ -7,7 +7,7 @@ from attnsweep.search_spaces import Categorical, Float, Sweep
 
 
 def sweep() -> Sweep:
-    """256 trials x 4 replicates of one-block translators, 2 passes over 5,000 sentences."""
+    """Trains one-block translators in 2 passes over 5,000 sentences: 256 trials x 4 replicates."""
     return Sweep(
         name="mission",
         description="translators: init_sigma, layer_norm_eps, attention_scale, window, num_pos at once, by TPE",

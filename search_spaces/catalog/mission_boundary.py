@@ -5,7 +5,7 @@ from attnsweep.search_spaces.catalog import mission
 
 
 def sweep() -> Sweep:
-    """`mission` with trials near the border between stuck and free."""
+    """Samples the space of `mission` near the border between stuck and free trainings."""
     return mission.sweep().but(
         name="mission_boundary",
         description="translators at the border of being stuck, over the space of `mission`",

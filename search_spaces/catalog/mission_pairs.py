@@ -4,7 +4,7 @@ from attnsweep.search_spaces import Categorical, Float, Sweep
 
 
 def sweep() -> Sweep:
-    """256 trials x 4 replicates of solutions 1 and 3, 250 iterations of L-BFGS on 256 texts."""
+    """Trains solutions 1 and 3 with 250 iterations of L-BFGS on 256 texts: 256 trials x 4 replicates."""
     return Sweep(
         name="mission_pairs",
         description="full models: init_sigma, layer_norm_eps, attention_scale and dtype at once",

@@ -5,7 +5,7 @@ from attnsweep.search_spaces.catalog import mission_pairs
 
 
 def sweep() -> Sweep:
-    """`mission_pairs` with 64 trials x 4 replicates at the border."""
+    """Samples the space of `mission_pairs` near the border between stuck and free: 64 trials x 4 replicates."""
     return mission_pairs.sweep().but(
         name="mission_pairs_boundary",
         description="full models at the border of being stuck, over the space of `mission_pairs`",

@@ -5,7 +5,7 @@ from attnsweep.search_spaces.catalog import mission_pairs
 
 
 def sweep() -> Sweep:
-    """`mission_pairs` with 64 trials x 4 replicates chosen by TPE."""
+    """Samples the space of `mission_pairs` with TPE: 64 trials x 4 replicates."""
     return mission_pairs.sweep().but(
         name="mission_pairs_tpe",
         description="full models by TPE on the stuck rate, over the space of `mission_pairs`",

@@ -5,7 +5,7 @@ from attnsweep.search_spaces.catalog import mission
 
 
 def sweep() -> Sweep:
-    """`mission` with trials drawn at random."""
+    """Samples the space of `mission` at random."""
     return mission.sweep().but(
         name="mission_random",
         description="translators at random over init_sigma, layer_norm_eps, attention_scale, window, num_pos",

@@ -4,7 +4,7 @@ from attnsweep.search_spaces import Categorical, Sweep
 
 
 def sweep() -> Sweep:
-    """3 weight decays x 64 replicates of one-block transformers without norms, full batch, 70% of the pairs."""
+    """Trains one-block transformers without norms, full batch, on 70% of the pairs: 3 weight decays x 64 replicates."""
     return Sweep(
         name="modular_addition",
         description="transformers add modulo 23: memorized, generalized or neither, by weight decay",

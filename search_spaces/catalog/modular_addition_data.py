@@ -5,7 +5,7 @@ from attnsweep.search_spaces.catalog import modular_addition
 
 
 def sweep() -> Sweep:
-    """3 shares of the pairs x 64 replicates of the sweep `modular_addition`, at weight decay 1."""
+    """Repeats the sweep `modular_addition` at weight decay 1 with 3 shares of training pairs x 64 replicates."""
     space = {
         **modular_addition.sweep().space,
         "weight_decay": 1.0,

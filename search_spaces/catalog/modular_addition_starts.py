@@ -5,7 +5,7 @@ from attnsweep.search_spaces.catalog import modular_addition
 
 
 def sweep() -> Sweep:
-    """32 trials x 4 replicates of the sweep `modular_addition`, at weight decay 1."""
+    """Samples 32 starting points x 4 replicates for the model of `modular_addition`, at weight decay 1."""
     space = {
         **modular_addition.sweep().space,
         "weight_decay": 1.0,

@@ -4,7 +4,7 @@ from attnsweep.search_spaces import Categorical, Float, Sweep
 
 
 def sweep() -> Sweep:
-    """96 trials x 8 replicates of PARITY at lengths 2 to 12, 1 or 2 layers, 1 or 2 heads, 2,000 steps of 8 strings."""
+    """Trains PARITY at lengths 2 to 12, 1 or 2 layers and heads, 2,000 steps of 8 strings: 96 trials x 8 replicates."""
     return Sweep(
         name="parity_learnability",
         description="encoders try PARITY: which lengths are learned, by scale, epsilon, rate, layers and heads?",

@@ -7,8 +7,7 @@ from attnsweep.search_spaces import Categorical, Sweep
 
 
 def sweep() -> Sweep:
-    """32 trials x 16 replicates: width 64 or 128, 4 or 8 heads, 6 or 48 passes over 5,000 sentences, two rates, dropout
-    0 or 0.1."""
+    """Trains translators, 32 trials x 16 replicates, over width, heads, passes (6 or 48), learning rate and dropout."""
     return Sweep(
         name="positional_heads",
         description="translators: do larger ones, those trained for longer, or with dropout get positional heads?",

@@ -4,7 +4,7 @@ from attnsweep.search_spaces import Categorical, Float, Sweep
 
 
 def sweep() -> Sweep:
-    """144 trials x 16 replicates of system P, 150 iterations of L-BFGS: a few minutes on two cores."""
+    """Trains system P with 150 iterations of L-BFGS: 144 trials x 16 replicates, a few minutes on two cores."""
     return Sweep(
         name="precision_border",
         description="the border of the zero in init_sigma, by floating-point type, with two and three factors",

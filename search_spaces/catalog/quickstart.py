@@ -4,7 +4,7 @@ from attnsweep.search_spaces import Float, Sweep
 
 
 def sweep() -> Sweep:
-    """128 trials x 8 replicates of system P over init_sigma and learning_rate: some 20 s on two cores."""
+    """Trains system P over init_sigma and learning_rate: 128 trials x 8 replicates, some 20 s on two cores."""
     return Sweep(
         name="quickstart",
         description="attention on positions only: where do trainings end, by init_sigma and learning_rate?",

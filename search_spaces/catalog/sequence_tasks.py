@@ -4,7 +4,7 @@ from attnsweep.search_spaces import Categorical, Rate, Sweep
 
 
 def sweep() -> Sweep:
-    """4 tasks x 2 depths x 2 lengths x 16 seeds."""
+    """Trains transformers on 4 tasks x 2 depths x 2 sequence lengths x 16 seeds."""
     return Sweep(
         name="sequence_tasks",
         description="majority, brackets, sorting and recall, by depth and length",

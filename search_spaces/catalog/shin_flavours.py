@@ -4,7 +4,8 @@ from attnsweep.search_spaces import Categorical, LossQuantile, Sweep
 
 
 def sweep() -> Sweep:
-    """4 flavours x 20 seeds at N = 10, M = 20 on 500 texts: minutes; the paper's M = 50 and 1,000 texts take hours.
+    """Trains 4 flavours x 20 seeds with N = 10, M = 20 and 500 texts in minutes. The paper's M = 50 and 1,000 texts
+    take hours.
 
     The paper has "50 iterations", which we take as calls of PyTorch's L-BFGS of up to 20 iterations each. After 50
     single iterations hardly a flavour has left E[Y | X_i], at either size. Ours are 500 iterations, that is, 25 calls.

@@ -5,7 +5,7 @@ from attnsweep.search_spaces.catalog import shin_flavours
 
 
 def sweep() -> Sweep:
-    """`shin_flavours` at M = 50 with 1,000 texts, and 50 calls of up to 20 iterations: two CPU hours."""
+    """Repeats `shin_flavours` with M = 50, 1,000 texts and 50 calls of L-BFGS, 20 iterations each, in two CPU hours."""
     size = {"n_positions": 50, "batch_size": 1000, "n_steps": 1000}
     description = "the combined model in four flavours at the paper's size: M = 50, 1,000 texts"
     return shin_flavours.sweep().fix(size).but(name="shin_flavours_full", description=description)

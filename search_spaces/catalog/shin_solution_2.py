@@ -4,7 +4,7 @@ from attnsweep.search_spaces import LossQuantile, Sweep
 
 
 def sweep() -> Sweep:
-    """20 seeds at N = 10, M = 50 on 1,000 texts; for the number of iterations see `shin_flavours`."""
+    """Trains 20 seeds with N = 10, M = 50 and 1,000 texts. `shin_flavours` explains the number of iterations."""
     return Sweep(
         name="shin_solution_2",
         description="solution 2 at the published size",

@@ -4,7 +4,7 @@ from attnsweep.search_spaces import Categorical, Sweep
 
 
 def sweep() -> Sweep:
-    """9 cells x 64 replicates of networks with one hidden layer, on fresh signs at each step."""
+    """Trains networks with one hidden layer on new random signs at each step: 9 pairs of n and k x 64 replicates."""
     return Sweep(
         name="sparse_parity",
         description="networks learn the parity of k of n signs: the steps that it takes, by n and k",

@@ -4,7 +4,7 @@ from attnsweep.search_spaces import Categorical, Conditional, Float, Sweep
 
 
 def sweep() -> Sweep:
-    """64 trials x 8 replicates of networks on the parity of 3 of 20 signs."""
+    """Trains networks on the parity of 3 out of 20 signs: 64 trials x 8 replicates."""
     return Sweep(
         name="sparse_parity_starts",
         description="networks learn the parity of 3 of 20 signs, by initialization, epsilon and width",

@@ -4,7 +4,7 @@ from attnsweep.search_spaces import Categorical, Conditional, Float, Sweep
 
 
 def sweep() -> Sweep:
-    """512 trials x 4 replicates of the full models at N = 10, M = 20, 250 iterations of L-BFGS on 256 texts."""
+    """Trains full models, N = 10, M = 20, with 250 iterations of L-BFGS on 256 texts: 512 trials x 4 replicates."""
     return Sweep(
         name="stuck_full",
         description="full models: stuck rates by init_sigma, layer_norm_eps, attention_scale, softmax and skip",

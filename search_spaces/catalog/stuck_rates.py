@@ -4,7 +4,7 @@ from attnsweep.search_spaces import Categorical, Conditional, Float, Sweep
 
 
 def sweep() -> Sweep:
-    """250 trials x 16 replicates of systems P and C in exact population mode."""
+    """Trains systems P and C on their exact population loss: 250 trials x 16 replicates."""
     return Sweep(
         name="stuck_rates",
         description="systems P and C: stuck rates by init_sigma, learning_rate, optimizer, softmax",

@@ -7,7 +7,7 @@ from attnsweep.search_spaces import Categorical, Sweep
 
 
 def sweep() -> Sweep:
-    """Trained on all or on the short half, logits scaled by log n or not: 4 trials x 20 replicates."""
+    """Trains on all sentences or the short half, with logits scaled by log n or not: 4 trials x 20 replicates."""
     return Sweep(
         name="translation_lengths",
         description="translators, trained on all sentences or on the short: cross-entropy and BLEU on the long.",

@@ -4,7 +4,7 @@ from attnsweep.search_spaces import Categorical, Sweep
 
 
 def sweep() -> Sweep:
-    """7 interventions x 16 paired seeds of one-block translators with two heads a layer."""
+    """Trains one-block translators with two heads per layer: 7 interventions x the same 16 seeds."""
     return Sweep(
         name="translation_needs",
         description="translators with and without interventions, on the same seeds: what do their heads need?",

@@ -24,7 +24,8 @@ def one_hot_texts(text_BM: Tensor, n_categories: int, dtype: torch.dtype) -> Ten
 def attend_by_position(
     logits_MM: Tensor, value_ON: Tensor, residual_ON: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """Returns the attention output Z (O, B, K) where logits see positions, and values and residual see categories.
+    """Returns the attention output Z (O, B, K) where logits depend on positions only, and values and residual on
+    categories only.
 
     K = M - 1: the first position is left out. The output rows are the first axis because they are few: a sum over them
     then adds long vectors of tokens.
@@ -40,8 +41,10 @@ def attend_by_position(
 def attend_by_category(
     logits_NN: Tensor, value_OM: Tensor, residual_OM: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """Returns the attention output Z (B, M, O) where logits see categories, and values and residual see positions.
-    Tokens of the same category in a text have the same attention weights, computed once per (text, category)."""
+    """Returns the attention output Z (B, M, O) where logits depend on categories only, and values and residual on
+    positions only. Tokens of the same category in a text have the same attention weights, computed once per (text,
+    category).
+    """
     logits_MBN = one_hot_BMN.transpose(0, 1).contiguous() @ logits_NN
     weights_MBN = logits_MBN.softmax(dim=0) if softmax else logits_MBN
     return one_hot_BMN @ _by_text(value_OM, weights_MBN) + residual_OM.T
@@ -50,8 +53,9 @@ def attend_by_category(
 def attend_by_token(
     logits_SS: Tensor, value_OS: Tensor, residual_OS: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """Returns the attention output Z (B, M, O) where logits, values and residual see whole tokens. The rows of
-    categories come first, then those of positions."""
+    """Returns the attention output Z (B, M, O) where logits, values and residual depend on the whole token. The rows of
+    categories come first, then those of positions.
+    """
     N = one_hot_BMN.shape[2]
     one_hot_MBN = one_hot_BMN.transpose(0, 1).contiguous()
     # The logits of reader X_i for every category, and for every position: (B, M, N) and, with softmax, (B, M, M).
@@ -75,7 +79,7 @@ def attend_by_token(
 
 
 def _by_text(weights_OM: Tensor, read_MBN: Tensor) -> Tensor:
-    """Returns sum_j weights_oj read_jbn, (B, N, O), computed as one matrix product."""
+    """Returns the sum over j of weights_oj read_jbn, as one matrix product, (B, N, O)."""
     _, n_texts, n_categories = read_MBN.shape
     summed_OBN = (weights_OM @ read_MBN.flatten(1)).view(-1, n_texts, n_categories)
     return summed_OBN.permute(1, 2, 0).contiguous()

@@ -26,7 +26,7 @@ Loss = Callable[[State, Tensor], tuple[Tensor, ...]]
 
 
 def mean_by_parts(loss: Loss, trained: State, fixed: State, text_BM: Tensor, n_texts: int) -> tuple[Tensor, ...]:
-    """Returns loss(trained | fixed, text_BM), evaluated `n_texts` texts at a time.
+    """Returns the mean of `loss` over texts, evaluated on `n_texts` texts at a time to save memory.
 
     The mean loss is differentiable once, with respect to `trained`. The further tensors have no gradients.
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class CategoriesOnly(nn.Module):
-    """Predicts Y_i = q*(X_{i-1}, X_i), for i = 2..M, as sum_j v_ij q(X_j, X_i).
+    """System C: predicts Y_i = q*(X_{i-1}, X_i), for i = 2..M, as sum_j v_ij q(X_j, X_i).
 
     Attributes:
         q_NN: Attention logits from category r (row) to category t (column); merged form only.
@@ -74,7 +74,7 @@ class CategoriesOnly(nn.Module):
         return (wanted_KB - predicted_KB).square().sum() / text_BM.shape[0]
 
     def coordinates(self) -> dict[str, Tensor]:
-        """Returns `target_match`, the correlation of the centred q with the centred q*, and the norms of q and v."""
+        """Returns `target_match`, the correlation of q with q*, both centred, and the norms of q and v."""
         q_NN = self.logits()
         _, centred_NN = _centre(q_NN)
         _, target_centred_NN = _centre(self.target_NN)
@@ -86,7 +86,7 @@ class CategoriesOnly(nn.Module):
         }
 
     def reference_levels(self, text_BM: Tensor | None = None) -> dict[str, Tensor]:
-        """Returns the losses per predicted position of the predictors 0 and E[Y|X_i], and the threshold `solved`.
+        """Returns the losses per predicted position of the predictors 0 and E[Y|X_i], and the level `solved`.
 
         `solved` is 1% of the loss of the constant predictor E[Y].
 
@@ -105,6 +105,6 @@ class CategoriesOnly(nn.Module):
 
 
 def _centre(table_NN: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the column means m(t) = E q(X, t), and the table minus its column means."""
+    """Returns the means m(t) = E q(X, t) of a table's columns, and the table minus these means."""
     mean_N = table_NN.mean(0)
     return mean_N, table_NN - mean_N

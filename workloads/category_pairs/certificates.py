@@ -42,7 +42,7 @@ def certify(
     state: State,
     outcome: NDArray[np.str_],
 ) -> list[Certificate | None]:
-    """Returns a certificate for each of L stuck trainings; `None` for a label without a test.
+    """Tests the labels of L stuck trainings. Returns a certificate for each, or `None` for a label without a test.
 
     Args:
         module: The module of ONE training.
@@ -64,7 +64,9 @@ def certify(
 
 
 def split(module: nn.Module, loss: Loss, state: State) -> tuple[Objective, State]:
-    """Returns the losses as a function of the parameters, with a state's buffers (L, ...) fixed, and its parameters."""
+    """Splits a state. Returns the losses as a function of the parameters, with the buffers fixed, and the
+    parameters.
+    """
     parameters, buffers = parted(module, state)
     return Objective(module, loss, buffers, {}), parameters
 
@@ -95,7 +97,7 @@ def _solves_after_reset(
 
 
 def _escapes(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters], state: State) -> list[Certificate]:
-    """Certifies a training by negative curvature; one that has none is kicked, and certified if it escapes."""
+    """Certifies that trainings can escape: by negative curvature, and else by kicks that free them."""
     certificates = _curves_down(module, _twice_differentiable(loss), lanes, state, _SMALL_SHARE)
     undecided = torch.tensor(
         [lane for lane, certificate in enumerate(certificates) if not certificate.agrees], device=lanes.device
@@ -112,7 +114,7 @@ def _escapes(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters
 
 
 def _twice_differentiable(loss: Loss) -> Loss:
-    """Returns a loss that computes a full model's error in one piece: by parts it is differentiable only once."""
+    """Returns a loss that is twice differentiable: a full model's error is computed in one piece, not in parts."""
 
     def in_one_piece(module: nn.Module, batch: Batch) -> Tensor:
         if not isinstance(module, FullModel):

@@ -14,7 +14,7 @@ SOURCE = "docs/theory.md, system C"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """The parameters q and v, the target q*, and the probabilities (N,) of the categories."""
+    """One problem of system C: the parameters q and v, the target q*, and the probabilities (N,) of the categories."""
 
     q_NN: Tensor
     v_KM: Tensor
@@ -24,7 +24,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moments:
-    """The quantities in which docs/theory.md, system C, writes the gradients, under the same letters."""
+    """The quantities from which docs/theory.md, system C, builds the gradients, named by the same letters."""
 
     p_K: Tensor
     d_K: Tensor
@@ -40,7 +40,7 @@ class Moments:
 
 
 def moments(task: Task) -> Moments:
-    """Returns the moments of q, v and q* under the categories' distribution."""
+    """Returns the moments of q, v and q* for the given category probabilities."""
     law, v_KM = task.law_N, task.v_KM
     pairs_NN = torch.outer(law, law)
     d_K = v_KM.diagonal(offset=1)
@@ -74,7 +74,7 @@ def half_by_values(task: Task) -> Tensor:
 
 
 def half_by_attention(task: Task) -> Tensor:
-    """Returns half of dL/dq(r,t), (N, N).
+    """Returns half of the gradient with respect to q, dL/dq(r,t), (N, N).
 
     dL/dq(r,t) = 2 pi_r pi_t (-(Sum p) qt* + (Sum n) qt) - 2 pi_t Sum e_i(t)(sg_i pi_r + d_i [r=t])
     """

@@ -13,14 +13,14 @@ SOURCE = "Shin & Matzinger 2025, equations 3.7-3.9 and 3.18, times -2"
 
 
 def by_attention(system: PositionsOnly) -> Tensor:
-    """Returns dL/dq_ji = 2/N (-a [j = i-1] - b + A q_ji + B s_i), (M, K)."""
+    """Returns dL/dq_ji = 2/N (-a [j = i-1] - b + A q_ji + B s_i), (M, K); `components` computes a, b, A and B."""
     a, b, A, B = components(system.v_NN)
     quadratic_MK = A * system.q_MK + B * system.q_MK.sum(0)
     return (2 / system.n_categories) * (quadratic_MK - a * shift(system.n_positions) - b)
 
 
 def by_values(system: PositionsOnly) -> Tensor:
-    """Returns dL/dv = 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP), (N, N)."""
+    """Returns the gradient dL/dv = 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP), (N, N)."""
     N, q_MK, v_NN = system.n_categories, system.q_MK, system.v_NN
     mean_NN = mean(N)
     rest_NN = torch.eye(N, dtype=torch.float64) - mean_NN
@@ -38,7 +38,7 @@ def components(v_NN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def shift(M: int) -> Tensor:
-    """Returns the shift matrix U (M, K): 1 where predicted position i (column) reads position i - 1 (row), else 0."""
+    """Returns the shift matrix U (M, K): 1 where row j is one position before the predicted position i, else 0."""
     return torch.eye(M, M - 1, dtype=torch.float64)
 
 

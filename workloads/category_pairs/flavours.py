@@ -24,7 +24,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Unwanted:
-    """The masks of a flavour: 1 where the flavour's solution has a zero, else 0.
+    """The masks of a flavour (a penalized variant): 1 where its solution has a zero, else 0.
 
     Attributes:
         logits_SS: The mask of k^t q.
@@ -40,7 +40,7 @@ class Unwanted:
 
 
 def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_width: int) -> Unwanted:
-    """Returns masks of the entries that the flavour's added loss pulls to zero; all 0 for `unconstrained`."""
+    """Returns masks of the entries that the flavour's penalty pulls to zero; no entry for `unconstrained`."""
     n_rows = n_categories + n_positions
     shapes = ((n_rows, n_rows), (n_rows, n_rows), (hidden_width, n_rows), (hidden_width,))
     if flavour == "unconstrained":

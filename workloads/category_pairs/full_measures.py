@@ -17,7 +17,7 @@ from attnsweep.workloads.engine.functional import one_lane
 
 
 def full_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
-    """Returns the metrics of one training on held-out texts (B, M), given its answers (B, K): scalars by name.
+    """Computes the metrics of one training from its answers (B, K) to held-out texts (B, M): scalars by name.
 
     `match_<f>`: D_f = E(answer - f)^2 / Var Y. `ablation`: the mean squared change of the answers, in units of Var Y,
     when attention writes 0. `attention_product`: |k| |q| |v|, or |k^t q| |v| if k^t q is trained. With a fixed sample,

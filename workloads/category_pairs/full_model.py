@@ -31,7 +31,7 @@ is not listed takes all texts at once."""
 
 @dataclass(frozen=True)
 class _Rows:
-    """The numbers of token rows that a variant's logits and values see, and the width of its hidden layer."""
+    """How many rows of a token the logits and the values of a variant read, and the width of the hidden layer."""
 
     logits: int
     values: int
@@ -39,7 +39,7 @@ class _Rows:
 
 
 class FullModel(nn.Module):
-    """Predicts Y_i = q*(X_{i-1}, X_i), for i = 2..M, with one attention head and a feed-forward part.
+    """Predicts Y_i = q*(X_{i-1}, X_i), for i = 2..M, with an attention head and a feed-forward part.
 
     Z = scale v X (X^t k^t q X) [+ X], restricted to the rows that v writes; answer = w_2 relu(W_1 LN(Z) + b_1) + b_2.
     k and q are separate parameters, as published, although only k^t q matters; with `qk=merged`, the product is.
@@ -115,19 +115,19 @@ class FullModel(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """The factor of the logits; `learned` is exp(log_scale) / sqrt(d)."""
+        """The factor of the attention logits; `learned` is exp(log_scale) / sqrt(d)."""
         return self.base_scale * torch.exp(self.scale_is_learned * self.log_scale[0])
 
     def products(self) -> Tensor:
-        """Returns the product k^t q, (S, S)."""
+        """Returns the product k^t q of keys and queries, (S, S)."""
         return self.k_SS.T @ self.q_SS if self._is_factored else self.kq_SS
 
     def logits(self) -> Tensor:
-        """Returns the logits scale k^t q, (S, S), with which token row t (column) attends to token row s (row)."""
+        """Returns the logits scale k^t q, (S, S), with which column t attends to row s; both number rows of tokens."""
         return self.scale * self.products()
 
     def factors(self) -> tuple[Tensor, ...]:
-        """Returns the matrices of the attention head: k, q and v, or k^t q and v if these are the parameters."""
+        """Returns the matrices of the attention head by name: k, q and v, or k^t q and v if the product is trained."""
         return (self.k_SS, self.q_SS, self.v_VV) if self._is_factored else (self.kq_SS, self.v_VV)
 
     def predict(self, text_BM: Tensor) -> Tensor:
@@ -140,8 +140,9 @@ class FullModel(nn.Module):
         return self._feed_forward(centred)[:, 1:]
 
     def predict_unattended(self, text_BM: Tensor) -> Tensor:
-        """Returns the answers (B, K) at positions 2..M of the model whose attention output is replaced by 0. Without
-        attention an answer depends on the current token alone, so one answer per distinct token is computed."""
+        """Returns the answers (B, K) at positions 2..M if the attention output is replaced by 0. The answer then
+        depends on the current token alone, so one answer per distinct token is computed.
+        """
         N, M, residual_OV = self.n_categories, self.n_positions, self._residual()
         current_BK = text_BM[:, 1:]
         if self.variant == "combined":
@@ -151,7 +152,7 @@ class FullModel(nn.Module):
         return answer_V[1:].expand(current_BK.shape) if self.variant == "solution_2" else answer_V[current_BK]
 
     def _residual(self) -> Tensor:
-        """Returns the matrix (V, V) of the skip connection with its column means subtracted; 0 without a skip."""
+        """Returns the matrix (V, V) of the skip connection, minus its column means; 0 without a skip connection."""
         residual_VV = torch.eye(*self.v_VV.shape, dtype=self.v_VV.dtype, device=self.v_VV.device)
         return _centre(residual_VV if self._skip else torch.zeros_like(residual_VV))
 
@@ -169,12 +170,12 @@ class FullModel(nn.Module):
         return self._by_parts(text_BM, n_results=1)[0]
 
     def answered(self, text_BM: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns `mean_squared_error` and the answers (B, K). The answers carry no gradients."""
+        """Returns `mean_squared_error`, and the answers (B, K) without gradients."""
         error, answer_BK = self._by_parts(text_BM, n_results=2)
         return error, answer_BK
 
     def _by_parts(self, text_BM: Tensor, n_results: int) -> tuple[Tensor, ...]:
-        """Returns the first `n_results` of the two results of `forward`, computed part by part."""
+        """Returns the first `n_results` of the results of `forward` (error and answers), computed part by part."""
         fixed = {name: value for name, value in self.named_buffers() if name != "text_BM"}
         n_texts = TEXTS_PER_PART.get(text_BM.device.type, text_BM.shape[0])
 
@@ -185,7 +186,7 @@ class FullModel(nn.Module):
         return mean_by_parts(loss, dict(self.named_parameters()), fixed, text_BM, n_texts)
 
     def leaning_loss(self) -> Tensor:
-        """Returns the loss that the flavour adds (`flavours`); 0 for all variants but `combined`."""
+        """Returns the penalty that the flavour adds to the loss; 0 for all variants but `combined`."""
         if self.variant != "combined":
             return self.v_VV.new_zeros(())
         pairs = (
@@ -197,21 +198,21 @@ class FullModel(nn.Module):
         return self.flavour_weight * torch.stack([(mask * matrix.square()).sum() for mask, matrix in pairs]).sum()
 
     def _feed_forward(self, centred: Tensor) -> Tensor:
-        """Returns w_2 relu(W_1 LN(Z) + b_1) + b_2 over the last axis, given Z minus its mean over that axis."""
+        """Returns w_2 relu(W_1 LN(Z) + b_1) + b_2 over the last axis. Z is given with its mean subtracted."""
         first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps)
         hidden = torch.relu((centred @ first_HV.T) * inverse + bias_H)
         return hidden @ self.second.weight[0] + self.second.bias
 
     def _feed_forward_by_row(self, centred: Tensor) -> Tensor:
-        """Returns `_feed_forward` of a tensor (V, tokens), which has the features along its first axis."""
+        """Computes `_feed_forward` for a tensor (V, tokens), which has the features along its first axis."""
         first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps, dim=0)
         hidden = torch.relu((first_HV @ centred) * inverse + bias_H.unsqueeze(1))
         return self.second.weight[0] @ hidden + self.second.bias
 
     def _first_layer(self) -> tuple[Tensor, Tensor]:
-        """Returns W_1 and b_1 with LayerNorm's gain and bias folded in; the division by the deviation comes later."""
+        """Returns W_1 and b_1 with LayerNorm's gain and bias multiplied in. LayerNorm's division is done later."""
         return self.first.weight * self.gain_V, self.first.bias + self.first.weight @ self.bias_V
 
 

@@ -20,8 +20,9 @@ OVERFIT_GAP, OVERFIT_TEST, OVERFIT_TRAIN = 0.5, 0.05, 0.7
 
 
 def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns where the attention branch has no effect on the answers, (L, P). Under softmax small k and q make
-    attention uniform, not absent, so the ablation alone decides."""
+    """Returns where ablating attention does not change the answers, (L, P) bool. Small k and q are no sign of that:
+    under softmax they make attention uniform, not absent.
+    """
     unread = evidence.metrics["ablation"] < DEAD_ABLATION
     if parameters.attention_activation == "softmax":
         return unread
@@ -29,8 +30,9 @@ def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[
 
 
 def _gamma(evidence: Evidence) -> NDArray[np.float64]:
-    """Returns |grad| |theta| / loss, (L, P), on the fixed training sample if there is one. On held-out texts, the
-    gradient's sampling noise would hide a zero of the training loss."""
+    """Returns the relative gradient |grad| |theta| / loss, (L, P), on the fixed training sample if there is one. On
+    held-out texts, the gradient's sampling noise would hide a zero of the training loss.
+    """
     if "train_grad_norm" not in evidence.metrics:
         return outcomes.gamma(evidence)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -47,7 +47,7 @@ LABELS = ("solution_1", "solution_2", "solution_3", "mixed", NO_ROLE)
 
 @dataclass(frozen=True, slots=True)
 class SolutionScores:
-    """The scores of L trainings, and the solution that each implements.
+    """The scores of L trainings, and the label of the solution that each training implements.
 
     Attributes:
         scores: (L,) by name; NaN if a block is zero or constant, or the variant does not have it.
@@ -59,7 +59,7 @@ class SolutionScores:
 
 
 def solution_scores(variant: str, logits_LSS: Tensor, values_LVV: Tensor, target_LNN: Tensor) -> SolutionScores:
-    """Scores and labels L trainings of one full variant.
+    """Scores L trainings of one full variant, and labels the solution that each implements.
 
     Args:
         variant: The variant, which decides what rows the matrices have: positions, categories, or both with categories
@@ -109,7 +109,7 @@ def _n_positions(variant: str, logits: Tensor, values: Tensor, n_categories: int
 
 
 def _padded(matrix_LXX: Tensor, N: int, M: int, *, on_positions: bool) -> Tensor:
-    """Returns the matrix as (L, N + M, N + M), with zeros in the rows and columns that the variant does not see."""
+    """Returns the matrix as (L, N + M, N + M), with zeros in the rows and columns that the variant does not use."""
     if matrix_LXX.shape[1] == N + M:
         return matrix_LXX
     return pad(matrix_LXX, (N, 0, N, 0) if on_positions else (0, M, 0, M))
@@ -129,13 +129,13 @@ def _centre(matrix: Tensor) -> Tensor:
 
 
 def _match(matrix: Tensor, pattern: Tensor, where: Tensor | None = None) -> Tensor:
-    """Returns the absolute correlation (L,) of matrices with a pattern, over the entries where `where` is true."""
+    """Returns the absolute correlation (L,) of matrices with a pattern over the entries selected by `where`."""
     weight = torch.ones_like(matrix[0]) if where is None else where.to(matrix)
     return _correlation(matrix.flatten(1), pattern.expand_as(matrix).flatten(1), weight.flatten()).abs()
 
 
 def _match_rows(matrix: Tensor, pattern: Tensor, where: Tensor | None = None) -> Tensor:
-    """Returns the absolute correlation of each matrix row with the pattern's row, averaged over rows, (L,)."""
+    """Returns the absolute correlation of each row with the same row of the pattern, averaged over rows, (L,)."""
     weight = torch.ones_like(matrix[0]) if where is None else where.to(matrix)
     return _correlation(matrix, pattern.expand_as(matrix), weight).abs().mean(1)
 
@@ -162,7 +162,7 @@ SCORE_NAMES = (
 
 
 def score_full_heads(parameters: CategoryPairsParameters, state: State) -> HeadScores:
-    """Scores the one head of the one layer of L trainings, (L, 1, 1); its role is one of `LABELS`.
+    """Scores the single head of L full models, (L, 1, 1). The head's role is one of `LABELS`.
 
     Args:
         parameters: The parameters of any lane; only the variant is read.

@@ -24,7 +24,7 @@ from attnsweep.workloads.words.terms import GradientWords
 
 
 def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps | None:
-    """Returns a full model's attention weights on one text, with queries from position 2 on, where it predicts."""
+    """Returns a full model's attention weights on one text, for the queries at predicted positions (from 2 on)."""
     if not isinstance(model, FullModel):
         return None
     text_BM = workload.eval_batch(lanes)["text"][0]
@@ -72,7 +72,7 @@ def _neighbours(module: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
 
 
 def _texts(module: nn.Module, batch: Batch) -> Tensor:
-    """Returns the texts (B, M) of the batch, or of the training's own sample where the batch is empty."""
+    """Returns the texts (B, M) of the batch, or the training's own fixed sample if the batch is empty."""
     return batch["text"] if batch else cast(Tensor, module.text_BM)
 
 

@@ -89,7 +89,7 @@ class CategoryPairsParameters(TrainingParameters):
 
     @property
     def is_factored(self) -> bool:
-        """Whether k and q are trained as two matrices, and not their product as one."""
+        """Whether k and q are trained as two matrices, instead of their product as one."""
         return (self.qk or ("factored" if self.is_full else "merged")) == "factored"
 
     def __post_init__(self) -> None:

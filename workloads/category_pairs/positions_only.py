@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class PositionsOnly(nn.Module):
-    """Predicts the previous category X_{i-1}, for i = 2..M, as v sum_j q_ji X_j.
+    """System P: predicts the previous category X_{i-1}, for i = 2..M, as v sum_j q_ji X_j.
 
     Attributes:
         q_MK: Attention logits from position j (row) to predicted position i (column); merged form only.
@@ -77,8 +77,9 @@ class PositionsOnly(nn.Module):
         }
 
     def reference_levels(self) -> dict[str, Tensor]:
-        """Returns the losses per predicted position of the stationary families, and the threshold `solved`. The levels
-        are listed in docs/outcomes.md."""
+        """Returns the losses per predicted position of the stationary families, and the level `solved`. The levels are
+        listed in docs/outcomes.md.
+        """
         N, M = self.n_categories, self.n_positions
         valley = (1 - 1 / N) / M
         levels = {

@@ -24,7 +24,9 @@ _SOLVED_SHARE = 1e-2
 
 
 def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:
-    """Returns the answers of each reference predictor as a table (N, N): row previous, column current category."""
+    """Returns each reference predictor's answers as a table (N, N): previous category (row), current category
+    (column).
+    """
     grand = target_NN.mean()
     prev = target_NN.mean(1, keepdim=True)
     cur = target_NN.mean(0, keepdim=True)
@@ -35,6 +37,6 @@ def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:
 
 
 def reference_levels(target_NN: Tensor) -> dict[str, Tensor]:
-    """Returns the mean squared errors of the reference predictors, and the threshold `solved`, 1% of Var Y."""
+    """Returns the mean squared errors of the reference predictors, and the level `solved`, 1% of Var Y."""
     levels = {name: (target_NN - answer).square().mean() for name, answer in reference_predictors(target_NN).items()}
     return levels | {"solved": _SOLVED_SHARE * levels["mean"]}

@@ -25,7 +25,7 @@ names of the parameters: k and q, or the product."""
 
 
 def words_of_positions(system: PositionsOnly, *, softmax: bool = False) -> GradientWords:
-    """Returns the words of the gradient of system P's exact loss, in float64."""
+    """Returns the words (terms as matrix products) of the gradient of system P's exact loss, in float64."""
     v_NN, logits_MK = system.v_NN.detach().double(), system.logits().detach().double()
     q_MK = logits_MK.softmax(0) if softmax else logits_MK
     N, M = system.n_categories, system.n_positions
@@ -60,8 +60,9 @@ def words_of_positions(system: PositionsOnly, *, softmax: bool = False) -> Gradi
 
 
 def words_of_categories(system: CategoriesOnly) -> GradientWords:
-    """Returns the words of the gradient of system C's exact loss, in float64; attention has no softmax. Words of the
-    part P concern what the current category alone predicts of the target."""
+    """Returns the words (terms as matrix products) of the gradient of system C's exact loss, without softmax, in
+    float64. Words of the part P concern what the current category alone predicts of the target.
+    """
     v_KM, q_NN = system.v_KM.detach().double(), system.logits().detach().double()
     target_NN = system.target_NN.double()
     N, (K, M) = target_NN.shape[0], v_KM.shape
@@ -104,8 +105,9 @@ def words_of_categories(system: CategoriesOnly) -> GradientWords:
 
 
 def _through_softmax(term: Term, weights_MK: Tensor) -> Term:
-    """Turns a term of the derivative with respect to attention weights into one with respect to logits. In the text of
-    the term, the attention weights are called A."""
+    """Turns a term of the derivative with respect to attention weights into one with respect to logits. The term's text
+    calls the attention weights A.
+    """
     if term.weight != _LOGITS:
         return _with(term, term.weight, _reading_weights(term.text), term.value)
     value = weights_MK * (term.value - (weights_MK * term.value).sum(0))
@@ -118,7 +120,9 @@ def _reading_weights(text: str) -> str:
 
 
 def _map(weights_TQ: Tensor, softmax: bool) -> AttentionMap:
-    """Returns the attention map of weights (T, Q), where column q reads row t; without softmax they may be negative."""
+    """Returns the attention map of weights (T, Q): key row t, query column q. Without softmax, weights may be
+    negative.
+    """
     by_query = weights_TQ.T
     return AttentionMap(
         name="attention" if softmax else "attention, without a softmax",

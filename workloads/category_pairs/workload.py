@@ -39,7 +39,7 @@ _FULL_EVAL_TEXTS = 256
 
 
 class CategoryPairs(Workload[CategoryPairsParameters]):
-    """Systems P and C, in exact-population and sampled form, and the full models; with and without softmax."""
+    """The workload of systems P and C, with exact or sampled loss, and of the full models, with or without softmax."""
 
     name = "category_pairs"
     parameters = CategoryPairsParameters
@@ -82,7 +82,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return {"text": _texts(lanes, "eval", n_texts, step=0)}
 
     def split(self, parameters: CategoryPairsParameters) -> Split | None:
-        """Lets a compiled loss of a full model take the texts in parts."""
+        """Returns how a compiled loss splits a full model's texts into parts; `None` for systems P and C."""
         if not parameters.is_full:
             return None
         return Split("text_BM" if parameters.expectation == "fixed_sample" else "text", TEXTS_PER_PART["cpu"])
@@ -90,8 +90,8 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """Returns the training loss: the sum over predicted positions for systems P and C, the mean for full models.
 
-        It is taken over the batch. If this is empty, the loss of systems P and C is exact, and that of full models is
-        taken over the training's own sample. Full models add the flavour's loss.
+        The loss is taken over the batch. If the batch is empty, the loss of systems P and C is exact, and that of full
+        models is taken over the training's own sample. Full models add the flavour's loss.
         """
         if isinstance(module, FullModel):
             text_BM = batch["text"] if batch else module.text_BM
@@ -100,7 +100,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return system.sampled_loss(batch["text"]) if batch else system.population_loss()
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns a full model's mean squared error as `error` and its answers (B, K) as `answer`."""
+        """Returns a full model's mean squared error as `error`, and its answers (B, K) as `answer`."""
         if not isinstance(module, FullModel):
             return {}
         error, answer_BK = module.answered(batch["text"])
@@ -118,7 +118,9 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return cast(System, module).coordinates()
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns exact levels; where system C's `eval_loss` is estimated on texts, so are its levels."""
+        """Returns the exact reference levels, or for a system C that is evaluated on texts, levels estimated on the
+        same texts.
+        """
         if isinstance(module, FullModel):
             return reference_levels(module.target_NN)
         if isinstance(module, CategoriesOnly):

@@ -18,7 +18,7 @@ def certify_stuck(
     result: PackResult,
     verdicts: Verdicts,
 ) -> list[Certificate | None]:
-    """Returns a certificate for each of a pack's L trainings that is stuck and in the sample; `None` for the others.
+    """Tests the labels of a pack's L trainings. Returns certificates for stuck ones in the sample, `None` for others.
 
     A training is in the sample if a random number drawn from its own seed is below its share. The sample therefore
     depends neither on the pack nor on the other trainings.

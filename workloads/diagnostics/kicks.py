@@ -43,7 +43,7 @@ LEAVES_BELOW = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Kicked:
-    """The losses of L trainings before and after their kicks, and the kick that freed each training.
+    """The losses of L trainings before and after their kicks, and the smallest kick that freed each training.
 
     Attributes:
         before: (L,) the losses before the kicks.
@@ -57,7 +57,7 @@ class Kicked:
 
     @property
     def escaped(self) -> Tensor:
-        """Whether a kick of at most `MOST_TELLING` frees each training, (L,) bool."""
+        """Whether a kick of at most `MOST_TELLING` (the largest meaningful size) frees each training, (L,) bool."""
         return self.smallest <= MOST_TELLING
 
 
@@ -75,8 +75,9 @@ def sizes(parameters: State) -> State:
 
 
 def kick(parameters: State, streams: Streams, relative_size: float) -> State:
-    """Returns the parameters (L, ...) plus noise: N(0, 1) times each tensor's size (`sizes`) times `relative_size`. The
-    noise of a tensor is drawn from the stream `kick/<name>`."""
+    """Returns the parameters (L, ...) with noise added: N(0, 1) times each tensor's size (`sizes`) times
+    `relative_size`. The noise of a tensor is drawn from the stream `kick/<name>`.
+    """
     size = sizes(parameters)
     return {
         name: value + relative_size * size[name] * streams.normal(f"kick/{name}", tuple(value.shape[1:])).to(value)
@@ -85,7 +86,7 @@ def kick(parameters: State, streams: Streams, relative_size: float) -> State:
 
 
 def kick_and_train(objective: Objective, parameters: State, streams: Streams, n_steps: int = KICK_STEPS) -> Kicked:
-    """Kicks each training by `KICKS` in turn, and trains it on after each kick, until a kick frees it.
+    """Kicks each training by growing sizes (`KICKS`) and trains it on after each kick, until a kick frees it.
 
     Args:
         objective: The training loss.
@@ -110,7 +111,7 @@ def kick_and_train(objective: Objective, parameters: State, streams: Streams, n_
 
 
 def _descended(objective: Objective, ended: State, kicked: State, n_steps: int) -> Tensor:
-    """Returns the losses (L,) after L-BFGS from the kicked parameters (L, ...), on the scaled form of the objective."""
+    """Returns the losses (L,) to which L-BFGS, in suitable units, descends from the kicked parameters (L, ...)."""
     kick_size = norm_per_lane({name: kicked[name] - value for name, value in ended.items()})
     point = kicked
     for _ in range(_ROUNDS):
@@ -120,7 +121,7 @@ def _descended(objective: Objective, ended: State, kicked: State, n_steps: int) 
 
 
 class _Scaled:
-    """The objective in units that suit L-BFGS, whose tolerances are absolute and whose first step has length 1.
+    """The objective in units that suit L-BFGS, which has absolute tolerances and a first step of length 1.
 
     The weights' displacement from the start is in units of the kick, so that the first step is no longer than the kick
     was. The loss's change from the start is in units of the gradient at the start.

@@ -35,7 +35,7 @@ _MEASURED = ("positional_offset", "positional_share", "positional_mass", "previo
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatrixScores:
-    """The scores of H attention matrices, and their distances to the structured families.
+    """The role scores of H attention matrices, and their distances to the structured families.
 
     Attributes:
         scores: (H,) by name; NaN if a score is not defined. Distances are exact, in the entrywise L1 norm. Scores
@@ -68,7 +68,7 @@ def score_matrices(
     is_causal: bool = False,
     subject: str = "attention",
 ) -> MatrixScores:
-    """Computes role scores and exact structure distances of attention matrices.
+    """Computes role scores of attention matrices, and their exact distances to the structured families.
 
     Args:
         matrices: (H, T, T) weights after softmax, rows are queries.
@@ -125,7 +125,7 @@ def score_matrices(
 
 
 def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
-    """Returns which Sigma_3(w, p) are candidates, (T, T + 1) bool, at [w - 1, p]."""
+    """Returns which families Sigma_3(w, p) are candidates for a best fit, (T, T + 1) bool, indexed [w - 1, p]."""
     check_blocks_fit(T, window if window is not None else 1, num_pos if num_pos is not None else 0)
     w, p = torch.arange(1, T + 1).unsqueeze(1), torch.arange(T + 1).unsqueeze(0)
     fits = w * p <= T
@@ -151,7 +151,7 @@ def _check_free_entries(free_entries: int | None, T: int) -> None:
 def _plus_free_entries(
     attention: Tensor, windows: list[int], num_pos: list[int], n_free: int
 ) -> dict[str, NDArray[np.float64]]:
-    """Returns the distances (H,) to each family plus at most `n_free` free entries, at each head's own w and p."""
+    """Returns each head's distance (H,) to each family plus at most `n_free` free entries, at its own w and p."""
     T = attention.shape[-1]
     distances: dict[str, list[Tensor]] = {}
     for head, w, p in zip(attention, windows, num_pos, strict=True):
@@ -167,7 +167,7 @@ def _plus_free_entries(
 
 
 def _at_window(bands: Tensor, window_H: Tensor) -> Tensor:
-    """Picks each head's distance (..., H) to the band of its own window from the distances (..., H, W) to all bands."""
+    """Selects, from the distances (..., H, W) to all bands, each head's distance (..., H) to the band of its window."""
     index = window_H.clamp_max(bands.shape[-1] - 1).unsqueeze(-1)
     return bands.gather(-1, index.expand(*bands.shape[:-1], 1)).squeeze(-1)
 

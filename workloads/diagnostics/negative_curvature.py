@@ -23,7 +23,7 @@ _BREAKDOWN = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Curvature:
-    """The smallest eigenvalue of each of L Hessians as Lanczos estimates it, with its direction and error.
+    """The smallest eigenvalue of the Hessian of each of L losses, estimated by Lanczos, with eigenvector and error.
 
     Attributes:
         smallest: (L,) the smallest Ritz value: an upper bound of the smallest eigenvalue.
@@ -44,7 +44,7 @@ class Curvature:
 
 
 def smallest_curvature(objective: Objective, parameters: State, streams: Streams) -> Curvature:
-    """Estimates the smallest eigenvalue of each lane's Hessian, with its eigenvector.
+    """Estimates the smallest eigenvalue of each lane's Hessian, with its eigenvector, by the Lanczos method.
 
     Args:
         objective: Losses of L lanes, twice differentiable.
@@ -72,7 +72,7 @@ def smallest_curvature(objective: Objective, parameters: State, streams: Streams
 
 
 def hessian_product(objective: Objective, parameters: State, vector: Tensor) -> Tensor:
-    """Returns the product of each lane's Hessian and vector, (L, n), for vectors (L, n)."""
+    """Multiplies each lane's Hessian with its vector, (L, n), for vectors (L, n)."""
     leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
     values = list(leaves.values())
     losses = objective.losses(leaves)

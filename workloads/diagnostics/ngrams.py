@@ -10,7 +10,7 @@ distribution. The weight is our choice."""
 
 
 class CountedLaws:
-    """The unigram and bigram distributions of tokens, counted on pairs of adjacent tokens.
+    """The unigram and bigram probabilities of tokens, counted on pairs of adjacent tokens.
 
     Args:
         before, tokens: (n,) int64, the first and the second token of each pair.

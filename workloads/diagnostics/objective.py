@@ -20,7 +20,7 @@ _CHECK_EVERY = 100
 
 
 class Objective:
-    """The training losses of L trainings as a function of the parameters, with tasks and batches fixed.
+    """The losses of L trainings as a function of their parameters, with tasks and batches held fixed.
 
     Args:
         module: The module of ONE training, as built by the workload.
@@ -39,7 +39,7 @@ class Objective:
         self._over_lanes = vmap(self.one_lane)
 
     def select(self, lanes: Tensor) -> "Objective":
-        """Returns the objective of the lanes at the positions `lanes`, (K,) int64."""
+        """Returns the objective for the lanes at the positions `lanes`, (K,) int64."""
         return Objective(self._module, self._loss, selected(self.buffers, lanes), selected(self.batch, lanes))
 
     def losses(self, parameters: State, lanes: Tensor | None = None) -> Tensor:
@@ -52,14 +52,14 @@ class Objective:
         return result
 
     def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:  # noqa: ARG002
-        """Returns losses (K,) and gradients (K, ...): the protocol `Evaluate` of the optimizers."""
+        """Returns losses (K,) and gradients (K, ...), with the signature that optimizers need (`Evaluate`)."""
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         losses = self.losses(leaves, lanes)
         gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True)
         return losses.detach(), dict(zip(leaves, gradients, strict=True))
 
     def train_on(self, parameters: State, rule: str, learning_rate: Tensor, n_steps: int) -> tuple[State, Tensor]:
-        """Returns parameters (L, ...) and losses (L,) after `n_steps` of an optimizer that starts without averages.
+        """Trains on from `parameters` with a newly started optimizer. Returns parameters (L, ...) and losses (L,).
 
         Args:
             parameters: (L, ...) the starting parameters; they are not changed.
@@ -71,7 +71,7 @@ class Objective:
         return trained, losses
 
     def descended(self, parameters: State, evaluate: Evaluate, rule: str, n_steps: int) -> State:
-        """Returns parameters (L, ...) after `n_steps` of an optimizer with step size 1.
+        """Minimizes `evaluate` for `n_steps` of an optimizer with learning rate 1. Returns parameters (L, ...).
 
         Args:
             parameters: (L, ...) the starting parameters; they are not changed.
@@ -87,7 +87,7 @@ class Objective:
         return ended
 
     def falls_below(self, level: float, parameters: State, rule: str, learning_rate: Tensor, n_steps: int) -> Tensor:
-        """Returns whether each lane's loss is below a level after 100, 200, ... or `n_steps` further steps, (L,) bool.
+        """Returns which losses fall below a level within `n_steps` further steps, tested every 100 steps, (L,) bool.
 
         A lane counts even if its loss would rise again later, so the result of a lane does not depend on the others,
         although training ends once all lanes have been below the level.
@@ -108,7 +108,7 @@ class Objective:
     def _trained(
         self, parameters: State, rule: str, learning_rate: Tensor, steps: Sequence[int]
     ) -> Iterator[tuple[State, Tensor]]:
-        """Yields the parameters (L, ...) and losses (L,) after each of `steps`, which ascend."""
+        """Yields the parameters (L, ...) and losses (L,) after each of the numbers of steps `steps`, which ascend."""
         trained = {name: value.detach().clone() for name, value in parameters.items()}
         optimizer = optimizer_named(rule, Settings.plain(learning_rate, steps[-1]))
         for step in steps:

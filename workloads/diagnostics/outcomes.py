@@ -32,14 +32,14 @@ training loss kept falling."""
 
 
 def gamma(evidence: Evidence) -> NDArray[np.float64]:
-    """Returns the scale-free gradient |grad| |theta| / |loss|, (L, P)."""
+    """Returns the relative gradient |grad| |theta| / |loss|, (L, P), which no change of units alters."""
     loss = np.abs(evidence.metrics["eval_loss"])
     with np.errstate(divide="ignore", invalid="ignore"):
         return evidence.metrics["grad_norm"] * evidence.metrics["param_norm"] / loss
 
 
 def at_level(loss: NDArray[np.float64], level: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Returns where losses (L, P) are within the share `AT_LEVEL` of a level (L,), as (L, P) bool."""
+    """Returns where losses (L, P) equal a level (L,) up to the relative difference `AT_LEVEL`, (L, P) bool."""
     return np.abs(loss - level[:, None]) <= AT_LEVEL * np.abs(level[:, None])
 
 
@@ -49,7 +49,7 @@ def standing(
     outcomes: Mapping[str, str],
     where: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
 ) -> dict[Label, NDArray[np.bool_]]:
-    """Returns where each loss is at a reference level: at the nearest level, if that is within `AT_LEVEL` of the loss.
+    """Returns where each loss is at a reference level: the nearest, if the relative difference is within `AT_LEVEL`.
 
     The loss alone does not tell levels apart that are nearer to each other than twice `AT_LEVEL`. The detail then names
     all of them.
@@ -91,8 +91,9 @@ def has_diverged(loss: NDArray[np.float64], zero_level: NDArray[np.float64]) -> 
 
 
 def is_moving(steps: NDArray[np.int64], loss: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Returns where losses (L, P) fell by over `MOVING_SHARE` in the last fifth of the steps (P,) so far, (L, P)
-    bool."""
+    """Returns where losses (L, P) still fall: by over `MOVING_SHARE` in the last fifth of the steps (P,); (L, P)
+    bool.
+    """
     before = np.searchsorted(steps, [tail_start(int(step)) for step in steps], side="right") - 1
     return loss < _raised(loss[:, before], -MOVING_SHARE)
 
@@ -113,7 +114,7 @@ def judge_by_levels(
     stuck: Mapping[str, str],
     before_levels: Mapping[str | tuple[str, str], NDArray[np.bool_]] = MappingProxyType({}),
 ) -> Verdicts:
-    """Labels each training at each probe by its `eval_loss` alone: a workload's `judge` in one line.
+    """Labels each training at each probe by its `eval_loss` alone. A workload's `judge` may consist of this call.
 
     The label is the first of these that holds: `diverged`; `solved`, if the loss is below the level `solved`; an
     outcome of `before_levels`; the outcome of the level that the loss is at, with the detail of `standing`; `plateau`,
@@ -138,7 +139,7 @@ def judge_by_levels(
 
 
 def onset_probe(outcome: NDArray[np.str_], last_probe: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the first probe from which on each training had its final outcome, (L,).
+    """Returns the index of the first probe from which on each training had its final outcome, (L,).
 
     Args:
         outcome: (L, P) the names of outcomes.

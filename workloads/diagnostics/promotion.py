@@ -26,12 +26,12 @@ PROMOTED_DTYPE = "float64"
 
 
 def can_be_promoted(parameters: TrainingParameters) -> bool:
-    """Returns whether trainings with these parameters compute in less than float64."""
+    """Returns whether trainings with these parameters can be repeated in a higher precision, float64."""
     return parameters.dtype != PROMOTED_DTYPE
 
 
 def certify_by_promotion(workload: Workload[Any], lanes: Lanes[Any], state: State) -> list[Certificate | None]:
-    """Returns the certificate `promotion` of each of L stuck trainings. It agrees if the training in float64 is stuck.
+    """Tests stuck trainings by repeating them in float64. The certificate `promotion` agrees if they stay stuck.
 
     Args:
         workload: The problem.
@@ -42,7 +42,7 @@ def certify_by_promotion(workload: Workload[Any], lanes: Lanes[Any], state: Stat
 
 
 def stays_when_promoted(workload: Workload[Any], lanes: Lanes[Any], state: State) -> NDArray[np.bool_]:
-    """Returns whether each training is stuck in float64 as well, (L,) bool.
+    """Repeats trainings in float64, and returns which of them are stuck there as well, (L,) bool.
 
     False if the training in float64 is not stuck from the first state, or not from the final state although the same
     continuation in the training's own precision is.
@@ -62,7 +62,7 @@ def _tested(
     lanes: Lanes[Any],
     state: State,
 ) -> NDArray[np.bool_]:
-    """Returns the result of a test of the chosen lanes, (L,) bool; false for the other lanes, which are not trained."""
+    """Applies a test to the chosen lanes only. Returns (L,) bool, false for the lanes that are not chosen."""
     passes = np.zeros_like(chosen)
     if chosen.any():
         index = torch.from_numpy(np.flatnonzero(chosen)).to(lanes.device)
@@ -73,7 +73,7 @@ def _tested(
 def _ends_stuck(
     workload: Workload[Any], lanes: Lanes[Any], dtype: str, start: State | None = None
 ) -> NDArray[np.bool_]:
-    """Trains the lanes in a precision, by default from their first state, and returns whether each ends stuck, (L,)."""
+    """Trains the lanes in a precision, by default from their start, and returns whether each ends stuck, (L,)."""
     trainings = [Training(replace(training.parameters, dtype=dtype), training.seed) for training in lanes.trainings]
     result = Pack(workload, trainings, str(lanes.device), start=start).train_to_end()
     outcome = result.at_last_probe(judged(workload, trainings[0].parameters, result.evidence).outcome)

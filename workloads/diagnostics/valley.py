@@ -17,7 +17,9 @@ RESET_STEPS = 1000
 
 
 def reset_valley(v_LNN: Tensor) -> Tensor:
-    """Returns v (L, N, N) with its part vP replaced by alpha P, where alpha = tr(v (I - P)) / (N - 1)."""
+    """Resets the valley's direction: replaces the part vP of v (L, N, N) by alpha P, alpha = tr(v (I - P)) / (N -
+    1).
+    """
     N = v_LNN.shape[1]
     row_means_LN1 = v_LNN.mean(2, keepdim=True)
     trace_L = v_LNN.diagonal(dim1=1, dim2=2).sum(1) - row_means_LN1.sum((1, 2))
@@ -35,7 +37,7 @@ def solves_after_reset(
     value_name: str = "v_NN",
     n_steps: int = RESET_STEPS,
 ) -> Tensor:
-    """Returns whether each training solves after the reset, (L,) bool; one that does was trapped by the valley alone.
+    """Returns whether each training solves the task after the reset, (L,) bool: then only the valley trapped it.
 
     Args:
         objective: System P's loss.

@@ -23,7 +23,7 @@ def below_solved(_: object, evidence: Evidence) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A row of a table of verdicts that gives an outcome where a condition holds.
+    """A row of a verdict table: gives an outcome where a condition holds.
 
     Attributes:
         outcome: The outcome.
@@ -48,7 +48,7 @@ class Rule:
 
     @classmethod
     def diverged(cls, level: str = "zero", looks: str = "") -> Self:
-        """Returns the row `diverged`: the loss is not finite, or far above a level (default: the level `zero`)."""
+        """Returns the row `diverged`: the loss is not finite, or far above a level (by default the level `zero`)."""
         return cls(
             outcome="diverged",
             when=lambda _, evidence: has_diverged(evidence.metrics["eval_loss"], evidence.levels[level]),
@@ -58,12 +58,12 @@ class Rule:
 
     @classmethod
     def solved(cls, says: str = "loss below `loss_level`", looks: str = "") -> Self:
-        """Returns the row `solved`: the loss is below the level `solved`, which `says` describes."""
+        """Returns the row `solved`: the loss is below the level `solved`, which the argument `says` describes."""
         return cls(outcome="solved", when=below_solved, says=says, looks=looks)
 
     @classmethod
     def moving(cls) -> Self:
-        """Returns the row `plateau` with the detail `moving`: no row before it holds, and the loss still falls."""
+        """Returns the row `plateau` with the detail `moving`: no earlier row holds, and the loss still falls."""
         return cls(
             outcome="plateau",
             details=("moving",),
@@ -73,7 +73,7 @@ class Rule:
         )
 
     def cases(self, parameters: Any, evidence: Evidence) -> dict[Label, NDArray[np.bool_]]:
-        """Returns where the row's condition holds, (L, P) bool, by the label that it gives."""
+        """Returns a mask (L, P) for each label that the row gives: where its condition holds."""
         holds = where_held(self.when, parameters, evidence)
         if self.which is None:
             return {(self.outcome, self.details[0]): holds}
@@ -83,7 +83,7 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class AtLevel:
-    """A row of a table of verdicts that gives an outcome where the loss is at a reference level.
+    """A row of a verdict table: gives an outcome where the loss is at a reference level.
 
     The detail is the name of the level. If the loss does not tell the level from other levels of the table, the detail
     names them too: see `standing`.
@@ -111,7 +111,7 @@ class AtLevel:
 
 @dataclass(frozen=True)
 class VerdictTable:
-    """An ordered table of the rules and levels by which a workload labels trainings: what `verdicts` returns.
+    """An ordered table of rules and levels by which a workload labels trainings. `Workload.verdicts` returns it.
 
     Where no row holds, the label is `plateau`.
 
@@ -136,7 +136,7 @@ class VerdictTable:
             )
 
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
-        """Labels each training at each probe with the first row that holds.
+        """Labels each training at each probe by the first row that holds.
 
         Args:
             parameters: The parameters of the first lane.
@@ -156,7 +156,7 @@ class VerdictTable:
         return Verdicts.first_of(cases)
 
     def markdown(self) -> str:
-        """Returns the table in Markdown, for the documentation."""
+        """Formats the table as Markdown, for the documentation."""
         lines = ["| outcome | detail | rule | what it looks like |", "|---|---|---|---|"]
         for row in self.rows:
             says = row.says
@@ -171,7 +171,7 @@ class VerdictTable:
 
 
 def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
-    """Raises if the table's rows and the texts of their conditions show that no training can get some outcome.
+    """Raises if a table of verdicts shows that no training can get one of the workload's outcomes.
 
     Args:
         workload: The problem.
@@ -205,7 +205,7 @@ def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
 
 
 def check_near_levels(workload: Workload[Any], parameters: Any, evidence: Evidence) -> None:
-    """Raises if a workload's own `judge` names only one of two levels that the loss does not tell apart.
+    """Raises if a workload's own `judge` names only one of two levels that are too close for the loss to tell apart.
 
     Two levels are near if they differ by at most twice `AT_LEVEL`: a loss between them is at both. A table of verdicts
     needs no check, because its rows `AtLevel` name both levels.

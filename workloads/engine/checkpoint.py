@@ -23,7 +23,7 @@ _DIGEST_BYTES = 32
 
 
 class CheckpointError(Exception):
-    """Raised if a checkpoint is damaged or belongs to other trainings. The pack then starts again."""
+    """Raised if a checkpoint is damaged or belongs to other trainings. The pack then trains from the start."""
 
 
 def to_bytes(checkpoint: Checkpoint) -> bytes:
@@ -53,7 +53,7 @@ def from_bytes(content: bytes) -> Checkpoint:
 
 
 def fingerprint(workload: str, trainings: Sequence[Training[Any]], probe_steps: Sequence[int], row_width: int) -> str:
-    """Hashes what a pack's checkpoint depends on. A pack resumes only from a checkpoint with its own fingerprint.
+    """Hashes everything that a pack's checkpoint depends on. A pack resumes only from a checkpoint with an equal hash.
 
     Args:
         workload: The name of the workload.

@@ -10,7 +10,7 @@ from attnsweep.workloads.update_rules import UPDATE_RULES
 
 
 def optimizer_of(lanes: Lanes[P]) -> Optimizer:
-    """Makes the optimizer that the lanes' parameters name, in the floating-point type that it needs."""
+    """Makes the optimizer that the lanes' parameters name, with its state in the floating-point type that it needs."""
     shared = lanes.shared
     # PyTorch's optimizers compute the update of bfloat16 parameters in float32 and then round it, so this does too.
     rounds = lanes.dtype == torch.bfloat16 and shared.optimizer in UPDATE_RULES
@@ -20,5 +20,5 @@ def optimizer_of(lanes: Lanes[P]) -> Optimizer:
 
 
 def optimizer_named(name: str, settings: Settings) -> Optimizer:
-    """Makes the optimizer of this name, in its state before the first step."""
+    """Makes the optimizer with this name, in the state before its first step."""
     return FirstOrder(UPDATE_RULES[name], settings) if name in UPDATE_RULES else Lbfgs(settings)

@@ -21,7 +21,7 @@ _CHARGE = "charge_"
 
 @dataclass(frozen=True)
 class _Family:
-    """Trainings of a pack that declare the same conserved quantities.
+    """Those trainings of a pack that declare the same conserved quantities.
 
     Attributes:
         lanes: (F,) the positions of the trainings in the pack.
@@ -35,7 +35,7 @@ class _Family:
 
 
 class ConservedQuantities:
-    """Measures the conserved quantities that the trainings of a pack declare, if `record_charges` is set.
+    """Measures the conserved quantities that a pack's trainings declare, if `record_charges` is set.
 
     All are computed in float64, whatever the type of the weights.
 
@@ -49,7 +49,7 @@ class ConservedQuantities:
         self._families = list(_families(workload, lanes, parameters)) if lanes.shared.record_charges else []
 
     def measured(self, position: NDArray[np.int64], parameters: State) -> State:
-        """Returns metrics (A,) by name: `charge_<name>` and `<quantity>_drift`; NaN where a training declares none.
+        """Computes the metrics (A,) `charge_<name>` and `<quantity>_drift`; NaN for trainings that declare none.
 
         `charge_<name>` is the charge's largest entry in absolute value, and `<quantity>_drift` the largest change of an
         entry since the start.
@@ -86,7 +86,7 @@ def _families(workload: Workload[P], lanes: Lanes[P], parameters: State) -> Iter
 
 
 def _quantities(declared: Sequence[Conserved], parameters: State, lanes: NDArray[np.int64]) -> State:
-    """Computes the declared quantities (F, n) of the trainings at `lanes`, by name."""
+    """Computes the declared quantities (F, n) of the trainings at positions `lanes`, by name."""
 
     def of_one_training(weights: State) -> State:
         entries: dict[str, list[Tensor]] = {}

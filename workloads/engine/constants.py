@@ -29,7 +29,7 @@ _MISSING = "nothing"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A constant that has different values in the first of several modules and in another one.
+    """A constant of a module whose value in one module differs from that in the first module.
 
     Attributes:
         name: The constant's name, such as `blocks.0.norm.eps`.
@@ -44,7 +44,7 @@ class Difference:
 
 
 def first_difference(modules: Sequence[nn.Module]) -> Difference | None:
-    """Compares all modules with the first one. Returns the first constant that differs; `None` if all are equal."""
+    """Compares all modules with the first one, and returns the first constant that differs; `None` if there is none."""
     seen = _in_full(modules[0])
     first: dict[str, str] | None = None
     for position, other in enumerate(modules[1:], 1):
@@ -66,7 +66,7 @@ def digest_of(module: nn.Module) -> str:
 
 
 def constants_of(module: nn.Module) -> dict[str, str]:
-    """Returns the constants of a module and its submodules, as text by name.
+    """Returns the constants of a module and its submodules, described as text, by name.
 
     An object whose values cannot be read, such as one of a library written in C, is represented by its type.
     """
@@ -74,7 +74,7 @@ def constants_of(module: nn.Module) -> dict[str, str]:
 
 
 def _is_surely_same(one: Any, other: Any) -> bool:
-    """A fast comparison of two values: `True` means that they are equal, `False` that a full comparison is needed."""
+    """Compares two values quickly. `True` means that they are equal, `False` that only a full comparison can tell."""
     if one is other:
         return True
     kind = type(one)
@@ -101,7 +101,7 @@ def _shapes(module: nn.Module) -> dict[str, torch.Size | None]:
 
 
 def _own(module: nn.Module) -> dict[str, Any]:
-    """The attributes of a module itself, besides parameters, buffers and submodules."""
+    """Returns the attributes of a module itself, besides parameters, buffers and submodules."""
     return {name: value for name, value in vars(module).items() if name not in _OF_EVERY_MODULE}
 
 
@@ -136,7 +136,7 @@ class _Reader:
 
 
 def _in_short(value: Any) -> str:
-    """Represents a value as one text: its type with a digest of its content, or only its type if `_inside` lists it."""
+    """Describes a value by its type and a digest of its content, or by its type alone if `_inside` takes it apart."""
     if isinstance(value, Tensor):
         return _of_numbers(f"{value.dtype} {tuple(value.shape)}", _bytes_of(value))
     if isinstance(value, np.ndarray):
@@ -157,7 +157,7 @@ def _in_short(value: Any) -> str:
 
 
 def _inside(value: Any) -> dict[Any, Any]:
-    """Returns the values that a value is made of, by name; empty if it has none or they are not read."""
+    """Returns the values that a value consists of, by name; empty if it has no parts or they are not compared."""
     if isinstance(value, Tensor | np.ndarray | type | types.ModuleType):
         return {}
     if isinstance(value, TrainingParameters):

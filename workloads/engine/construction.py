@@ -21,7 +21,7 @@ _NUMPY_SEEDS = 2**32
 
 
 def built_modules(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Module], nn.Module]:
-    """Builds the modules of all trainings in the lanes' dtype, and a second module of the first training to compare.
+    """Builds the modules of all trainings in the lanes' dtype, and the first module twice, for comparison.
 
     The global generators of PyTorch (on the CPU), NumPy and Python are seeded for every training, and their states are
     restored afterwards.
@@ -34,7 +34,7 @@ def built_modules(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.M
 
 
 def built_alone(workload: Workload[Any], training: Training[Any]) -> nn.Module:
-    """Builds the module of one training like `built_modules`, but leaves the dtypes as `build` chose them."""
+    """Builds one training's module with the dtypes that the user's `build` gives it."""
     with _generators_kept():
         return _built(workload, training)
 

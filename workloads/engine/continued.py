@@ -28,7 +28,7 @@ NOISE = "dropout"
 
 @dataclass(frozen=True)
 class Redraw:
-    """The rule by which L continuations of one training draw anew.
+    """Tells which random streams L continuations of one training draw anew, and from which step on.
 
     Attributes:
         what: Which streams get new keys: `data` or `noise`.
@@ -45,7 +45,7 @@ class Redraw:
     found: set[str] = field(default_factory=set)
 
     def lanes(self, lanes: Lanes[P]) -> Lanes[P]:
-        """Copies the lanes, and replaces their random streams by streams that follow this rule."""
+        """Copies the lanes, with random streams that draw anew as this object says."""
         redrawn = copy(lanes)
         redrawn.streams = _Continued(lanes.streams.seeds, torch.tensor(self.seeds, device=lanes.device), self)
         return redrawn
@@ -69,7 +69,7 @@ class _Continued(Streams):
 
 
 class _Noting(Streams):
-    """Records in `names` the names of the streams that are drawn at step 0."""
+    """Random streams that record in `names` which of them are drawn from at step 0."""
 
     def __init__(self, seeds: Tensor, names: set[str]) -> None:
         super().__init__(seeds)
@@ -85,7 +85,7 @@ class _Noting(Streams):
 
 
 def drawn_for_evaluation(workload: Workload[Any], training: Training[Any]) -> frozenset[str]:
-    """Returns the names of the streams from which the held-out data are drawn at step 0.
+    """Returns the names of the random streams from which the held-out data are drawn at step 0.
 
     A batch that draws from one of them at step 0 draws the training's task, which continuations keep.
     """
@@ -97,7 +97,7 @@ def drawn_for_evaluation(workload: Workload[Any], training: Training[Any]) -> fr
 
 
 def repeated(checkpoint: Checkpoint, n: int) -> Checkpoint:
-    """Makes the checkpoint of a pack of n copies of a training from the checkpoint of a pack of that training alone.
+    """Makes a checkpoint of n copies of a training from the checkpoint of a pack with that training alone.
 
     Batches that were drawn ahead are drawn again.
     """

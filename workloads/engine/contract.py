@@ -31,14 +31,14 @@ P = TypeVar("P", bound=TrainingParameters)
 
 @dataclass(frozen=True)
 class Training(Generic[P]):
-    """One seeded training of a workload."""
+    """One training of a workload: parameters and a seed."""
 
     parameters: P
     seed: int
 
 
 class Lanes(Generic[P]):
-    """The trainings of a pack as a workload sees them: static parameters are shared, others have a lane axis.
+    """The trainings of a pack as a workload sees them. They share static parameters; others have a lane axis.
 
     Args:
         trainings: The trainings, all with the same static parameters.
@@ -58,7 +58,7 @@ class Lanes(Generic[P]):
 
     @property
     def shared(self) -> P:
-        """The parameters of the first lane. Read only static ones: others may differ between lanes."""
+        """The parameters of the first lane. Only static ones hold for all lanes."""
         return self.trainings[0].parameters
 
     @property
@@ -140,7 +140,7 @@ class Verdicts:
 
     @classmethod
     def first_of(cls, cases: Mapping[Label, NDArray[np.bool_]], otherwise: Label = "plateau") -> "Verdicts":
-        """Labels every probe with the first case that holds there.
+        """Labels every probe with the first label whose case holds there.
 
         Args:
             cases: For every label, the probes (L, P) at which it holds; in order of precedence.
@@ -161,7 +161,7 @@ When: TypeAlias = Condition | str
 
 
 def where_held(when: When, parameters: object, evidence: Evidence, subject: str = "a condition") -> NDArray[np.bool_]:
-    """Evaluates a condition, a text or a function, at every probe. Returns (L, P).
+    """Evaluates a condition, given as text or function, at every probe. Returns (L, P) bool.
 
     Raises:
         SpecError: If a text is not a condition, or names a metric that is not measured.
@@ -170,10 +170,10 @@ def where_held(when: When, parameters: object, evidence: Evidence, subject: str 
 
 
 class Judge(Protocol):
-    """Labels trainings. `attnsweep.VerdictTable` implements it."""
+    """An object that labels trainings, such as `attnsweep.VerdictTable`."""
 
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
-        """Labels all trainings at all probes, like `Workload.judge`."""
+        """Labels all trainings at all probes, with the arguments of `Workload.judge`."""
         ...
 
 
@@ -192,7 +192,7 @@ class HeadScores:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The result of a test of a stuck training's label.
+    """The result of a test of the label of a stuck training.
 
     Attributes:
         test: The name of the test, such as `kick`.
@@ -207,7 +207,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The texts that one ended training wrote for a set of sentences.
+    """The texts that one ended training wrote for one set of test sentences.
 
     Attributes:
         name: The name of the set, such as `test`.
@@ -229,7 +229,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A tensor that a compiled loss processes in parts along its first axis, which saves memory.
+    """Names a tensor that a compiled loss processes in parts along its first axis, which saves memory.
 
     Attributes:
         name: The name of a buffer, or of a tensor of the batch.
@@ -241,7 +241,7 @@ class Split:
 
 
 class Workload(ABC, Generic[P]):
-    """One training problem. The engine trains many of them in one program, lane by lane as if alone.
+    """One training problem. The engine runs many trainings in one program, each as if alone.
 
     Implementers: `build` makes a module for ONE training, and may draw from PyTorch's, NumPy's or Python's global
     generator, which are seeded for every training; all other randomness comes from `lanes.streams`; `loss`, `answers`,
@@ -282,7 +282,7 @@ class Workload(ABC, Generic[P]):
         """
 
     def initial(self, module: nn.Module, lanes: Lanes[P]) -> State:
-        """Returns the initial state (L, ...) by name: all parameters, and the buffers that are drawn.
+        """Returns the initial state (L, ...) by name: all parameters, and those buffers that are drawn at random.
 
         The default draws parameters by `init_sigma`. Override it to draw a task for every training; `lanes.built` has
         the values that `build` gave the modules.
@@ -294,25 +294,27 @@ class Workload(ABC, Generic[P]):
         return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams, lanes.built)
 
     def batch(self, lanes: Lanes[P], step: int) -> Batch:
-        """Draws the data of one step, (L, ...) by name; empty where the loss needs no data because it is exact."""
+        """Draws the data of one step, (L, ...) by name; empty for losses that are exact and need no data."""
         del lanes, step
         return {}
 
     def batches(self, lanes: Lanes[P], steps: range) -> list[Batch]:
-        """Draws the data of the first one or more of these steps. Override it to draw several steps at once."""
+        """Draws the data of one or more of the given steps, the first ones. Override it to draw several steps at
+        once.
+        """
         return [self.batch(lanes, steps[0])]
 
     def probe_steps(self, parameters: P) -> tuple[int, ...]:
-        """Returns the steps of the probes, in increasing order from 0 to `n_steps`. Read only static parameters."""
+        """Returns the steps of the probes, in increasing order from 0 to `n_steps`. May read only static parameters."""
         return probe_steps(parameters.n_steps)
 
     def eval_batch(self, lanes: Lanes[P]) -> Batch:
-        """Draws the held-out data (L, ...) by name, used at every probe; empty where `eval_loss` is exact."""
+        """Draws the held-out data (L, ...) by name that all probes use; empty if `eval_loss` is exact."""
         del lanes
         return {}
 
     def fresh_eval_batch(self, lanes: Lanes[P], step: int) -> Batch:
-        """Draws tensors (L, ...) by name that replace entries of `eval_batch` at this step's probe; by default none.
+        """Draws tensors (L, ...) that replace entries of `eval_batch` at the probe of this step; by default none.
 
         Reference levels are computed without them. Draw from `lanes.streams` at this step, so that the data do not
         depend on other probes.
@@ -321,7 +323,7 @@ class Workload(ABC, Generic[P]):
         return {}
 
     def split(self, parameters: P) -> Split | None:
-        """Names the tensor that a compiled loss may process in parts; by default none. Read only static parameters.
+        """Names the tensor that a compiled loss may process in parts; by default none. May read only static parameters.
 
         The loss on all rows must be the mean of the losses on equal parts.
         """
@@ -342,7 +344,8 @@ class Workload(ABC, Generic[P]):
         return self.loss(module, batch)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Computes once per probe what both `eval_loss` and `measure` use, such as the module's outputs; default empty.
+        """Computes once per probe what `eval_loss` and `measure` share, such as the module's outputs; by default
+        nothing.
 
         The entries are added to the batch that these two methods get.
 
@@ -354,7 +357,7 @@ class Workload(ABC, Generic[P]):
         return {}
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Computes further metrics of one training, scalars by name; no gradients of them are taken.
+        """Computes further metrics of one training, scalars by name, without gradients.
 
         Args:
             module: The module with its current parameters.
@@ -366,7 +369,7 @@ class Workload(ABC, Generic[P]):
 
     @abstractmethod
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Computes the reference levels of one training, scalars by name: some of `level_names`, and always `solved`.
+        """Computes the reference levels of one training, scalars by name: `solved`, and any others of `level_names`.
 
         A training is solved once its `eval_loss` is below the level `solved`.
 
@@ -377,7 +380,9 @@ class Workload(ABC, Generic[P]):
         """
 
     def verdicts(self, parameters: P) -> Judge | None:
-        """Returns the table by which `judge` labels trainings with these static parameters; `None` if it uses none."""
+        """Returns the table by which trainings with these static parameters are labelled; `None` if `judge` labels them
+        itself.
+        """
         del parameters
         return None
 
@@ -416,7 +421,7 @@ class Workload(ABC, Generic[P]):
     def certify(
         self, lanes: Lanes[P], state: State, outcome: NDArray[np.str_], detail: NDArray[np.str_]
     ) -> list[Certificate | None]:
-        """Tests the labels of L stuck trainings; `None` for a label without a test.
+        """Tests the labels of L stuck trainings. Returns a certificate for each; `None` for a label without a test.
 
         Args:
             lanes: The L trainings.
@@ -438,7 +443,7 @@ class Workload(ABC, Generic[P]):
         return module
 
     def write(self, lanes: Lanes[P], state: State) -> list[tuple[Written, ...]]:
-        """Generates the texts of L ended trainings, from which BLEU is computed; by default none.
+        """Lets L ended trainings write texts, such as translations, which are scored by BLEU; by default none.
 
         All trainings must have the same names of sets.
 

@@ -16,20 +16,20 @@ _SHARE = 0.9
 
 
 class DeviceMemory(Protocol):
-    """Measures the memory of a device."""
+    """Counters of a device's memory: its peak use since a start, and what is free."""
 
     def begin(self) -> None:
-        """Starts a measurement of the peak."""
+        """Starts to measure the peak from the present use."""
 
     def peak(self) -> int:
-        """Returns the peak of allocated bytes since `begin`, without the bytes that were allocated before."""
+        """Returns the peak of allocated bytes since `begin`, minus the bytes that were allocated before."""
 
     def free(self) -> int:
         """Returns the bytes that this process can still allocate."""
 
 
 class CudaMemory:
-    """Measures the memory of a GPU by the counters of PyTorch's allocator."""
+    """Measures the memory of a GPU with the counters of PyTorch's allocator."""
 
     def __init__(self, device: str) -> None:
         self._device, self._before = device, 0
@@ -54,7 +54,7 @@ def memory_of(device: str) -> DeviceMemory | None:
 
 
 def peak_of(memory: DeviceMemory, run: Callable[[], object]) -> int:
-    """Calls `run` and returns the peak of the bytes that it allocated."""
+    """Calls `run`, and returns the peak of the bytes that were allocated meanwhile."""
     memory.begin()
     run()
     return memory.peak()
@@ -62,7 +62,7 @@ def peak_of(memory: DeviceMemory, run: Callable[[], object]) -> int:
 
 @dataclass(frozen=True)
 class PackMemory:
-    """The memory that one pack took.
+    """How much memory one pack of a given size took.
 
     Attributes:
         width: The number of lanes that the pack computed.
@@ -89,7 +89,7 @@ class MemoryOfPacks:
 
     @classmethod
     def measured(cls, train: Callable[[int], object], memory: DeviceMemory, sizes: tuple[int, int] = (64, 256)) -> Self:
-        """Fits the model to two packs, which are trained for this purpose.
+        """Fits the model to two packs, which this method trains for a few steps.
 
         Args:
             train: Builds a pack of a given number of lanes, trains it through a probe, and releases it.
@@ -101,7 +101,7 @@ class MemoryOfPacks:
 
     @classmethod
     def of(cls, small: tuple[int, int], large: tuple[int, int]) -> Self:
-        """Fits the model to two packs, given as (number of lanes, peak in bytes)."""
+        """Fits the model to two measured packs, given as (number of lanes, peak in bytes)."""
         (few, bytes_of_few), (many, bytes_of_many) = small, large
         # The allocator hands out large pieces, so that both peaks may be nearly equal. The slope is at least half of
         # the mean, since a slope of nearly 0 would predict that packs of any size fit.
@@ -109,9 +109,9 @@ class MemoryOfPacks:
         return cls(max(bytes_of_few - per_lane * few, 0.0), per_lane)
 
     def peak(self, n_lanes: int) -> float:
-        """Predicts the peak memory, in bytes, of a pack of this size."""
+        """Predicts the peak memory, in bytes, of a pack of `n_lanes` lanes."""
         return self.fixed + self.per_lane * n_lanes
 
     def most_lanes(self, free: int) -> int:
-        """Predicts the largest number of lanes that fits the given free bytes; at least 1."""
+        """Predicts the largest number of lanes whose pack fits into the given free bytes; at least 1."""
         return max(int((_SHARE * free - self.fixed) / self.per_lane), 1)

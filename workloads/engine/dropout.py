@@ -27,7 +27,7 @@ _SELU_AT_MINUS_INFINITY = -1.7580993408473766
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A call of dropout in the loss of one training.
+    """One call of a dropout function in the loss of one training.
 
     Attributes:
         shape: The shape of the call's mask.
@@ -39,7 +39,7 @@ class Site:
 
 
 def with_masks(lanes: Lanes[P], sites: Sequence[Site], step: int, batch: Batch) -> Batch:
-    """Adds to a step's batch (L, ...) the dropout masks (L, ...) of the given calls."""
+    """Adds the dropout masks (L, ...) of the given calls to a step's batch (L, ...)."""
     drawn = {
         str(number): lanes.streams.integers(f"{DROPOUT}/{number}", site.shape, _VALUES, step) >= site.n_dropped
         for number, site in enumerate(sites)
@@ -48,7 +48,7 @@ def with_masks(lanes: Lanes[P], sites: Sequence[Site], step: int, batch: Batch) 
 
 
 class Masks:
-    """Hands out the dropout masks of one evaluation of a loss, one per call.
+    """Provides the dropout masks for one evaluation of a loss, one mask per call of dropout.
 
     Args:
         masks: The masks by the number of the call; empty to drop nothing.
@@ -62,7 +62,7 @@ class Masks:
         self.sites: list[Site] = []
 
     def next(self, shape: tuple[int, ...], share: float) -> tuple[Tensor, float] | None:
-        """Returns the next call's mask, `True` for entries to keep, and the dropped share; `None` to drop nothing.
+        """Returns the next call's mask (`True` keeps an entry) and its rate of dropout; `None` if nothing is dropped.
 
         Raises:
             SpecError: If the calls differ from those of the loss's first evaluation.
@@ -84,7 +84,7 @@ class Masks:
 
 
 def _dropped(masks: Masks, x: Tensor, share: float, training: bool, inplace: bool, n_axes: int) -> Tensor:
-    """Dropout with one draw per index of the first `n_axes` axes, shared by all entries behind them.
+    """Applies dropout with one draw per index of the first `n_axes` axes. Entries along the other axes share the draw.
 
     Source: Srivastava et al. 2014; kept entries are scaled up in training, as in PyTorch.
     """
@@ -99,7 +99,7 @@ def _dropped(masks: Masks, x: Tensor, share: float, training: bool, inplace: boo
 
 
 def _alpha_dropped(masks: Masks, x: Tensor, share: float, training: bool, inplace: bool, n_axes: int) -> Tensor:
-    """Dropout that keeps the mean and variance of a SELU's outputs. Source: Klambauer et al. 2017, section 3."""
+    """Applies dropout that keeps the mean and variance of SELU outputs. Source: Klambauer et al. 2017, section 3."""
     if not (training and share):
         return x
     call = masks.next(_mask_shape(x, n_axes), share)

@@ -14,7 +14,7 @@ from attnsweep.workloads.engine.plain_forms import PLAIN_FORMS
 
 
 class EngineForms(TorchFunctionMode):
-    """A context in which calls of certain PyTorch functions run the engine's replacements of them.
+    """A context in which the engine's own versions replace certain PyTorch functions.
 
     Args:
         masks: The dropout masks by the number of the call; empty to drop nothing.
@@ -43,7 +43,7 @@ class EngineForms(TorchFunctionMode):
         return rule(*args, **(kwargs or {}))
 
     def _in_context(self, form: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs a replacement within this context, which PyTorch leaves for the time of `__torch_function__`."""
+        """Runs a replacement with this context active again: PyTorch disables it during `__torch_function__`."""
         with self:
             return form(*args, **kwargs)
 
@@ -61,7 +61,7 @@ def _embedding(
     *args: Any,
     **kwargs: Any,
 ) -> Tensor:
-    """Stops the gradient of the padding row in all lanes. Under `vmap`, PyTorch 2.13 stops it in the first lane."""
+    """Stops the gradient of the padding row in all lanes. Under `vmap`, PyTorch 2.13 stops only that of the first."""
     if padding_idx is not None:
         rows = torch.arange(weight.shape[0], device=weight.device).unsqueeze(1)
         weight = torch.where(rows == padding_idx % weight.shape[0], weight.detach(), weight)

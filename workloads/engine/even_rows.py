@@ -23,12 +23,12 @@ _MOST_ONE_BY_ONE = 128
 
 
 def even_rows(device: torch.device) -> AbstractContextManager[object]:
-    """Returns a context in which sums, means and norms on a GPU read rows that begin at a multiple of four numbers."""
+    """Returns a context in which sums, means and norms on a GPU read rows that start at a multiple of four numbers."""
     return nullcontext() if device.type == "cpu" else EvenRows()
 
 
 class EvenRows(TorchDispatchMode):
-    """A context that copies the rows of a sum to multiples of four numbers, unless all rows begin there already."""
+    """A context that copies a sum's rows to start at multiples of four numbers, unless they all do already."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -76,7 +76,7 @@ def _axes(value: Tensor, dims: Sequence[int] | None) -> list[int]:
 
 
 def _is_uneven(value: Tensor, reduced: Sequence[int]) -> bool:
-    """Whether a sum adds many adjacent numbers, and some of its rows do not begin at a multiple of four numbers."""
+    """Returns whether a sum adds many adjacent numbers, and some rows do not start at a multiple of four numbers."""
     if not value.is_floating_point() or not value.numel():
         return False
     axes = [(value.shape[axis], value.stride(axis), axis in reduced) for axis in range(value.dim())]
@@ -87,7 +87,7 @@ def _is_uneven(value: Tensor, reduced: Sequence[int]) -> bool:
 
 
 def _even(value: Tensor, reduced: Sequence[int]) -> Tensor:
-    """Copies the numbers of every sum into one row, (..., n), padded with zeros to a multiple of four numbers."""
+    """Copies the numbers of each sum into its own row, (..., n), padded with zeros to a multiple of four numbers."""
     kept = [axis for axis in range(value.dim()) if axis not in reduced]
     rows = value.permute(*kept, *reduced).flatten(len(kept))
     return pad(rows, (0, -rows.shape[-1] % _AT_ONCE)).contiguous()

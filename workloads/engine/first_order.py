@@ -23,7 +23,7 @@ _CLIP = "gradient_clip_norm"
 
 
 class FirstOrder(Optimizer):
-    """Trains all lanes in lockstep: every step is one evaluation of the loss and gradient, then one update.
+    """Trains all lanes in lockstep: each step evaluates the loss and gradient once, then updates the parameters.
 
     Attributes:
         rule: The update rule.
@@ -68,14 +68,14 @@ class FirstOrder(Optimizer):
         return rate if isinstance(step, int) else rate.expand(len(step), -1, -1)
 
     def corrections(self, steps: range) -> State:
-        """Computes the update rule's corrections (S, L, 1) at the given steps, by name."""
+        """Computes the update rule's corrections at the given steps, such as Adam's for bias, (S, L, 1) by name."""
         by_step = [[self.rule.corrections(step + 1, **kind) for kind in self._kinds] for step in steps]
         return {
             name: self._of_lanes([[kind[name] for kind in by_kind] for by_kind in by_step]) for name in by_step[0][0]
         }
 
     def ahead(self, steps: range) -> list[State]:
-        """Computes for every given step the rates that change from step to step, (L, 1) by name.
+        """Computes the rates of every given step that change from step to step, (L, 1) by name.
 
         They are tensors that exist before the steps are taken. So all steps run the same operations on different
         tensors, and a captured step can be replayed with the rates of another step.
@@ -88,7 +88,7 @@ class FirstOrder(Optimizer):
         ]
 
     def state_of(self, parameters: State) -> State:
-        """Returns the tensors that steps change in place, besides `parameters` (L, ...), by name, without copying.
+        """Returns the tensors that steps change in place besides `parameters` (L, ...), by name, without copying.
 
         Running averages are called `<slot>/<parameter>`.
         """
@@ -114,11 +114,13 @@ class FirstOrder(Optimizer):
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """The update's part of a program's key: the names of constants, and of those that are literals in it."""
+        """The optimizer's part of a program's key: the names of constants, and of those whose values the program
+        contains.
+        """
         return (*(name for name in self.constants if not is_mask(name)), "", *self.usual)
 
     def _note_kinds(self) -> None:
-        """Groups lanes with the same hyperparameters, because the corrections of a group need computing only once."""
+        """Groups lanes with equal hyperparameters, because corrections are computed once per group."""
         names = self.rule.computed_from
         settings_of_lanes = list(zip(*(self.settings.values[name].tolist() for name in names), strict=True))
         kinds = list(dict.fromkeys(settings_of_lanes)) or [()]
@@ -149,7 +151,7 @@ class FirstOrder(Optimizer):
         return {name: value for name, value in usual.items() if name in self.constants}
 
     def _of_lanes(self, values: Sequence[Sequence[float]]) -> Tensor:
-        """Spreads values by step and group of lanes to (S, L, 1)."""
+        """Expands values per step and group of lanes to one value per step and lane, (S, L, 1)."""
         like = self.settings.column("learning_rate")
         if len(self._kinds) == 1:
             # `full_like` fills on the device. A copy from the host would make the host wait for the device.
@@ -160,7 +162,7 @@ class FirstOrder(Optimizer):
 def take_step(
     rule: UpdateRule, parameters: State, state: State, evaluated: tuple[Tensor, State], rates: Mapping[str, Tensor]
 ) -> None:
-    """Takes one step of L trainings: updates `parameters` and `state` in place.
+    """Takes one step of L trainings, which updates `parameters` and `state` in place.
 
     Args:
         rule: The update rule.
@@ -185,12 +187,12 @@ def take_step(
 
 
 def is_mask(name: str) -> bool:
-    """Whether a rate of this name is a mask of `MOVES`."""
+    """Returns whether a rate of this name is a mask of entries that move (`MOVES`)."""
     return name.startswith(f"{MOVES}/")
 
 
 def schedule_factor(settings: Settings, step: int | Tensor, *, falls: bool) -> Tensor:
-    """Computes the factor of `learning_rate`: (L, 1) at a step, or (S, L, 1) at steps (S, 1, 1).
+    """Computes the schedule's factor of `learning_rate`: (L, 1) at a step, or (S, L, 1) at steps (S, 1, 1).
 
     The factor rises linearly over `warmup_steps`, and is then constant or falls to 0 as a cosine.
 
@@ -206,7 +208,7 @@ def schedule_factor(settings: Settings, step: int | Tensor, *, falls: bool) -> T
 
 
 def clipped(gradients: State, largest_norm: Tensor) -> State:
-    """Scales the gradients of every lane down so that their norm is at most `largest_norm` (L,); NaN means no limit.
+    """Scales the gradients of each lane down to a norm of at most `largest_norm` (L,); NaN means no limit.
 
     Computes what `torch.nn.utils.clip_grad_norm_` does, per lane: 1e-6 is added to the norm in the factor.
     """
@@ -216,7 +218,7 @@ def clipped(gradients: State, largest_norm: Tensor) -> State:
 
 
 def norm_per_lane(state: State) -> Tensor:
-    """Computes for every lane the Euclidean norm (L,) over all tensors together."""
+    """Computes the Euclidean norm (L,) of each lane over all tensors together."""
     squares = [value.square().flatten(1).sum(1) for value in state.values()]
     # `reduce` adds one by one, because `sum` over the first of two axes groups its terms by the size of the second (L).
     return reduce(torch.add, squares).sqrt()

@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> Callable[[State, State, Batch], R]:
-    """Turns a function of ONE training's module and batch into one of its parameters, buffers and batch.
+    """Turns a function of one training's module and batch into a function of its parameters, buffers and batch.
 
     Args:
         template: A module of the same structure; its parameters and buffers are not read.
@@ -48,7 +48,7 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
 def forms_in(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any], state: State, batch: Batch
 ) -> EngineForms:
-    """Runs a function of ONE training's module and batch once, without dropout, and records which functions it calls.
+    """Runs a function of one training's module and batch once, without dropout, and records which functions it calls.
 
     Args:
         template, function: The arguments of `one_lane`.
@@ -66,7 +66,7 @@ def forms_in(
 
 
 def parted(template: nn.Module, state: State) -> tuple[State, State]:
-    """Splits a state into parameters, in the order of the module, and buffers."""
+    """Splits a state into parameters, in the module's order, and buffers."""
     parameters = {name: state[name] for name, _ in template.named_parameters()}
     return parameters, {name: value for name, value in state.items() if name not in parameters}
 
@@ -74,7 +74,7 @@ def parted(template: nn.Module, state: State) -> tuple[State, State]:
 def over_lanes(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any]
 ) -> Callable[[State, State, Batch], Any]:
-    """Like `one_lane`, but for many trainings at once: parameters, buffers, batch and results have a leading lane axis.
+    """Turns a function of one training into one of many: parameters, buffers, batch and results get a lane axis.
 
     The returned function raises a `SpecError` if `function` does something that `vmap` cannot do for many trainings.
     """
@@ -104,7 +104,7 @@ def over_lanes(
 
 
 class _Objective(nn.Module, Generic[R]):
-    """Makes a function of a module its forward pass, so that `functional_call` can evaluate it."""
+    """Wraps a function of a module as that module's forward pass, so that `functional_call` can evaluate it."""
 
     def __init__(self, module: nn.Module, function: Callable[[nn.Module, Batch], R]) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ from attnsweep.workloads.engine.streams import Streams
 
 
 class DrawnByEngine:
-    """Marks layers without an initialization of their own: the engine draws them even if other layers have one."""
+    """Marks layers that the engine initializes, even in modules whose other layers initialize themselves."""
 
 
 StartingLaw = Callable[[str, tuple[int, ...]], Tensor | None]
@@ -25,7 +25,7 @@ def draw_parameters(
     built: Mapping[str, Tensor] | None = None,
     law: StartingLaw | None = None,
 ) -> State:
-    """Draws the initial parameters of all lanes.
+    """Draws the initial parameters of all lanes, scaled by each lane's `init_sigma` if it has one.
 
     Where `init_sigma` is a number, matrices (two axes or more) are drawn from the streams `init/<parameter name>`, and
     vectors (biases, layer-norm gains) keep the values from `build`.
@@ -75,7 +75,9 @@ def _draw(name: str, built: Tensor, init_sigma: Tensor, law: StartingLaw, stream
 
 
 def _default_law(owner: nn.Module, built: Tensor, has_own_L: Tensor, streams: Streams) -> StartingLaw:
-    """Makes the law of lanes without an `init_sigma`: the module's own values if it has any, else PyTorch's law."""
+    """Returns how lanes without `init_sigma` start: from the module's own values if it has any, else by PyTorch's
+    law.
+    """
 
     def law(name: str, shape: tuple[int, ...]) -> Tensor | None:
         if isinstance(owner, nn.Embedding):

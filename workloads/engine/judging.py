@@ -15,7 +15,7 @@ _ROUNDING = 1e-5
 
 
 def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts:
-    """Labels all trainings at all probes by the workload's `judge`, and checks the labels.
+    """Labels all trainings at all probes with the workload's `judge`, and checks that the labels are declared.
 
     Args:
         workload: The problem.
@@ -57,7 +57,7 @@ def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts
 def first_held(
     workload: Workload[P], parameters: P, evidence: Evidence, last_probe: NDArray[np.int64]
 ) -> dict[str, NDArray[np.int64]]:
-    """Returns for every event the number (L,) of the first probe at which its condition held; -1 if it held at none.
+    """Returns for every event the index (L,) of the first probe at which its condition held; -1 if at none.
 
     Args:
         workload, parameters, evidence: The arguments of `judged`.
@@ -82,14 +82,14 @@ def first_held(
 
 
 def is_stuck(workload: Workload[Any], outcome: NDArray[np.str_]) -> NDArray[np.bool_]:
-    """Returns which of the outcomes count as stuck, in the shape of `outcome`."""
+    """Returns which outcomes count as stuck, as a bool array in the shape of `outcome`."""
     return np.isin(outcome, [name for name, meaning in with_own(workload.outcomes).items() if meaning.is_stuck])
 
 
 def least_losses(workload: Workload[Any], levels: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Returns for every training the `eval_loss` (L,) below which it counts as diverged.
+    """Returns for every training the `eval_loss` (L,) below which the training counts as diverged.
 
-    This is 0 minus a margin for rounding, or minus infinity if the workload allows negative losses or one of the
+    The bound is 0 minus a margin for rounding, or minus infinity if the workload allows negative losses or one of the
     training's reference levels (L,) is negative.
     """
     known_NL = np.nan_to_num(np.stack(list(levels.values())), nan=0.0)

@@ -15,7 +15,7 @@ from attnsweep.workloads.parameters import TrainingParameters
 
 @dataclass(frozen=True)
 class Problem:
-    """The optimization problem that trainings of one shape share.
+    """The training problem of one shape of trainings: workload, module and layout of the parameters.
 
     Attributes:
         workload: The workload.
@@ -39,7 +39,7 @@ class Problem:
 
 @dataclass
 class LaneState:
-    """The state of L trainings of one shape, at the step that their optimizer has reached.
+    """The state of L trainings of one shape: parameters, buffers and optimizer, all at the same step.
 
     Attributes:
         problem: The problem that the trainings share.
@@ -57,7 +57,7 @@ class LaneState:
 
     @property
     def stepping(self) -> FirstOrder:
-        """The optimizer, which must be one of first order."""
+        """The optimizer, which must be of first order: a program can take its steps."""
         assert isinstance(self.optimizer, FirstOrder)
         return self.optimizer
 
@@ -68,5 +68,5 @@ class LaneState:
 
 
 def shapes_of(batch: Batch) -> Hashable:
-    """Returns the names, shapes without the lane axis, and dtypes of a batch (L, ...): the key of compiled programs."""
+    """Returns names, shapes (without the lane axis) and dtypes of a batch (L, ...), by which programs are looked up."""
     return tuple((name, value.shape[1:], value.dtype) for name, value in batch.items())

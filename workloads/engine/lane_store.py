@@ -31,7 +31,7 @@ Array = TypeVar("Array", Tensor, NDArray[Any])
 
 
 class LaneStore(LaneState, Generic[P]):
-    """The state of a pack: a `LaneState` of W lanes, and what is needed to draw batches and to drop ended trainings.
+    """The state of a pack: the state of W lanes (`LaneState`), and what drawing batches and dropping trainings needs.
 
     Args:
         workload, trainings, device, start, width, redraw: The arguments of `Pack`.
@@ -75,7 +75,7 @@ class LaneStore(LaneState, Generic[P]):
         self.interventions = Interventions(self, self.lanes)
 
     def active(self, by_name: Mapping[str, Array]) -> dict[str, Array]:
-        """Selects the rows of the active trainings, (A, ...), from values (W, ...) by name."""
+        """Selects the active trainings, (A, ...), from values (W, ...) by name."""
         return {name: value[: self.position.size] for name, value in by_name.items()}
 
     def batch_at(self, step: int) -> Batch:
@@ -93,7 +93,7 @@ class LaneStore(LaneState, Generic[P]):
         return self._masked[1]
 
     def batches(self, start: int, until: int) -> list[Batch]:
-        """Returns the batches of steps `start` to `until` - 1, or only those of the first few of these steps."""
+        """Returns the batches of steps `start` to `until` - 1, or of the first few of these steps."""
         batch = self.batch_at(start)
         if self._sites_of(self._drawn[start - self._first_drawn]):
             # Batches with dropout masks are returned one at a time, because masks are large.
@@ -103,7 +103,7 @@ class LaneStore(LaneState, Generic[P]):
         return self._drawn[start - self._first_drawn :][: until - start]
 
     def _sites_of(self, batch: Batch) -> tuple[Site, ...]:
-        """Returns the calls of dropout in the loss on batches of this shape, by evaluating the loss once per shape."""
+        """Finds the calls of dropout in the loss on batches of this shape, by evaluating the loss once per shape."""
         shapes = shapes_of(batch)
         if shapes not in self._sites:
             state = {name: value[0].detach() for name, value in (self.parameters | self.buffers).items()}
@@ -113,7 +113,7 @@ class LaneStore(LaneState, Generic[P]):
         return self._sites[shapes]
 
     def keep(self, position: NDArray[np.int64]) -> Tensor | None:
-        """Drops all active trainings except those at the given positions in the pack.
+        """Drops all active trainings but those at the given positions in the pack.
 
         Returns:
             The indices (W,) of the kept lanes among the previous lanes; `None` if all are kept, or none is left.
@@ -136,7 +136,9 @@ class LaneStore(LaneState, Generic[P]):
         return lanes
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """Returns the trainings at positions (K,) in the pack, with their present or final parameters and buffers."""
+        """Returns the parameters and buffers of the trainings at positions (K,): final ones, or the present ones of
+        active trainings.
+        """
         lanes = torch.from_numpy(positions).to(self.all.device)
         state = self.problem.layout.views(self._all_rows()) | self._all_buffers
         return self.all.select(lanes), selected(state, lanes)
@@ -152,7 +154,7 @@ class LaneStore(LaneState, Generic[P]):
         }
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Loads the state of a checkpoint. Its active trainings must be those of this store."""
+        """Loads the state from a checkpoint, whose active trainings must be the same."""
         self._ended_rows = self.on_device(checkpoint["rows"]).to(self.lanes.dtype)
         self.rows = self._ended_rows[self._filled_up(self.position)]
         state = {name: self.on_device(array) for name, array in under("optimizer", checkpoint).items()}
@@ -167,6 +169,8 @@ class LaneStore(LaneState, Generic[P]):
         return self._ended_rows.index_copy(0, self.on_device(self.position), self.rows[: self.position.size])
 
     def _filled_up(self, lanes: NDArray[np.int64]) -> Tensor:
-        """Appends to the active lanes (A,) copies of the last one, up to the pack's fixed width if it has one: (W,)."""
+        """Repeats the last of the active lanes (A,) until the pack's fixed width (W,) is reached, if the pack has
+        one.
+        """
         active = self.on_device(lanes)
         return filled_up(active, self._width) if self._width and lanes.size else active

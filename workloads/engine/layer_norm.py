@@ -7,7 +7,8 @@ _SMALLEST_EPS = {torch.bfloat16: 1e-24, torch.float32: 1e-24, torch.float64: 1e-
 
 
 def layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor) -> Tensor:
-    """Computes (x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis; epsilon inside the root.
+    """Computes (x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis: epsilon is inside the
+    root.
 
     Source: Ba, Kiros & Hinton 2016, equation 4; the convention of `torch.nn.LayerNorm`.
     """
@@ -16,12 +17,12 @@ def layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor
 
 
 def inverse_deviation(centred: Tensor, layer_norm_eps: Tensor, dim: int = -1) -> Tensor:
-    """Computes 1 / sqrt(variance + layer_norm_eps) over an axis along which the values have mean 0; keeps the axis."""
+    """Computes 1 / sqrt(variance + layer_norm_eps) over an axis with mean 0, which is kept with size 1."""
     return torch.rsqrt(centred.square().mean(dim, keepdim=True) + layer_norm_eps)
 
 
 def inverse_root(layer_norm_eps: Tensor) -> Tensor:
-    """Computes 1 / sqrt(layer_norm_eps) for `fused_layer_norm`. Epsilon is raised to a tiny positive number if 0.
+    """Computes 1 / sqrt(layer_norm_eps) for `fused_layer_norm`. An epsilon of 0 is replaced by a tiny positive number.
 
     That number is far below any variance, except for constant vectors.
     """
@@ -39,7 +40,7 @@ def fused_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, inverse_root_eps
 
 
 def outside_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor) -> Tensor:
-    """Computes (x - mean) / (std + layer_norm_eps) * gain + bias over the last axis; epsilon outside the root.
+    """Computes (x - mean) / (std + layer_norm_eps) * gain + bias over the last axis: epsilon is outside the root.
 
     The standard deviation divides by n - 1, like `torch.std`. At epsilon 0 a constant vector gives NaN.
     Source: Conti 2024, the code of the thesis, with gain and bias per channel.

@@ -24,7 +24,7 @@ ROWS = "rows"
 
 
 class Layout:
-    """The positions of the parameters in a lane's row.
+    """The positions of all parameters in a lane's row, in which they lie one after the other.
 
     Args:
         parameters: The parameters (L, *shape) by name; only names and shapes are read.
@@ -36,12 +36,12 @@ class Layout:
         self._room = [-(-size // _PLACES) * _PLACES for size in self._sizes.values()]
 
     def rows(self, parameters: State) -> Tensor:
-        """Copies the parameters into rows (L, n), with zeros between them."""
+        """Copies parameters into rows (L, n), one per lane, with zeros in the gaps between parameters."""
         flat = [parameters[name].reshape(len(parameters[name]), size) for name, size in self._sizes.items()]
         return torch.cat([pad(part, (0, room - part.shape[1])) for part, room in zip(flat, self._room, strict=True)], 1)
 
     def views(self, rows_Ln: Tensor) -> State:
-        """Returns the parameters (L, *shape) by name as views of rows (L, n); gradients flow back to the rows."""
+        """Returns parameters (L, *shape) by name as views of rows (L, n), so that gradients flow back to the rows."""
         parts = zip(self._shapes.items(), torch.split(rows_Ln, self._room, dim=1), strict=True)
         return {name: _shaped(part, self._sizes[name], shape) for (name, shape), part in parts}
 
@@ -55,16 +55,16 @@ V = TypeVar("V")
 
 
 def prefixed(prefix: str, values: Mapping[str, V]) -> dict[str, V]:
-    """Renames every value from `<name>` to `<prefix>/<name>`."""
+    """Renames values by name from `<name>` to `<prefix>/<name>`."""
     return {f"{prefix}/{name}": value for name, value in values.items()}
 
 
 def under(prefix: str, values: Mapping[str, V]) -> dict[str, V]:
-    """Inverts `prefixed`: selects the values called `<prefix>/<name>` and returns them by `<name>`."""
+    """Selects the values named `<prefix>/<name>` and renames them to `<name>`, the inverse of `prefixed`."""
     start = f"{prefix}/"
     return {name.removeprefix(start): value for name, value in values.items() if name.startswith(start)}
 
 
 def selected(state: State, lanes: Tensor) -> State:
-    """Selects the lanes (K,) int64 from tensors (L, ...) by name."""
+    """Selects the lanes at positions (K,) int64 from tensors (L, ...) by name."""
     return {name: value[lanes] for name, value in state.items()}

@@ -30,7 +30,7 @@ TOLERANCE_CHANGE = 1e-9
 
 @dataclass(kw_only=True, slots=True)
 class _Iterates:
-    """The current iterates of L descents.
+    """The current state of L descents: points, losses, gradients and directions.
 
     Attributes:
         point, loss, gradient: The parameters (L, n), loss (L,) and gradient (L, n) at the current iterate.
@@ -47,7 +47,7 @@ class _Iterates:
     is_over: Tensor
 
     def state_dict(self) -> State:
-        """Returns all attributes by name, without copying."""
+        """Returns all state of the optimizer by name, without copying."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def select(self, lanes: Tensor) -> None:
@@ -56,12 +56,12 @@ class _Iterates:
             setattr(self, name, value)
 
     def shown(self) -> State:
-        """Returns the part of the iterates that a pack reads, (L, ...) by name: point, loss and gradient norm."""
+        """Returns what a pack reads from the iterates, (L, ...) by name: point, loss and gradient norm."""
         grad_norm = torch.linalg.vecdot(self.gradient, self.gradient).sqrt()
         return {"point": self.point, "train_loss": self.loss, "train_grad_norm": grad_norm}
 
     def is_optimal(self) -> Tensor:
-        """Returns (L,) bool, true where no component of the gradient is above `TOLERANCE_GRAD`."""
+        """Returns (L,) bool, true where no entry of the gradient exceeds `TOLERANCE_GRAD`."""
         return self.gradient.abs().amax(1) <= TOLERANCE_GRAD
 
 
@@ -175,7 +175,7 @@ class Lbfgs(Optimizer):
         self._begin(start)
 
     def _begin(self, iterates: _Iterates) -> None:
-        """Sets the iterates, and resets history and line searches."""
+        """Starts from the given iterates, with empty history and no open line searches."""
         self._now = iterates
         self._search = LineSearches(iterates.gradient, TOLERANCE_CHANGE)
         self._pairs = CurvaturePairs(iterates.gradient, min(HISTORY_SIZE, self.settings.n_steps))
@@ -183,7 +183,7 @@ class Lbfgs(Optimizer):
         self._has_started = True
 
     def _counted(self, stops: Sequence[int], ended: Tensor) -> tuple[int, int]:
-        """Counts the lanes that have not reached the next stop, and those whose line search needs an evaluation.
+        """Counts the lanes that are behind the next stop, and the lanes whose line search waits for an evaluation.
 
         Also stores what lanes will show the pack at a stop that they have just reached. `ended` (L,) bool marks the
         lanes whose iteration has just ended.
@@ -204,7 +204,7 @@ class Lbfgs(Optimizer):
         return n_behind, n_searching
 
     def _evaluate_trials(self, parameters: State, evaluate: Evaluate, n_searching: int) -> tuple[Tensor, Tensor]:
-        """Returns loss (L,) and gradient (L, n): at the trial points of lanes that search, else at the iterates."""
+        """Returns losses (L,) and gradients (L, n), at trial points for lanes that search, else at the iterates."""
         now, step = self._now, self.batch_step(0)
         trial = now.point.addcmul(self._search.step_size[:, None], now.direction)
         if self.keeps_width or n_searching == trial.shape[0]:
@@ -219,7 +219,7 @@ class Lbfgs(Optimizer):
         return now.loss.index_copy(0, searching, loss), now.gradient.index_copy(0, searching, flattened(gradients))
 
     def _begin_iterations(self, until: int) -> None:
-        """Starts line searches along the next directions in lanes that are between iterations, before step `until`."""
+        """Starts a line search in each lane that is between iterations and has not reached step `until`."""
         now = self._now
         lanes = ~now.is_over & ~self._search.is_open & (now.steps < until)
         now.direction = _where(lanes, self._pairs.descent_direction(now.gradient), now.direction)
@@ -234,7 +234,7 @@ class Lbfgs(Optimizer):
         self._search.begin(lanes & ~is_flat, first_trial, start, now.direction.abs().amax(1), evaluations_left)
 
     def _end_iterations(self, lanes: Tensor) -> None:
-        """Moves the lanes (L,) bool whose search has ended to its result; ends those at a tolerance or limit."""
+        """Moves lanes (L,) bool whose line search has ended to the point found. Ends lanes that meet a tolerance."""
         now, result = self._now, self._search.found()
         self._pairs.add(lanes, now.direction * result.at[:, None], result.gradient - now.gradient)
         stands_still = (self._search.direction_size * result.at.abs()) <= TOLERANCE_CHANGE
@@ -249,7 +249,7 @@ class Lbfgs(Optimizer):
         now.is_over = now.is_over | (lanes & is_over)
 
     def _look_back(self, parameters: State, stop: int) -> None:
-        """Writes the state at a stop into `parameters`, `steps` and so on, also of lanes that have gone beyond it."""
+        """Writes the state that lanes had at step `stop`, also of lanes that have gone further, into `parameters`."""
         now = self._now
         has_gone_on = now.steps > stop
         self.steps = now.steps.clamp(max=stop)
@@ -262,12 +262,12 @@ class Lbfgs(Optimizer):
 
 
 def flattened(state: State) -> Tensor:
-    """Concatenates the tensors of every lane into one row: (L, n)."""
+    """Concatenates all tensors of a lane into one row, (L, n)."""
     return torch.cat([value.flatten(1) for value in state.values()], dim=1)
 
 
 def unflattened(rows: Tensor, like: State) -> State:
-    """Splits rows (K, n) into tensors (K, ...) with the names and shapes of `like`."""
+    """Splits rows (K, n) into tensors (K, ...), with the names and shapes of the tensors `like`."""
     sizes = [value[0].numel() for value in like.values()]
     parts = zip(like.items(), torch.split(rows, sizes, dim=1), strict=True)
     # The parts are made contiguous, because a strided view may use another kernel than the tensor of a single lane.

@@ -20,7 +20,7 @@ CURVATURE = 0.9
 
 
 class Points(NamedTuple):
-    """One point on the search line of every lane.
+    """For each lane one point on its search line: step size, loss, slope and gradient.
 
     Attributes:
         at: (L,) the step sizes, from the start along the direction.
@@ -61,7 +61,7 @@ class LineSearches:
     def begin(
         self, lanes: Tensor, step_size: Tensor, start: Points, direction_size: Tensor, most_interpolations: Tensor
     ) -> None:
-        """Opens a search in some lanes.
+        """Starts a line search in some of the lanes.
 
         Args:
             lanes: (L,) bool, the lanes whose search begins.
@@ -81,7 +81,9 @@ class LineSearches:
         self._first = _where(lanes, start, self._first)
 
     def observe(self, loss: Tensor, gradient: Tensor, slope: Tensor) -> Tensor:
-        """Continues open searches with the values at `step_size`. Returns (L,) bool, true where a search has ended."""
+        """Continues open searches with the loss and gradient at `step_size`. Returns (L,) bool, true where a search has
+        ended.
+        """
         trial, was_open = Points(self.step_size, loss, slope, gradient), self.is_open
         self.n_evaluations = self.n_evaluations + was_open
         spent = was_open & (self.n_evaluations >= self._most_evaluations)
@@ -92,7 +94,7 @@ class LineSearches:
         return was_open & ~self.is_open
 
     def found(self) -> Points:
-        """Returns the end with the lower loss of every search: once the search has ended, its result."""
+        """Returns the better end of each search's bracket, which is the result once the search has ended."""
         return _where(self._low, self._second, self._first)
 
     def state_dict(self) -> State:
@@ -106,7 +108,7 @@ class LineSearches:
         return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replaces the state by that of other searches. The tensors are kept, not copied."""
+        """Replaces the state of the searches by the given one, by reference."""
         for name, value in vars(self).items():
             if isinstance(value, Points):
                 setattr(self, name, Points(**under(name, state)))
@@ -118,7 +120,7 @@ class LineSearches:
         self.load_state_dict(selected(self.state_dict(), lanes))
 
     def _bracket(self, lanes: Tensor, spent: Tensor, trial: Points) -> Tensor:
-        """Processes the trials of bracketing lanes; returns (L,) bool, true where both Wolfe conditions hold."""
+        """Updates the lanes that still look for a bracket. Returns (L,) bool, true where both Wolfe conditions hold."""
         last = self._first
         rises = self._rises(trial) | ((self.n_evaluations > 2) & (trial.loss >= last.loss))
         accepted = lanes & ~spent & ~rises & self._is_flat(trial)
@@ -134,7 +136,7 @@ class LineSearches:
         return accepted
 
     def _zoom(self, lanes: Tensor, trial: Points) -> Tensor:
-        """Processes the trials of zooming lanes; returns (L,) bool, true where both Wolfe conditions hold."""
+        """Updates the lanes that shrink their bracket. Returns (L,) bool, true where both Wolfe conditions hold."""
         first, second, low = self._first, self._second, self._low
         rises = self._rises(trial) | (trial.loss >= torch.where(low, second.loss, first.loss))
         too_high, lower = lanes & rises, lanes & ~rises
@@ -148,7 +150,7 @@ class LineSearches:
         return accepted
 
     def _interpolate(self, lanes: Tensor) -> None:
-        """Sets the next trial of zooming lanes, or ends searches whose bracket is too small."""
+        """Chooses the next trial of lanes that shrink their bracket, and ends searches whose bracket is too small."""
         left, right = (bound(self._first.at, self._second.at) for bound in (torch.minimum, torch.maximum))
         too_small = lanes & ((right - left) * self.direction_size < self._tolerance_change)
         self.is_open = self.is_open & ~too_small
@@ -161,16 +163,16 @@ class LineSearches:
         self._was_slow = torch.where(lanes, is_slow & ~pushed, self._was_slow)
 
     def _rises(self, trial: Points) -> Tensor:
-        """Returns (L,) bool, true where the condition of sufficient decrease (Armijo) fails."""
+        """Returns (L,) bool, true where the Armijo condition (sufficient decrease) fails."""
         return trial.loss > self._start.loss + ARMIJO * trial.at * self._start.slope
 
     def _is_flat(self, trial: Points) -> Tensor:
-        """Returns (L,) bool, true where the strong curvature condition holds."""
+        """Returns (L,) bool, true where the strong Wolfe condition on the curvature holds."""
         return trial.slope.abs() <= -CURVATURE * self._start.slope
 
 
 def cubic_minimum(one: Points, other: Points, lowest: Tensor, highest: Tensor) -> Tensor:
-    """Computes the minima (L,) of the cubics through two points each, clipped to bounds (L,).
+    """Returns the minima (L,) of the cubics through two points with their slopes, clipped to bounds (L,).
 
     Where the cubic has no minimum, the result is the middle of the bounds.
 

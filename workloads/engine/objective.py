@@ -17,7 +17,7 @@ from attnsweep.workloads.engine.readings import descent, numbers_of
 
 
 class Objective:
-    """The training loss of a pack as a function that the optimizer minimizes.
+    """The training loss of a pack, as a function that the optimizer minimizes.
 
     Args:
         workload: The problem.
@@ -34,7 +34,7 @@ class Objective:
         self.n_evaluations = 0
 
     def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
-        """Returns loss (K,) and gradients (K, n) of the given lanes, as the protocol `Evaluate` says."""
+        """Returns the losses (K,) and gradients (K, n) of the given lanes. Implements the protocol `Evaluate`."""
         self.n_evaluations += 1
         store = self._store
         buffers, batch = store.buffers, store.batch_at(step)
@@ -50,12 +50,14 @@ class Objective:
         return loss.to(leaf.dtype), {ROWS: gradient}
 
     def measured(self, step: int) -> Tensor:
-        """Computes the loss (W,) on the batch of a step in the dtype in which probes measure, without a gradient."""
+        """Computes the training loss (W,) on a step's batch without gradients, in the dtype in which probes measure."""
         store = self._store
         return numbers_of("loss", self._loss(*map(measurable, (store.parameters, store.buffers, store.batch_at(step)))))
 
     def program_for(self, batch: Batch) -> GradientProgram | None:
-        """Returns the compiled program of loss and gradient for batches of this shape; `None` if `vmap` is used."""
+        """Returns the compiled program of loss and gradient for batches of this shape; `None` if `vmap` computes
+        them.
+        """
         if self._programs is None:
             return None
         return self._programs.gradient_of(self._store, batch)

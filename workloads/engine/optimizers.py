@@ -17,7 +17,7 @@ _NUMBERS = [field.name for field in fields(Hyperparameters) if field.type in (in
 
 
 class Evaluate(Protocol):
-    """The type of functions that evaluate the training loss of a pack and its gradient."""
+    """The signature of functions that compute a pack's training loss and gradient."""
 
     def __call__(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
         """Returns loss (K,) and gradients (K, ...) by name at `parameters` (K, ...), on the batch of `step`.
@@ -53,7 +53,7 @@ class Settings:
 
     @classmethod
     def plain(cls, learning_rate: Tensor, n_steps: int) -> Self:
-        """Makes the settings of lanes with the given learning rates (L,) and defaults for all other hyperparameters."""
+        """Makes settings with the given learning rates (L,), and the defaults of all other hyperparameters."""
         lanes = [Hyperparameters(learning_rate=rate) for rate in learning_rate.tolist()]
         return cls(lanes, n_steps, learning_rate.dtype, learning_rate.device)
 
@@ -77,7 +77,7 @@ def _number(value: float | None) -> float:
 
 
 class Optimizer(ABC):
-    """The optimizer of all lanes of a pack.
+    """The optimizer of all lanes of a pack together.
 
     Implementers: the updates of a lane must depend on that lane's values alone, to the last bit where kernels allow it.
     An optimizer decides how often a step evaluates the loss, and at which points.
@@ -98,12 +98,12 @@ class Optimizer(ABC):
 
     @property
     def is_running(self) -> Tensor:
-        """Returns (L,) bool, false for lanes that have ended: by a loss that is not finite, or by a tolerance."""
+        """Returns (L,) bool, false for lanes that have ended because of a non-finite loss or a tolerance."""
         return self.is_finite
 
     @abstractmethod
     def advance(self, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
-        """Trains all running lanes up to step `stops[0]`. Returns whether they have reached it.
+        """Trains all running lanes up to step `stops[0]`. Returns whether all have reached it.
 
         Args:
             parameters: Updated in place. Once step `stops[0]` is reached, they and `steps`, `is_finite` and
@@ -115,11 +115,11 @@ class Optimizer(ABC):
         """
 
     def batch_step(self, step: int) -> int:
-        """Returns the step whose batch the loss is evaluated on at `step`."""
+        """Returns the step from whose batch the loss at `step` is computed."""
         return step
 
     def descended(self) -> dict[str, Tensor]:
-        """Returns `train_loss` (L,) and `train_grad_norm` (L,) at the step reached; empty if they were not computed.
+        """Returns `train_loss` (L,) and `train_grad_norm` (L,) at the present step; empty if they were not computed.
 
         They are values on the batch of `batch_step`.
         """
@@ -130,14 +130,14 @@ class Optimizer(ABC):
         self.is_finite.logical_and_(torch.isfinite(loss))
 
     def state_dict(self) -> Mapping[str, Tensor]:
-        """Returns all state that steps change, by name, at any time between two calls of `advance`.
+        """Returns by name all state that steps change. May be called between any two calls of `advance`.
 
         It is not a copy: the next `advance` changes it in place.
         """
         return {"steps": self.steps, "is_finite": self.is_finite}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Loads the state of an optimizer with the same settings. The tensors are kept, not copied."""
+        """Loads the state of an optimizer with equal settings, by reference."""
         self.steps, self.is_finite = state["steps"], state["is_finite"]
 
     def select(self, lanes: Tensor) -> None:

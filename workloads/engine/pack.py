@@ -40,7 +40,7 @@ solved has made the steps ahead in vain."""
 
 
 class Pack(Generic[P]):
-    """Runs trainings with equal static parameters together, as if every one were alone.
+    """Trains trainings with equal static parameters together. The results are as if each trained alone.
 
     A training ends at its last step, at the first probe that finds it solved (`stop_when_solved`) or where a condition
     holds (`stop_when`), at the step where its loss turns non-finite, at the first probe with a negative loss if the
@@ -97,7 +97,7 @@ class Pack(Generic[P]):
         width: int | None = None,
         prune_at: Sequence[int | None] | None = None,
     ) -> Self:
-        """Restores a pack from its checkpoint. On the same kind of device its results are the same to the last bit.
+        """Restores a pack from its checkpoint. On the same kind of device its results stay the same to the last bit.
 
         Raises:
             CheckpointError: If the checkpoint belongs to other trainings.
@@ -162,7 +162,8 @@ class Pack(Generic[P]):
         return self._next_probe in self._own_probes
 
     def advance(self, n_evaluations: int, n_probes: int | None = None) -> bool:
-        """Trains for at most `n_evaluations` evaluations and `n_probes` probes of the pack.
+        """Trains for at most `n_evaluations` evaluations of the loss and `n_probes` probes, unless all trainings end
+        before.
 
         An evaluation is a step, except for optimizers with line searches. By default probes are not limited.
 
@@ -188,29 +189,31 @@ class Pack(Generic[P]):
         return True
 
     def train_to_end(self, at_once: int = 1_000) -> PackResult:
-        """Trains, `at_once` evaluations at a time, until all trainings have ended."""
+        """Trains until all trainings have ended, by calls of `advance` with `at_once` evaluations."""
         while not self.advance(at_once):
             pass
         return self.result()
 
     def prune(self, positions: Sequence[int]) -> None:
-        """Ends the trainings at these positions at the last probe. No step may have been taken since that probe."""
+        """Ends the trainings at these positions. May be called only at a probe, before further steps."""
         self._record.prune(np.asarray(positions, dtype=np.int64), self.step)
         self._drop(np.isin(self._store.position, positions))
 
     def result(self) -> PackResult:
-        """Returns the measurements so far. For trainings that have not ended they go up to the last probe."""
+        """Returns the measurements so far; those of trainings that have not ended go up to the last probe."""
         return self._record.result()
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """Returns the trainings at positions (K,) in the pack, with their present or final parameters and buffers."""
+        """Returns the parameters and buffers of the trainings at positions (K,): final ones, or the present ones of
+        active trainings.
+        """
         store, steps = self._store, self._record.n_steps.copy()
         steps[store.position] = store.optimizer.steps.numpy(force=True)[: store.position.size]
         lanes, state = store.final_state(positions)
         return lanes, state | store.interventions.held(state, lanes, steps[positions].tolist())
 
     def checkpoint(self) -> Checkpoint:
-        """Returns all state that training has changed, for `resumed`; omits what follows from the trainings."""
+        """Returns all state that training has changed, from which `resumed` continues."""
         return {
             "fingerprint": np.array(self._fingerprint()),
             "next_probe": np.array(self._next_probe),
@@ -234,7 +237,7 @@ class Pack(Generic[P]):
         return fingerprint(self._workload.name, trainings, self._probe_steps, self._store.rows.shape[1])
 
     def _train(self, most_evaluations: int) -> bool:
-        """Trains up to the next probe, or for `most_evaluations`. Returns whether the probe was reached."""
+        """Trains up to the next probe, but for at most `most_evaluations`. Returns whether it reached the probe."""
         stops, store, optimizer = self._stops(), self._store, self._store.optimizer
         if not isinstance(optimizer, FirstOrder):
             return self._train_vmapped(stops, most_evaluations)
@@ -257,7 +260,7 @@ class Pack(Generic[P]):
             return store.optimizer.advance({ROWS: store.rows}, self._objective.evaluate, stops, most_evaluations)
 
     def _program_of(self, programs: Executors, optimizer: FirstOrder) -> Executor | None:
-        """Returns the compiled program that takes the next step; `None` if the vmapped engine takes it."""
+        """Returns the compiled program for the next step; `None` if the step is computed with `vmap`."""
         batch = self._store.batch_at(optimizer.n_updates)
         shapes = shapes_of(batch)
         if shapes not in self._known:
@@ -265,7 +268,7 @@ class Pack(Generic[P]):
         return self._known[shapes]
 
     def compile(self) -> None:
-        """Compiles the program of the first step, unless this machine has it already or the shape has no program.
+        """Compiles the program of the first step, unless it is already compiled or the shape has no program.
 
         Raises:
             NoCompilerError: If this machine has no compiler that works.
@@ -276,12 +279,12 @@ class Pack(Generic[P]):
         self._objective.program_for(self._store.batch_at(0))
 
     def count_numbers(self) -> int:
-        """Makes the first evaluation and returns how many numbers it computes per training."""
+        """Computes the first loss and gradient, and returns how many values that computes per training."""
         # The count is divided by at least 2, because the engine computes a single lane twice.
         return count_numbers(lambda: self._train_vmapped([1], 1)) // max(len(self._store.rows), 2)
 
     def compiled_graph(self) -> StepGraph | GradientGraph:
-        """Returns the graph that the block engine compiles for this pack: of a step, or else of loss and gradient.
+        """Returns the graph that the block engine would compile for this pack: of a step, or of loss and gradient.
 
         Raises:
             NoRuleError: If the block engine can compile neither. The message says why.
@@ -300,7 +303,7 @@ class Pack(Generic[P]):
         return step_graph(self._store, self._store.batch_at(0))
 
     def _stops(self) -> Sequence[int]:
-        """Returns the steps of the next probe and of the later probes up to which a lane may run ahead."""
+        """Returns the step of the next probe, and those of later probes up to which single lanes may run ahead."""
         ahead = self._own_probes[self._own_probes >= self._next_probe][: 1 + _PROBES_AHEAD]
         return self._probe_steps[self._next_probe : ahead[-1] + 1]
 
@@ -317,7 +320,7 @@ class Pack(Generic[P]):
             self._record.add_progress(probe, position, is_finite[: position.size], n_steps[: position.size])
 
     def _drop_ended(self) -> None:
-        """Drops the lanes that ended at the probe just recorded."""
+        """Drops the lanes of trainings that ended at the last probe."""
         position = self._store.position
         is_over = self._next_probe == len(self._probe_steps) - 1
         is_running = self._store.optimizer.is_running.cpu().numpy()[: position.size]
@@ -333,7 +336,7 @@ class Pack(Generic[P]):
         return np.asarray(verdicts.outcome[:, -1] == "solved")
 
     def _meets_condition(self) -> NDArray[np.bool_]:
-        """Returns for every active training whether `stop_when` holds at the probe just recorded, (A,)."""
+        """Returns for every active training whether `stop_when` holds at the last probe, (A,)."""
         position, stop_when = self._store.position, self._shared.stop_when
         if stop_when is None:
             return np.zeros(position.size, dtype=np.bool_)

@@ -15,7 +15,7 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 
 
 def philox_4x32(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
-    """Computes four random words from a counter and a key, elementwise.
+    """Computes four random 32-bit words from a counter and a key, elementwise.
 
     Args:
         counter: Four tensors of words, of shapes that broadcast together.

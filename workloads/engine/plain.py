@@ -34,7 +34,7 @@ _ROUNDINGS = 1e4
 
 
 def check_as_plain(workload: Workload[Any], trainings: Sequence[Training[Any]], device: str = "cpu") -> None:
-    """Refuses trainings for which the engine's first loss and gradient differ from those of plain PyTorch.
+    """Refuses trainings whose first loss and gradient in the engine differ from those of plain PyTorch.
 
     Args:
         workload: The problem.
@@ -64,7 +64,7 @@ def check_as_plain(workload: Workload[Any], trainings: Sequence[Training[Any]], 
 
 
 def said_of_forms(workload: Workload[Any], training: Training[Any]) -> str:
-    """Returns a sentence that names the PyTorch functions of a loss that the engine replaces by its own versions."""
+    """Describes in a sentence which PyTorch functions of a loss the engine replaces by versions of its own."""
     lanes = Lanes([training], torch.device("cpu"))
     weights, buffers, template = starting_state(workload, lanes)
     batch = workload.batches(lanes, range(1))[0]
@@ -75,14 +75,14 @@ def said_of_forms(workload: Workload[Any], training: Training[Any]) -> str:
 def _side_by_side(
     workload: Workload[Any], template: nn.Module, weights: State, buffers: State, batch: Batch
 ) -> tuple[Tensor, State]:
-    """Computes the losses (L,) and gradients (L, ...) by name of all trainings together, as the engine does."""
+    """Computes the losses (L,) and gradients (L, ...) of all trainings in one pack, as the engine does."""
     leaves = {name: value.detach().requires_grad_() for name, value in weights.items()}
     loss_L = numbers_of("loss", over_lanes(template, workload.loss)(leaves, buffers, batch))
     return loss_L.detach(), gradients_of("loss", loss_L, leaves)
 
 
 class _Alone:
-    """One training in plain PyTorch, in its initial state.
+    """One training on its own in plain PyTorch, at its initial state.
 
     Args:
         workload: The problem.
@@ -100,7 +100,7 @@ class _Alone:
         self._loss = torch.empty(())
 
     def compare(self, loss: Tensor, gradients: State) -> None:
-        """Computes loss and gradients alone, and compares them with those that the engine computed in a pack."""
+        """Computes loss and gradients of this training alone, and compares them with those from the engine's pack."""
         # The module is built right before its use, so that all that `build` stores elsewhere is this training's.
         self._module = built_alone(self._workload, self._training).to(next(iter(gradients.values())))
         _own_buffers(self._module)
@@ -117,7 +117,7 @@ class _Alone:
         self._at(self._state, self._eval_batch, "eval_loss", partial(examined, self._workload))
 
     def compare_again(self, other: "_Alone") -> None:
-        """Computes the other training's loss with this training's module, and compares it with the other's own loss."""
+        """Computes another training's loss in this training's module, and compares it with that training's own loss."""
         loss = self._at(other._state, other._batch, "loss", self._plain_loss)
         if not _is_near(loss, other._loss, other._loss, _TOLERANCE_AGAIN * other._loss.abs()):
             raise SpecError(
@@ -129,14 +129,14 @@ class _Alone:
             )
 
     def _plain_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Computes the loss with PyTorch's own functions. Only dropout is replaced, to drop the same entries."""
+        """Computes the loss with PyTorch's own functions, except for dropout, which must drop the engine's entries."""
         masks = under(DROPOUT, batch)
         data = {name: batch[name] for name in batch if not name.startswith(f"{DROPOUT}/")}
         with EngineForms(masks, has_padding=False) if masks else nullcontext():
             return self._workload.loss(module, data)
 
     def _at(self, state: State, batch: Batch, name: str, function: Callable[[nn.Module, Batch], Any]) -> Any:
-        """Evaluates a function of the module in the given state. Refuses functions that change state or batch."""
+        """Evaluates a function of the module in a given state. Refuses functions that change the state or the batch."""
         with torch.no_grad():
             for tensor_name, value in _tensors(self._module).items():
                 value.copy_(state[tensor_name])
@@ -161,7 +161,7 @@ class _Alone:
 
 
 def _own_buffers(module: nn.Module) -> None:
-    """Replaces the module's buffers by copies, because `build` may have given several modules the same tensors."""
+    """Replaces the module's buffers by copies, in case the user's `build` gave several modules the same tensors."""
     copies: dict[int, Tensor] = {}
     for owner in module.modules():
         for name, buffer in list(owner.named_buffers(recurse=False, remove_duplicate=False)):
@@ -187,7 +187,7 @@ def _copy(values: Mapping[str, Tensor], lane: int | None = None) -> State:
 
 
 def _changed(now: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> str:
-    """Returns the name of a tensor that has changed or is new; empty if there is none."""
+    """Returns the name of the first tensor that is new or has changed; empty if there is none."""
     for name, value in now.items():
         if name not in before or not torch.equal(value.nan_to_num(), before[name].to(value).nan_to_num()):
             return name
@@ -195,6 +195,6 @@ def _changed(now: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> str:
 
 
 def _is_near(one: Tensor, other: Tensor, loss: Tensor, tolerance: Tensor) -> bool:
-    """Whether two values are equal up to the tolerance plus the rounding of a loss; NaN equals NaN."""
+    """Returns whether two values are equal up to the tolerance plus a loss's rounding. NaN equals NaN."""
     most = tolerance + _ROUNDINGS * torch.finfo(loss.dtype).eps * (1 + loss.abs())
     return bool((((one - other).abs() <= most) | (one == other) | (one.isnan() & other.isnan())).all())

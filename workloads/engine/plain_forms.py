@@ -30,7 +30,7 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Computes `scaled_dot_product_attention` as a product, a softmax and a product."""
+    """Computes `scaled_dot_product_attention` with basic operations: a product, a softmax and a product."""
     if enable_gqa:
         n_groups = query.shape[-3] // key.shape[-3]
         key, value = (tensor.repeat_interleave(n_groups, -3) for tensor in (key, value))
@@ -57,7 +57,7 @@ multi_head_attention.__kwdefaults__ = _original.__kwdefaults__
 
 
 def lstm_cell(x: Tensor, state: State, weights: Sequence[Tensor | None]) -> State:
-    """Computes one step of an LSTM, weights in the order of `nn.LSTM`. Source: the documentation of `nn.LSTM`."""
+    """Computes one step of an LSTM from weights in the order of `nn.LSTM`. Source: the documentation of `nn.LSTM`."""
     h, c = state
     i, f, g, o = _sum_of_products(x, h, weights).chunk(4, -1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
@@ -67,7 +67,7 @@ def lstm_cell(x: Tensor, state: State, weights: Sequence[Tensor | None]) -> Stat
 
 
 def gru_cell(x: Tensor, state: State, weights: Sequence[Tensor | None]) -> State:
-    """Computes one step of a GRU, weights in the order of `nn.GRU`. Source: the documentation of `nn.GRU`."""
+    """Computes one step of a GRU from weights in the order of `nn.GRU`. Source: the documentation of `nn.GRU`."""
     (h,), (input_weight, state_weight, *biases) = state, weights
     input_bias, state_bias = biases or (None, None)
     from_input, from_state = (
@@ -98,7 +98,7 @@ def _present(weight: Tensor | None) -> Tensor:
 
 
 def _recurrent(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
-    """Makes a recurrent layer, a loop over steps, layers and directions, with the arguments of `torch.lstm`.
+    """Makes a recurrent layer that loops over steps, layers and directions, with the arguments of `torch.lstm`.
 
     Packed sequences are refused.
     """

@@ -11,15 +11,15 @@ from attnsweep.workloads.engine.optimizers import State
 
 
 def is_rounded(lanes: Lanes[P]) -> bool:
-    """Whether the loss of these trainings is computed in bfloat16."""
+    """Returns whether the loss of these trainings is computed in bfloat16."""
     return lanes.loss_dtype == torch.bfloat16
 
 
 def measurable(state: State) -> State:
-    """Converts bfloat16 tensors to float32, exactly, as probes and checkpoints need them; keeps all others."""
+    """Converts bfloat16 tensors to float32 for probes and checkpoints, which is exact; keeps all others."""
     return {name: value.float() if value.dtype == torch.bfloat16 else value for name, value in state.items()}
 
 
 def in_type(state: State, dtype: torch.dtype) -> State:
-    """Converts floating-point tensors to `dtype`; keeps all others."""
+    """Converts floating-point tensors to `dtype`; keeps all other tensors."""
     return {name: value.to(dtype) if value.is_floating_point() else value for name, value in state.items()}

@@ -23,7 +23,7 @@ _DESCENDED = "descended"
 
 
 class Probing:
-    """Measures the trainings of a pack.
+    """Measures the trainings of a pack at its probes.
 
     Args:
         workload: The problem.
@@ -46,12 +46,12 @@ class Probing:
         self.levels = store.active(levels)
 
     def select(self, lanes: Tensor) -> None:
-        """Drops all lanes except those at positions (W,) int64 among the previous ones."""
+        """Drops all lanes except those at positions (W,) int64."""
         self._least_loss = self._least_loss[lanes]
         self._eval_batch = selected(self._eval_batch, lanes)
 
     def measured(self, step: int, ends_lanes: bool) -> dict[str, NDArray[np.float64]]:
-        """Computes the metrics (A,) by name at a step that all lanes have reached.
+        """Computes the metrics (A,) by name, at a step that all lanes have reached.
 
         Args:
             step: The step.
@@ -85,7 +85,7 @@ class Probing:
 
 
 def examined(workload: Workload[P], module: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-    """Computes `eval_loss` of one training, and its metrics from `measure`, without gradients of the latter."""
+    """Computes the `eval_loss` of one training, and the metrics of `measure`, which get no gradients."""
     descended = under(_DESCENDED, batch)
     data = {name: value for name, value in batch.items() if not name.startswith(f"{_DESCENDED}/")}
     data |= workload.answers(module, data)

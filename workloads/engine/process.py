@@ -26,7 +26,7 @@ _PRODUCTS = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: 
 
 @contextmanager
 def training_settings() -> Iterator[None]:
-    """A context that sets PyTorch up for training steps, and restores the previous settings afterwards.
+    """Returns a context with the PyTorch settings that training steps need; leaving it restores the previous ones.
 
     PyTorch gets one thread: several would compete for the cores, and would sum in another order. It multiplies float32
     as float32, neither as TF32 on GPUs nor as bfloat16 on CPUs. A transformer layer in evaluation mode does not use the
@@ -56,7 +56,7 @@ def _set_precisions(names: Sequence[str]) -> None:
 
 @cache
 def _keep_freed_memory() -> None:
-    """Makes glibc keep up to `_KEPT_BYTES` of freed memory for later tensors. Does nothing with other C libraries.
+    """Makes glibc keep up to `_KEPT_BYTES` of freed memory for later tensors; no effect with other C libraries.
 
     By default glibc returns the memory of large tensors to the kernel, which must clear all pages for the next tensor:
     that takes up to half of a probe's time.
@@ -68,12 +68,12 @@ def _keep_freed_memory() -> None:
 
 
 def processor() -> str:
-    """Returns the type of this machine's processor with the instructions that PyTorch uses on it: `x86_64, AVX2`."""
+    """Returns this machine's processor type and the instructions that PyTorch uses, such as `x86_64, AVX2`."""
     return f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def check_rounding() -> None:
-    """Checks that MKL rounds a matrix product the same for all memory alignments of the matrices.
+    """Raises if MKL may round matrix products differently for different memory alignments.
 
     MKL reads the environment variable `MKL_CBWR`, which `import attnsweep` sets, only once, at its first product.
 
@@ -90,7 +90,7 @@ def check_rounding() -> None:
 
 
 def _mkl_branch() -> int | None:
-    """Returns the code path that MKL is restricted to; `None` if PyTorch has no MKL, or MKL does not report it."""
+    """Returns the code path to which MKL is restricted; `None` if PyTorch has no MKL or MKL does not report it."""
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     if not (torch.backends.mkl.is_available() and library.exists()):
         return None

@@ -10,7 +10,7 @@ _FIRST_CAPACITY = 8
 
 
 class CurvaturePairs:
-    """The last curvature pairs of every lane: changes s of the point and y of the gradient.
+    """Each lane's latest changes of point and gradient, from which L-BFGS approximates the inverse Hessian.
 
     The pairs approximate the inverse Hessian. Lanes fill different numbers of slots, oldest pair first. An empty slot
     has weight 0 and changes no bit of the result, so a lane does not depend on how many pairs the others have.
@@ -39,11 +39,11 @@ class CurvaturePairs:
         self._n_used = self._n_full = 0
 
     def counts(self) -> Tensor:
-        """Returns the arguments of `set_counts`, (2,) int64, on the device: the caller copies them to the host."""
+        """Returns the numbers for `set_counts`, (2,) int64, on the device. The caller copies them to the host."""
         return torch.stack([self._end_L.max(), (self._end_L == self._most_slots).sum()])
 
     def set_counts(self, n_used: int, n_full: int) -> None:
-        """Sets the values of `counts`, which the caller has copied to the host.
+        """Stores the numbers that `counts` returned, after the caller has copied them to the host.
 
         Args:
             n_used: The number of slots in use in the lane that uses most.
@@ -69,7 +69,7 @@ class CurvaturePairs:
         self._n_used = min(self._n_used + 1, self._rho_CL.shape[0])
 
     def descent_direction(self, gradient: Tensor) -> Tensor:
-        """Computes -H g, (L, n), for the approximate inverse Hessian H and gradient g (L, n); H = 1 without pairs."""
+        """Computes -H g, (L, n), for the gradient g (L, n) and the approximate inverse Hessian H (1 without pairs)."""
         q = -gradient
         slots = range(self._n_used)
         weights: list[Tensor] = []
@@ -84,7 +84,7 @@ class CurvaturePairs:
         return q
 
     def state_dict(self) -> Mapping[str, Tensor]:
-        """Returns all state by name, without copying."""
+        """Returns the curvature pairs by name, without copying."""
         return {
             "s": self._s_CLn,
             "y": self._y_CLn,
@@ -94,7 +94,7 @@ class CurvaturePairs:
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replaces the pairs by those of another instance. The tensors are kept, not copied."""
+        """Replaces the curvature pairs by the given state, by reference."""
         self._s_CLn, self._y_CLn, self._rho_CL = state["s"], state["y"], state["rho"]
         self._scale_L, self._end_L = state["scale"], state["end"]
         self._read_counts()
@@ -110,7 +110,7 @@ class CurvaturePairs:
         self.set_counts(*self.counts().tolist())
 
     def _make_room(self) -> None:
-        """Ensures that all lanes have a free slot behind their last pair."""
+        """Ensures that all lanes have a free slot after their last curvature pair."""
         n_slots = self._rho_CL.shape[0]
         if n_slots < self._most_slots:
             if self._n_used == n_slots:

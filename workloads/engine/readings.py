@@ -24,7 +24,7 @@ def to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
 
 
 def numbers_of(name: str, values: Tensor) -> Tensor:
-    """Returns `values` after checking that they are one real number per training, (L,).
+    """Checks that `values` are one real number per training, (L,), and returns them.
 
     Raises:
         TypeError: If they are not.
@@ -38,7 +38,7 @@ def numbers_of(name: str, values: Tensor) -> Tensor:
 
 
 def descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns a loss (K,), detached, and its gradient (K, n) with respect to `rows` (K, n).
+    """Returns a detached loss (K,) and its gradient (K, n) with respect to `rows` (K, n).
 
     Raises:
         TypeError: If the loss is not one real number per lane.
@@ -48,7 +48,7 @@ def descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gradients_of(name: str, loss: Tensor, at: State) -> State:
-    """Returns the gradients, by name, of a loss () or (K,) with respect to the tensors `at`.
+    """Returns the gradients, by name, of a loss () or (K,) with respect to the tensors in `at`.
 
     Raises:
         SpecError: If no gradient flows back from the loss, or `vmap` cannot compute it for many trainings at once.

@@ -15,7 +15,7 @@ _NEVER = -1
 
 
 class Record:
-    """The measurements of L trainings at P probes, and the progress of every training.
+    """The measurements of L trainings at P probes, and how far every training has come.
 
     Args:
         steps: (P,) the steps of the probes.
@@ -42,30 +42,30 @@ class Record:
         self.seconds = np.zeros(n_lanes)
 
     def add_metrics(self, probe: int, lanes: NDArray[np.int64], metrics: dict[str, NDArray[np.float64]]) -> None:
-        """Records metrics (A,) by name of the lanes (A,) at a probe; values that are not finite are recorded as NaN."""
+        """Records the metrics (A,) by name of the lanes (A,) at a probe. Non-finite values are recorded as NaN."""
         for name, values_A in metrics.items():
             table = self._metrics.setdefault(name, np.full((self.n_steps.size, self._steps.size), np.nan))
             table[lanes, probe] = np.where(np.isfinite(values_A), values_A, np.nan)
 
     def add_heads(self, probe: int, lanes: NDArray[np.int64], heads: HeadScores) -> None:
-        """Records the head scores of the lanes (A,) at a probe."""
+        """Records the scores of attention heads of the lanes (A,) at a probe."""
         self._heads.append(HeadProbe(step=int(self._steps[probe]), lanes=lanes, heads=heads))
 
     def add_progress(
         self, probe: int, lanes: NDArray[np.int64], is_finite: NDArray[np.bool_], n_steps: NDArray[np.int64]
     ) -> None:
-        """Records, at a probe, how many steps the lanes (A,) have taken and which of them have a finite loss."""
+        """Records, at a probe, how many steps each of the lanes (A,) has taken and whether its loss is finite."""
         self.last_probe[lanes[is_finite]] = probe
         self.n_steps[lanes] = n_steps
         self.diverged_step[lanes] = np.where(is_finite, _NEVER, n_steps)
 
     def prune(self, lanes: NDArray[np.int64], step: int) -> None:
-        """Records that the lanes (A,) are pruned at this step, except those that were pruned before."""
+        """Records that the lanes (A,) are pruned at this step, except for those that were pruned earlier."""
         new = lanes[self.pruned_step[lanes] == _NEVER]
         self.pruned_step[new] = step
 
     def is_pruned(self, lanes: NDArray[np.int64], step: int) -> NDArray[np.bool_]:
-        """Returns (A,), whether the lanes (A,) are pruned at this step or were pruned before."""
+        """Returns whether the lanes (A,) are pruned at this step or were pruned earlier, (A,) bool."""
         pruned_step = self.pruned_step[lanes]
         return np.asarray((pruned_step != _NEVER) & (pruned_step <= step))
 
@@ -101,7 +101,8 @@ class Record:
         }
 
     def restore(self, arrays: Checkpoint, step: int) -> None:
-        """Loads the measurements `arrays` of another record of the same trainings, whose last probe was at `step`.
+        """Loads the measurements that another record of these trainings returned from `arrays`; its last probe was at
+        `step`.
 
         Trainings that this record is to prune, and that were not pruned in the other record, are pruned at `step` at
         the earliest.
@@ -115,7 +116,7 @@ class Record:
 
 
 def _joined(probes: list[HeadProbe]) -> dict[str, NDArray[Any]]:
-    """Concatenates the head scores of all probes into arrays by name; empty if there are none."""
+    """Joins the head scores of all probes into arrays by name; empty if there are none."""
     if not probes:
         return {}
     scores = {name: np.concatenate([probe.heads.scores[name] for probe in probes]) for name in probes[0].heads.scores}

@@ -14,7 +14,7 @@ T = TypeVar("T", bound=np.generic)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadProbe:
-    """The attention heads of the trainings that were active at one probe.
+    """The scores of attention heads at one probe, of the trainings that were active there.
 
     Attributes:
         step: The step of the probe.
@@ -50,15 +50,15 @@ class PackResult:
     heads: tuple[HeadProbe, ...]
 
     def last(self, metric: str) -> NDArray[np.float64]:
-        """Returns the values (L,) of a metric at the trainings' last probes."""
+        """Returns the values (L,) of a metric at each training's last probe."""
         return self.at_last_probe(self.evidence.metrics[metric])
 
     def at_last_probe(self, table_LP: NDArray[T]) -> NDArray[T]:
-        """Selects from a table (L, P) the values (L,) at the trainings' last probes."""
+        """Selects from a table (L, P) the values (L,) at each training's last probe."""
         return np.take_along_axis(table_LP, self.last_probe[:, None], axis=1)[:, 0]
 
     def at(self, steps: Sequence[int]) -> "PackResult":
-        """Returns the result as if only these steps had been probed. They must include all trainings' last probes."""
+        """Returns the result as if only the given steps, which must include all last probes, had been probed."""
         probes = np.searchsorted(self.evidence.steps, steps)
         evidence = replace(
             self.evidence,
@@ -74,10 +74,10 @@ class PackResult:
 
     @property
     def is_cut_short(self) -> NDArray[np.bool_]:
-        """Whether a training diverged or was pruned, (L,): its weights are not those of a finished training."""
+        """Returns which trainings diverged or were pruned, (L,): their weights are not those of a finished training."""
         return np.asarray((self.diverged_step >= 0) | (self.pruned_step >= 0))
 
     @property
     def lane_steps(self) -> int:
-        """The number of optimizer steps summed over all lanes, a measure of the work done."""
+        """The sum of all lanes' optimizer steps, a measure of the work done."""
         return int(self.n_steps.sum())

@@ -16,9 +16,10 @@ _STEPS = 3
 
 
 def deviation_by_place(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> float:
-    """Trains a few steps together and alone, and returns the largest deviation of a tensor between the two.
+    """Trains a few steps in a pack and alone, and returns the largest relative difference of a tensor.
 
-    It is relative to the tensor's largest number, and 0 if the bits of a training do not depend on its place.
+    The difference is relative to the tensor's largest number, and 0 if the bits of a training do not depend on its
+    place.
     """
     together = _tensors(workload, trainings, device)
     alone = [_tensors(workload, [training], device) for training in trainings]
@@ -31,7 +32,7 @@ def deviation_by_place(workload: Workload[P], trainings: Sequence[Training[P]], 
 
 
 def said_of_places(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> str:
-    """Returns `deviation_by_place` as a sentence for users."""
+    """Describes in a sentence how much a training's bits depend on its place in the pack (`deviation_by_place`)."""
     deviation = deviation_by_place(workload, trainings, device)
     if deviation == 0.0:
         return f"bits: after {_STEPS} steps no bit of a training depends on its place in its pack"

@@ -7,7 +7,7 @@ TAIL = 0.8
 
 
 def probe_steps(n_steps: int) -> tuple[int, ...]:
-    """Returns the default steps of probes: every step at first, then four per doubling, up to `n_steps`.
+    """Returns the default probe steps: first every step, then four per doubling of the step, up to `n_steps`.
 
     The step where the last fifth begins and the last step are always among them.
 
@@ -28,5 +28,5 @@ def dense_probe_steps(n_steps: int) -> tuple[int, ...]:
 
 
 def tail_start(step: int) -> int:
-    """Returns the step at which the last fifth of a training of `step` steps begins."""
+    """Returns the step at which the last fifth of the first `step` steps begins."""
     return int(TAIL * step)

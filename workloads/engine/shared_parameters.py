@@ -13,7 +13,7 @@ OF_THE_ENGINE = frozenset(TrainingParameters.declared())
 
 
 def share_parameters(modules: Sequence[nn.Module]) -> None:
-    """Replaces `TrainingParameters` stored in the modules by ones that raise when an unshared parameter is read."""
+    """Replaces the `TrainingParameters` that modules store by ones that raise if an unshared parameter is read."""
     for name, owner in modules[0].named_modules():
         for attribute, stored in list(vars(owner).items()):
             if isinstance(stored, TrainingParameters):
@@ -24,7 +24,7 @@ def share_parameters(modules: Sequence[nn.Module]) -> None:
 
 
 def unshared_names(parameters: TrainingParameters) -> frozenset[str]:
-    """Returns the names of the parameters that raise when they are read."""
+    """Returns the names of parameters that raise when read, because they differ between trainings of a pack."""
     names: frozenset[str] = getattr(type(parameters), "_unshared", frozenset())
     return names
 

@@ -53,7 +53,7 @@ def starting_state(
 
 
 def check_alike(workload: Workload[Any], lanes: Lanes[Any]) -> None:
-    """Refuses trainings whose modules differ in anything besides parameters and buffers.
+    """Refuses trainings whose modules differ in anything but the values of parameters and buffers.
 
     Raises:
         SpecError: If two modules differ in such a constant.
@@ -70,7 +70,7 @@ def _alike(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Module],
 
 
 def _check_constants(lanes: Lanes[Any], modules: Sequence[nn.Module]) -> None:
-    """Refuses modules that differ in anything besides parameters and buffers.
+    """Refuses modules that differ in constants: anything but parameters and buffers.
 
     The pack runs its first module for all lanes, so a constant that differs in another module would be ignored.
     """
@@ -94,6 +94,6 @@ def _check_constants(lanes: Lanes[Any], modules: Sequence[nn.Module]) -> None:
 
 
 def _stacked(modules: Sequence[nn.Module]) -> State:
-    """Stacks the parameters and buffers of the modules to (L, ...) by name. A tied tensor has its first name."""
+    """Stacks the parameters and buffers of all modules to (L, ...) by name. A tied tensor gets its first name."""
     lanes = [{**dict(module.named_parameters()), **dict(module.named_buffers())} for module in modules]
     return {name: torch.stack([tensors[name].detach() for tensors in lanes]) for name in lanes[0]}

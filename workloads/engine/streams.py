@@ -19,7 +19,7 @@ _TWO_TO_MINUS_53 = 2.0**-53
 
 
 class Streams:
-    """The random streams of a pack's trainings.
+    """The random streams of a pack's trainings, whose values depend on seed, stream name, step and index alone.
 
     Args:
         seeds: (L,) int64, one seed per training. It is the key of all streams of the training.
@@ -30,7 +30,7 @@ class Streams:
 
     @property
     def seeds(self) -> Tensor:
-        """The seeds of the trainings, (L,) int64."""
+        """The seeds (keys) of the trainings, (L,) int64."""
         return self._seeds
 
     @property
@@ -38,7 +38,7 @@ class Streams:
         return self._seeds.shape[0]
 
     def seeds_at(self, name: str, used_from: int) -> Tensor:
-        """Returns the keys (L,) of a stream for values that are used from a step on; `continued` overrides it."""
+        """Returns a stream's keys (L,), for values that are used from step `used_from` on."""
         del name, used_from
         return self._seeds
 
@@ -69,12 +69,12 @@ class Streams:
         return _interleaved((radius * torch.cos(angle), radius * torch.sin(angle)), shape)
 
     def integers(self, name: str, shape: tuple[int, ...], n_values: int, step: int = 0) -> Tensor:
-        """Draws int64 values, uniform over 0..n_values-1 (bias below n_values / 2^32), (L, *shape)."""
+        """Draws int64 values, uniform over 0..n_values-1, (L, *shape). The bias is below n_values / 2^32."""
         words = _interleaved(self._words(name, (math.prod(shape) + 3) // 4, step), shape)
         return (words * n_values) >> 32
 
     def bits(self, name: str, n_strings: int, n_bits: int, steps: range) -> Tensor:
-        """Draws strings of fair random bits for several steps, bool, (L, len(steps), n_strings, n_bits).
+        """Draws strings of fair random bits for several steps, (L, len(steps), n_strings, n_bits) bool.
 
         Bit i of a string does not depend on `n_bits`, because a 32-bit word is drawn for all strings before the next.
         """
@@ -99,7 +99,9 @@ class Streams:
         return self._blocks(name, n_blocks, self._word(step), seeds.unsqueeze(1))
 
     def _blocks(self, name: str, n_blocks: int, steps: Tensor, seeds: Tensor) -> Words:
-        """Draws four words per block. Blocks are the last axis of the result; `steps` and `seeds` broadcast with it."""
+        """Draws four random words per block. Blocks are the result's last axis; `steps` and `seeds` broadcast with
+        it.
+        """
         digest = hashlib.blake2s(name.encode(), digest_size=8).digest()
         index = torch.arange(n_blocks, dtype=torch.int64, device=self._seeds.device)
         c2, c3 = (self._word(int.from_bytes(part, "little")) for part in (digest[:4], digest[4:]))
@@ -111,13 +113,13 @@ class Streams:
 
 
 def generator_seed(seed: int, name: str) -> int:
-    """Derives a 63-bit seed for a sequential generator from a training's seed and a stream name."""
+    """Derives a 63-bit seed, for generators of other libraries, from a training's seed and a stream name."""
     digest = hashlib.blake2s(f"{name}/{seed}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 def _interleaved(values_of_blocks: tuple[Tensor, ...], shape: tuple[int, ...]) -> Tensor:
-    """Orders values by block: all of block 0, then all of block 1, and so on. Returns (L, *shape).
+    """Concatenates the values of block 0, of block 1, and so on, and returns them as (L, *shape).
 
     Every tensor (L, blocks) of `values_of_blocks` has one value per block.
     """

@@ -13,7 +13,7 @@ _COMPILED = "OptimizedModule"
 
 
 def check_trainable(module: object) -> None:
-    """Refuses objects that the engine cannot train.
+    """Refuses modules and workloads that the engine cannot train.
 
     Raises:
         SpecError: If it is not a module; or if the module is compiled, has no parameter to train, or has tensors of
@@ -68,7 +68,7 @@ def _check_tensor(name: str, value: Tensor) -> None:
 
 
 def _check_memory(tensors: dict[str, Tensor]) -> None:
-    """Refuses tensors in the same memory: a step would change both in plain PyTorch, but only one in the engine."""
+    """Refuses tensors that share memory: a step changes both in plain PyTorch, but only one of them in the engine."""
     sharing = defaultdict[int, list[str]](list)
     for name, value in tensors.items():
         if value.numel() and not value.is_meta:
@@ -92,6 +92,6 @@ def _overlap(one: Tensor, other: Tensor) -> bool:
 
 
 def _end(value: Tensor) -> int:
-    """Returns the address behind the tensor's last entry."""
+    """Returns the memory address just after the tensor's last entry."""
     last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
     return value.data_ptr() + (last + 1) * value.element_size()

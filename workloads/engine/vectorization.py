@@ -149,7 +149,7 @@ _CAUSES = (
 
 
 def refusal_of(error: Exception, subject: str = "") -> SpecError | None:
-    """Translates an error that `vmap` raised into a `SpecError` for the user; `None` for all other errors.
+    """Translates an error that `vmap` raised into a `SpecError` for the user; returns `None` for all other errors.
 
     Args:
         error: The exception that PyTorch raised.
@@ -164,7 +164,7 @@ def refusal_of(error: Exception, subject: str = "") -> SpecError | None:
 
 
 def _place_of(error: Exception) -> str:
-    """Returns file and line of the innermost frame that is neither Python's, PyTorch's nor the engine's."""
+    """Returns file and line of the innermost traceback frame outside of Python's library, PyTorch and the engine."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

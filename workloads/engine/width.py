@@ -13,7 +13,7 @@ _NARROWEST = 64
 
 
 def width_on(device: str, n_trainings: int) -> int | None:
-    """Returns the fixed width of a pack, a power of two; `None` on devices where the width is not fixed.
+    """Returns how many lanes a pack always computes on this device, a power of two; `None` if that may vary.
 
     Args:
         device: `cpu` or `cuda`.
@@ -23,5 +23,5 @@ def width_on(device: str, n_trainings: int) -> int | None:
 
 
 def filled_up(value: Tensor, size: int) -> Tensor:
-    """Copies `value` (A, ...) to (size, ...) and fills up with copies of its last lane."""
+    """Extends `value` (A, ...) to (size, ...) with copies of its last lane."""
     return value[arange(size, device=value.device).clamp(max=len(value) - 1)]

@@ -25,8 +25,9 @@ Task = Literal["window_sum", "prefix_sum", "permutation", "reverse", "copy"]
 
 
 class BiasedAttention(Attention):
-    """Attention with a fixed factor for each weight: s Q K^t times factor, or the softmax of s Q K^t + ln factor.
-    Without a softmax the weights are not divided by the number of keys, as in the source."""
+    """Attention with a fixed factor for each weight: s Q K^t times the factor, or softmax(s Q K^t + ln factor). Without
+    a softmax the weights are not divided by the number of keys, as in the source.
+    """
 
     factor_TT: Tensor
 
@@ -51,8 +52,9 @@ class BiasedAttention(Attention):
 
 
 def optimal_keys(task: Task, length: int) -> Tensor:
-    """Returns the tokens that each answer has to attend to, (length, T) bool; in a permutation, the one with its
-    place."""
+    """Returns which tokens each answer has to attend to, (length, T) bool. In the task `permutation` it is the token
+    that holds the answer's place.
+    """
     answer, key = torch.arange(length).unsqueeze(1), torch.arange(_n_read(task, length))
     match task:
         case "window_sum":
@@ -69,7 +71,8 @@ def optimal_keys(task: Task, length: int) -> Tensor:
 
 def _n_read(task: Task, length: int) -> int:
     """Returns T, the number of tokens that the model reads. They are the numbers, the separator, and all answers but
-    the last; in a permutation also the places and a second separator."""
+    the last; in a permutation also the places and a second separator.
+    """
     return 3 * length + 1 if task == "permutation" else 2 * length
 
 
@@ -116,8 +119,9 @@ def sequences(
     n_numbers: int = parameter(6, "numbers are 1 to n_numbers; 16 in the source. Sums are modulo n_numbers + 1", low=2),
     batch_size: int = parameter(32, "sequences per step; 256 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """Draws the tokens that are read, (B, T), and the next token of each, (B, T); the last `length` are the answers.
-    Sums are modulo n_numbers + 1."""
+    """Draws the tokens that the model reads, (B, T), and the next token of each, (B, T); the last `length` are the
+    answers. Sums are modulo n_numbers + 1.
+    """
     modulus, number_BN = n_numbers + 1, 1 + draw.integers(n_numbers, batch_size, length)
     sign = torch.full_like(number_BN[:, :1], n_numbers + 1)
     parts = [number_BN, sign]
@@ -139,7 +143,7 @@ def sequences(
 
 
 def guess_level(task: Task, length: int, n_numbers: int, n_known: int = 0) -> float:
-    """Returns the mean loss, in nats, of a predictor that knows how often each token occurs at each position.
+    """Returns the mean loss, in nats, of a predictor that knows only how often each token occurs at each position.
 
     It predicts the first `n_known` answers exactly. A sum of k independent numbers uniform on 1 to m, modulo p = m + 1,
     is 0 with probability (1 + m (-1/m)^k) / p, and each other value with (1 - (-1/m)^k) / p: all Fourier coefficients
@@ -158,7 +162,7 @@ def guess_level(task: Task, length: int, n_numbers: int, n_known: int = 0) -> fl
 
 
 def accuracy(output: Tensor, target: Tensor, length: int) -> Tensor:
-    """Returns the share of right answers, where the model reads the right answers before each."""
+    """Returns the fraction of right answers when the model reads the right answers so far (teacher forcing)."""
     return (output.argmax(-1) == target)[:, -length:].to(output.dtype).mean()
 
 
@@ -167,7 +171,7 @@ def first_accuracy(output: Tensor, target: Tensor, length: int) -> Tensor:
 
 
 def repetition(module: Any, inputs: Tensor, length: int) -> Tensor:
-    """Returns how often an answer equals the answer before it, where the model reads its own answers."""
+    """Returns how often an answer equals the previous answer when the model reads its own answers."""
     token_BT = inputs[:, : inputs.shape[1] - length + 1]
     for _ in range(length):
         logits_BTV: Tensor = module(token_BT)
@@ -184,13 +188,13 @@ def collapse(module: Any, inputs: Tensor, length: int) -> Tensor:
 
 
 def on_optimal(weights: Tensor, task: Task, length: int) -> Tensor:
-    """Returns the share of the answers' attention, in absolute value, on the tokens that they need, (layer, head)."""
+    """Returns the fraction of the answers' absolute attention that is on the tokens they need, (layer, head)."""
     size = weights[..., -length:, :].abs()
     return ((size * optimal_keys(task, length).to(size.device)).sum((-1, -2)) / size.sum((-1, -2))).mean(1)
 
 
 def progress(module: Any, inputs: Tensor, task: Task, length: int) -> Tensor:
-    """Returns the mean of `on_optimal` over layers and heads: the attention progress measure of the source."""
+    """Returns `on_optimal` averaged over layers and heads, the source's measure of attention progress."""
     return on_optimal(module.attention(inputs), task, length).mean()
 
 

@@ -23,8 +23,9 @@ Mixing = Literal["bos", "dot", "lin"]
 
 
 class Counter(nn.Module):
-    """Computes x' = x + A x, then W2 relu(W1 x' + b1) + b2; A is attention, or weights that depend on positions
-    alone."""
+    """Computes x' = x + A x, then W2 relu(W1 x' + b1) + b2. The weights A are attention, or depend on positions
+    alone.
+    """
 
     scale: Tensor
 
@@ -42,11 +43,11 @@ class Counter(nn.Module):
         self._is_softmax, self._n_unanswered = is_softmax, int(mixing == "bos")
 
     def attention(self, token_BT: Tensor) -> Tensor:
-        """Returns the mixing weights A of the one layer and head, (1, B, 1, T, T)."""
+        """Returns the mixing weights A of the only layer and head, (1, B, 1, T, T)."""
         return self._mixing(self.norms[0](self.token(token_BT))).expand(len(token_BT), -1, -1)[None, :, None]
 
     def forward(self, token_BT: Tensor) -> Tensor:
-        """Returns the logits of the counts at all tokens, except at the first token if `mixing` is `bos`."""
+        """Returns the logits of the counts at all tokens; if `mixing` is `bos`, the first token has none."""
         x_BTD = self.token(token_BT)
         normed_BTD = self.norms[0](x_BTD)
         mixed_BTD = x_BTD + self._mixing(normed_BTD) @ normed_BTD
@@ -72,7 +73,9 @@ def model(
     norm: Literal["none", "pre"] = "none",
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> Counter:
-    """Returns the model. Its scale and epsilon are buffers, because trainings of one program may differ in them."""
+    """Returns the model. Its attention scale and epsilon are buffers, because trainings of one pack may differ in
+    them.
+    """
     has_bos = mixing == "bos"
     counter = Counter(
         n_letters + has_bos,
@@ -96,7 +99,7 @@ def sequences(
     mixing: Mixing = "bos",
     batch_size: int = parameter(16, "sequences per step; 32 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """Draws sequences of letters (B, T) and the count of each position's letter.
+    """Draws sequences of letters (B, T), and for each position how often its letter occurs in the sequence.
 
     A sequence consists of groups of equal letters, in random order of positions. While r > 1 tokens are left, the
     length of the next group is uniform on 1 to r - 1.
@@ -117,7 +120,7 @@ def sequences(
 
 
 def same_letter(weights: Tensor, inputs: Tensor) -> Tensor:
-    """Returns the share of the mixing weights, in absolute value, on tokens with the query's letter, (layer, head)."""
+    """Returns the fraction of the absolute mixing weights that is on tokens with the query's letter, (layer, head)."""
     is_same_BTT = inputs.unsqueeze(-1) == inputs.unsqueeze(1)
     size = weights.abs()
     return ((size * is_same_BTT[:, None]).sum(-1) / size.sum(-1)).mean((1, 3))

@@ -41,7 +41,7 @@ class LinearAttentionMatrix(nn.Module):
         self.register_buffer("scale", torch.tensor(attention_scale, dtype=torch.float64))
 
     def forward(self, variance_D: Tensor) -> Tensor:
-        """Returns the matrix M, (D, D), which does not depend on the data."""
+        """Returns the matrix M, (D, D), from which alone the loss is computed."""
         del variance_D
         product_HDD = self.key_query if hasattr(self, "key_query") else self.key.mT @ self.query
         matrix_DD: Tensor = self.scale * (self.value * product_HDD).sum(0)
@@ -60,12 +60,14 @@ def model(
     rank: int = 1,
     attention_scale: float = 1.0,
 ) -> nn.Module:
-    """Returns the attention of one training; `rank` applies to separate keys and queries only."""
+    """Returns the linear attention of one training. Only separate keys and queries have a `rank`."""
     return LinearAttentionMatrix(dimension, n_heads, kq, rank, attention_scale)
 
 
 def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] = "linear") -> tuple[Tensor, Tensor]:
-    """Returns the variances (D,) of x along its axes, which sum to 1 and determine the loss; the target is not used."""
+    """Returns the variances (D,) of x along its axes, which sum to 1 and determine the loss. Returns them twice, as the
+    unused target too.
+    """
     # The draw only puts the tensor on the device of the training.
     variance_D = torch.ones_like(draw.fixed.uniform(dimension))
     if covariance == "linear":
@@ -85,24 +87,24 @@ def loss(output: Tensor, inputs: Tensor, n_context: int = 31) -> Tensor:
 
 
 def gains(variance_D: Tensor, n_context: int) -> Tensor:
-    """Returns by how much the loss falls when each eigen-direction is learned, (D,)."""
+    """Returns by how much the loss falls when attention learns each eigen-direction of the inputs, (D,)."""
     return variance_D**3 / second_moment(variance_D, n_context)
 
 
 def _level(n_directions: int, inputs: Tensor, n_context: int) -> Tensor:
-    """Returns the loss where the `n_directions` directions of largest variance are learned; NaN if these are all."""
+    """Returns the loss if the `n_directions` directions of largest variance are learned; NaN if there are no others."""
     gain_D = gains(inputs, n_context).sort(descending=True).values
     return inputs.sum() - gain_D[:n_directions].sum() if n_directions < len(inputs) else inputs.new_tensor(torch.nan)
 
 
 def _gap(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """Returns the loss above the optimum's, as a share of its value at M = 0: 1 at the zero, 0 at the optimum."""
+    """Returns the loss above the optimum as a fraction of its value at M = 0: 1 at the zero, 0 at the optimum."""
     least = inputs.sum() - gains(inputs, n_context).sum()
     return (loss(output, inputs, n_context) - least) / (inputs.sum() - least)
 
 
 def _directions(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """Returns the number of learned eigen-directions: those whose entry of M exceeds half of its optimum."""
+    """Counts the learned eigen-directions: those whose entry of M exceeds half of its optimal value."""
     optimum_D = inputs / second_moment(inputs, n_context)
     return (output.diagonal() > optimum_D / 2).to(output.dtype).sum()
 

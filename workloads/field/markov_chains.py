@@ -63,7 +63,7 @@ def data(
     chains: Literal["any", "doubly_stochastic"] = "any",
     batch_size: int = 16,
 ) -> tuple[Tensor, Tensor]:
-    """Draws sequences (B, T), and the token that follows each token, (B, T)."""
+    """Draws sequences (B, T), and as targets the token that follows each token, (B, T)."""
     weight_BSS = -torch.log1p(-draw.uniform(batch_size, n_states, n_states))
     if chains == "doubly_stochastic":
         state_S = torch.arange(n_states, device=weight_BSS.device)
@@ -79,13 +79,14 @@ def data(
 
 
 def _chosen(probability: Tensor, uniform: Tensor) -> Tensor:
-    """Turns uniform numbers (...) in [0, 1) into int64 states (...) that have the probabilities (..., S)."""
+    """Draws states with the probabilities (..., S), given uniform numbers (...) in [0, 1): int64 (...)."""
     return (uniform.unsqueeze(-1) >= probability.cumsum(-1)[..., :-1]).sum(-1)
 
 
 def _followed(first_B1: Tensor, next_BTS: Tensor) -> Tensor:
-    """Returns the T states after the first one, (B, T), given the state that would follow each state at each step.
-    Steps are composed in pairs, then in fours and so on, which takes log T operations instead of T."""
+    """Returns the T states after the first one, (B, T), given the next state for every state at each step. Steps are
+    composed in pairs, then in fours and so on, which takes log T operations instead of T.
+    """
     span, n_steps = 1, next_BTS.shape[1]
     while span < n_steps:
         composed_BTS = next_BTS[:, span:].gather(2, next_BTS[:, :-span])
@@ -95,7 +96,7 @@ def _followed(first_B1: Tensor, next_BTS: Tensor) -> Tensor:
 
 
 def strategies(token_BT: Tensor, n_states: int) -> dict[str, Tensor]:
-    """Returns the probabilities (B, T, S) of the next token under each strategy that counts states of the sequence.
+    """Returns the probabilities (B, T, S) of the next token under each strategy, which counts the states so far.
 
     `unigram` counts the states so far, `bigram` the states that followed earlier occurrences of the current state. Each
     adds 1 to every count, which gives the posterior mean under the prior Dirichlet(1, ..., 1). For `chains=any`,
@@ -117,15 +118,16 @@ def _level(strategy: str, inputs: Tensor, target: Tensor, n_states: int) -> Tens
 
 
 def _distance(strategy: str, output: Tensor, inputs: Tensor, n_states: int) -> Tensor:
-    """Returns the divergence KL(strategy || model), in nats, averaged over tokens."""
+    """Returns the divergence KL(strategy || model) in nats, averaged over tokens."""
     uniform = torch.full_like(output, 1.0 / n_states)
     probability = strategies(inputs, n_states).get(strategy, uniform)
     return (probability * (probability.log() - output.log_softmax(-1))).sum(-1).mean()
 
 
 def _bigram_share(output: Tensor, inputs: Tensor, target: Tensor, n_states: int) -> Tensor:
-    """Returns how far the loss has fallen towards the bigram level, as a share: 1 at the bigram level. The share is 0
-    at the unigram level, or at the loss of uniform predictions if that is lower."""
+    """Returns how far the loss has fallen towards the bigram level, as a fraction: 1 at the bigram level. It is 0 at
+    the unigram level, or at the loss of uniform predictions if that is lower.
+    """
     start = _level("unigram", inputs, target, n_states).clamp(max=math.log(n_states))
     return (start - loss(output, target)) / (start - _level("bigram", inputs, target, n_states))
 
@@ -135,8 +137,9 @@ def _previous_token(weights: Tensor) -> Tensor:
 
 
 def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
-    """Returns the share of attention on tokens that follow earlier copies of the query, (N, H). The mean is over the
-    queries that have such copies."""
+    """Returns the fraction of attention on tokens that follow earlier copies of the query, (N, H). The mean is over the
+    queries that have such copies.
+    """
     follows_BTT = (inputs.unsqueeze(2) == inputs.roll(1, 1).unsqueeze(1)).tril()
     follows_BTT = follows_BTT & (torch.arange(inputs.shape[1], device=inputs.device) > 0)
     share_NBHT = (weights * follows_BTT.unsqueeze(1)).sum(-1)
@@ -144,7 +147,7 @@ def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
 
 
 def _nearest(strategy: str) -> Condition:
-    """Returns the condition that the model is nearer to a strategy than to the others, by `_distance`."""
+    """Returns the condition that the model predicts more like this strategy than like the others, by `_distance`."""
 
     def holds(_: object, evidence: Evidence) -> NDArray[np.bool_]:
         others = [evidence.metrics[f"from_{name}"] for name in STAGES if name != strategy]

@@ -10,7 +10,7 @@ from attnsweep.workloads.field.transformer import Transformer
 
 
 class Adder(Transformer):
-    """A transformer that reads the tokens `a b =` and answers at the last one."""
+    """A transformer that reads the tokens `a b =` and answers at the last token."""
 
     def forward(self, token_BT: Tensor) -> Tensor:
         return self.last(token_BT)
@@ -26,14 +26,16 @@ def model(
     layer_norm_eps: float = at.parameter(1e-5, "inside the root, with norm=pre", low=0),
     attention_scale: float = at.parameter(1.0, "the logits' factor, in units of 1 / sqrt(d_model / n_heads)"),
 ) -> Adder:
-    """Returns the transformer; with norm=none, d_model=128 and d_ffn=512 it is the model of Nanda et al."""
+    """Returns the transformer. With norm=none, d_model=128 and d_ffn=512 it is the model of Nanda et al."""
     sizes: Any = {"d_model": d_model, "n_heads": n_heads, "n_blocks": n_blocks, "d_ffn": d_ffn}
     eps = layer_norm_eps if norm == "pre" else None
     return Adder(p + 1, 3, n_answers=p, layer_norm_eps=eps, attention_scale=attention_scale, **sizes)
 
 
 def sums(p: int) -> tuple[Tensor, Tensor]:
-    """Returns all pairs as tokens `a b =`, (p^2, 3), where `=` is the token p, and the sums modulo p, (p^2,)."""
+    """Returns all pairs as tokens `a b =`, (p^2, 3), with the sums a + b modulo p, (p^2,). The token `=` has number
+    p.
+    """
     pairs = torch.cartesian_prod(torch.arange(p), torch.arange(p))
     return torch.nn.functional.pad(pairs, (0, 1), value=p), pairs.sum(1) % p
 
@@ -41,8 +43,9 @@ def sums(p: int) -> tuple[Tensor, Tensor]:
 def key_frequencies(
     module: Any, p: int, n_key: int = at.parameter(5, "frequencies that count as key", low=1)
 ) -> Tensor:
-    """Returns the share () of the embedding's power in its `n_key` strongest frequencies, of (p - 1) / 2 in all. The
-    mean over tokens does not count as a frequency."""
+    """Returns the fraction () of the embedding's power in its `n_key` strongest frequencies, out of (p - 1) / 2. The
+    mean over tokens does not count as a frequency.
+    """
     turns = torch.outer(torch.arange(1, p // 2 + 1), torch.arange(p)) % p
     angle = turns.to(module.token.weight) * (2 * torch.pi / p)
     waves = torch.stack([angle.cos(), angle.sin()])  # (2, frequency, p)

@@ -64,7 +64,7 @@ def sequences(
     max_depth: int = parameter(4, "largest number of brackets that are open at once", low=1),
     batch_size: int = parameter(32, "sequences per step", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """Draws the tokens that are read, (B, T), and the answers, (B, T): -100 at tokens where none is expected."""
+    """Draws the tokens that the model reads, (B, T), and the answers, (B, T): -100 at tokens without an answer."""
     match task:
         case "majority":
             token_BT = draw.integers(2, batch_size, length)
@@ -90,7 +90,7 @@ def _at_the_end(token_BT: Tensor, answer_B: Tensor) -> Tensor:
 
 
 def _brackets(draw: Draw, length: int, n_kinds: int, max_depth: int, batch_size: int) -> tuple[Tensor, Tensor]:
-    """Draws sequences of brackets, and the kind that may close after each; n_kinds where no bracket is open.
+    """Draws sequences of brackets, and after each the kind of bracket that may close; n_kinds if none is open.
 
     Opening brackets are the tokens 0 to n_kinds - 1, closing brackets n_kinds to 2 n_kinds - 1. Where a bracket may
     either open or close, it opens with probability 1/2.

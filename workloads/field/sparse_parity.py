@@ -13,7 +13,7 @@ def model(
     norm: Literal["none", "pre"] = "none",
     layer_norm_eps: float = at.parameter(1e-5, "inside the root, with norm=pre", low=0),
 ) -> nn.Module:
-    """Returns a network of one hidden layer from n signs to one number; a LayerNorm comes before the ReLU."""
+    """Returns a network from n signs to one number: linear layer, LayerNorm (with norm=pre), ReLU, linear layer."""
     normed = [at.LayerNorm(width, layer_norm_eps)] if norm == "pre" else []
     return nn.Sequential(nn.Linear(n_bits, width), *normed, nn.ReLU(), nn.Linear(width, 1), nn.Flatten(-2))
 
@@ -21,8 +21,9 @@ def model(
 def signs(
     draw: at.Draw, n_bits: int, k: int = at.parameter(3, "signs that count", low=1), batch_size: int = 32
 ) -> tuple[Tensor, Tensor]:
-    """Draws uniform signs (B, n) and returns them with the product of the first k signs, (B,). That these are the first
-    k loses no generality, because the model treats all positions alike."""
+    """Draws uniform signs (B, n), and returns them with their parity: the product of the first k signs, (B,). Choosing
+    the first k loses no generality, because the model treats all positions alike.
+    """
     sign = 2.0 * draw.integers(2, batch_size, n_bits) - 1
     return sign, sign[:, :k].prod(-1)
 
@@ -33,12 +34,14 @@ def hinge(output: Tensor, target: Tensor) -> Tensor:
 
 
 def accuracy(output: Tensor, target: Tensor) -> Tensor:
-    """Returns the share of outputs with the right sign; an output of 0 is wrong."""
+    """Returns the fraction of outputs with the right sign. An output of 0 is wrong."""
     return (output * target > 0).to(output.dtype).mean()
 
 
 def weight_on_parity(module: Any, k: int) -> Tensor:
-    """Returns the share () of the first layer's squared weights on the k signs that count; about k / n at the start."""
+    """Returns the fraction () of the first layer's squared weights that is on the k signs of the parity; about k / n at
+    the start.
+    """
     power = module[0].weight.square().sum(0)
     share: Tensor = power[:k].sum() / power.sum()
     return share

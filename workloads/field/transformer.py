@@ -19,7 +19,7 @@ Kind = Literal["softmax", "linear"]
 
 
 class RelativeAttention(Attention):
-    """Attention with the logits s Q (K + R)^t, where R is a learned key for each distance between query and key.
+    """Attention with the logits s Q (K + R)^t, where R has a learned key for each distance between query and key.
 
     Attributes:
         distance: (C, H * channels), the learned keys of the distances C - 1 to 0.
@@ -43,7 +43,7 @@ class RelativeAttention(Attention):
 
 
 class LinearAttention(Attention):
-    """Attention whose weights are s Q K^t / n, without a softmax, where n is the number of keys that a query sees."""
+    """Attention with weights s Q K^t / n instead of a softmax; n is the number of keys that a query may attend to."""
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
         query_BHQC = self.queries(asking_BQD, sight)
@@ -96,7 +96,7 @@ class Block(nn.Module):
         return self._fed(x_BTD + attended_BTD), weight_BHTT
 
     def last(self, x_BTD: Tensor, sight: Sight) -> Tensor:
-        """Returns the output at the last token alone, (B, 1, D)."""
+        """Returns the output at the last token alone, (B, 1, D), which saves computing the others."""
         read_BTD = self.attention_norm(x_BTD)
         keys_and_values = self.attention.keys(read_BTD), self.attention.values(read_BTD)
         last_sight = Sight(sight.bias_BQK[:, -1:], sight.log_n_BQ[:, -1:])
@@ -111,7 +111,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A transformer that reads tokens and computes logits at each of them.
+    """A transformer that reads tokens and computes logits at each token.
 
     Args:
         n_words: V, the size of the vocabulary of the tokens that are read.
@@ -172,7 +172,9 @@ class Transformer(nn.Module):
         return self.head(x_BTD), weights
 
     def states(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Returns the states from which the logits are computed, (B, T, D), and the attention weights of each block."""
+        """Returns the normalized states that the last layer turns into logits, (B, T, D), and each block's attention
+        weights.
+        """
         x_BTD, sight = self._read(token_BT)
         weights = []
         for block in self.blocks:
@@ -181,7 +183,7 @@ class Transformer(nn.Module):
         return self.last_norm(x_BTD), weights
 
     def last(self, token_BT: Tensor) -> Tensor:
-        """Returns the logits of `forward` at the last token, (B, V); the last block computes this token alone."""
+        """Returns the logits at the last token alone, (B, V), for which the last block computes no other token."""
         x_BTD, sight = self._read(token_BT)
         *blocks, last = (block for block in self.blocks if isinstance(block, Block))
         for block in blocks:

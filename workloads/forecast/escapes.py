@@ -32,7 +32,7 @@ def escape_times(
     most_steps: int,
     seconds: float = math.inf,
 ) -> NDArray[np.float64]:
-    """Returns the step at which each training leaves its start, (G, S).
+    """Returns the step at which each training leaves the plateau of its start, (G, S).
 
     The step is infinite for a training that does not leave within `most_steps`, and NaN for one that had not left when
     the time was up. A training has left at the first probe whose `eval_loss` is more than 1% below the reference level
@@ -66,7 +66,7 @@ def escape_times(
 
 
 def depends_on_its_end(parameters: TrainingParameters) -> bool:
-    """Returns whether `n_steps` changes the first steps too, as with a learning-rate schedule or a number of epochs."""
+    """Returns whether `n_steps` changes the first steps too, as a learning-rate schedule does."""
     if parameters.learning_rate_schedule != "constant":
         return True
     try:
@@ -77,7 +77,7 @@ def depends_on_its_end(parameters: TrainingParameters) -> bool:
 
 
 def _probed(workload: Workload[Any], trainings: Sequence[Training[Any]], horizon: int) -> Evidence:
-    """Trains for `horizon` steps and returns the measurements, at probes whose steps are at most 2% apart."""
+    """Trains for `horizon` steps and returns the measurements at probes that are at most 2% of the step apart."""
     if trainings[0].parameters.n_steps != horizon:
         trainings = [
             replace(training, parameters=replace(training.parameters, n_steps=horizon)) for training in trainings
@@ -88,7 +88,7 @@ def _probed(workload: Workload[Any], trainings: Sequence[Training[Any]], horizon
 
 
 def _left(evidence: Evidence) -> NDArray[np.float64]:
-    """Returns the first probed step at which each loss is below the level of its start, (L,); infinite if none is."""
+    """Returns the first probed step at which each loss is below the start's level, (L,); infinite if there is none."""
     loss = evidence.metrics["eval_loss"]
     start = np.fmin(evidence.levels.get(_ZERO, np.inf), loss[:, 0])
     below = np.nan_to_num(loss, nan=np.inf) < (start - AT_LEVEL * np.abs(start))[:, None]

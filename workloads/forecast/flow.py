@@ -18,7 +18,7 @@ Descent = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def times_until(descent: Descent, rows: Tensor, held: Tensor, level: Tensor) -> NDArray[np.float64]:
-    """Returns the time at which gradient flow takes each loss below a level, (L,); infinite after 100 strides.
+    """Returns the time at which gradient flow takes each loss below a level, (L,); infinite if not within 100 strides.
 
     One stride is a step of Runge and Kutta's fourth-order method, over which the gradient changes by about half. So the
     gradient grows tenfold in about five strides, however long that takes.
@@ -57,13 +57,13 @@ def _stride(descent: Descent, rows: Tensor, gradient: Tensor, stride: Tensor) ->
 
 
 def _rate(before: Tensor, after: Tensor, time: Tensor) -> Tensor:
-    """Returns the relative change of the gradient per unit of time, (L,)."""
+    """Returns the relative change of the gradient per unit of time along the flow, (L,)."""
     rate: Tensor = (after - before).norm(dim=1) / before.norm(dim=1) / time
     return rate
 
 
 def _part(before: Tensor, at: Tensor, after: Tensor) -> Tensor:
-    """Returns the part of a stride after which the fall of the loss reaches `at`, (L,), between 0 and 1.
+    """Returns the fraction, in 0..1, of an integration step after which the loss has fallen by `at`, (L,).
 
     The falls before and after the stride are given. Between them the fall is taken to grow exponentially, or linearly
     where it was not positive before.

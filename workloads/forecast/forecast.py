@@ -36,7 +36,7 @@ _BUDGETS = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Escape:
-    """The forecast when the trainings with one value of init_sigma leave their start.
+    """Forecasts when trainings with one value of init_sigma leave the plateau of their start.
 
     Attributes:
         init_sigma: `None` for the framework's default.
@@ -53,23 +53,25 @@ class Escape:
 
     @property
     def n_left_out(self) -> int:
-        """The number of trainings whose pilots took too long."""
+        """The number of trainings left out because their pilots took too long."""
         return int(np.isnan(self.times).sum())
 
     @property
     def share(self) -> float:
-        """The share of the trainings that leave within `n_steps`; trainings left out count as if they did not leave."""
+        """The fraction of trainings that leave their start within `n_steps`; trainings left out count as staying."""
         return float((self.times <= self.n_steps).mean())
 
     def quantile(self, share: float) -> float | None:
-        """Returns the steps after which `share` of the trainings has left; `None` if longer than any pilot trained."""
+        """Returns the step by which the fraction `share` of trainings has left; `None` if that is longer than any pilot
+        trained.
+        """
         steps = float(np.quantile(np.nan_to_num(self.times, nan=np.inf, posinf=np.inf), share, method="higher"))
         return steps if math.isfinite(steps) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EscapeForecast:
-    """The forecast when trainings that differ only in init_sigma and seed leave their start, and the law behind it.
+    """Forecasts when trainings that differ in init_sigma and seed leave the plateau of their start, by which law.
 
     Attributes:
         orders: The order of each parameter of the module at the smallest value of init_sigma; empty if there are none.
@@ -90,7 +92,7 @@ def forecast_escapes(
     sigmas: Sequence[float | None],
     seeds: Sequence[int],
 ) -> EscapeForecast:
-    """Forecasts when trainings leave their start: measures orders, trains pilots and extrapolates their times.
+    """Forecasts when trainings leave their start: measures the order of the gradient, trains pilots, and extrapolates.
 
     Args:
         workload: Any workload.
@@ -135,7 +137,7 @@ def forecast_escapes(
 def extrapolated(
     order: int, pilots: tuple[float, float], times: NDArray[np.float64], sigma: float
 ) -> NDArray[np.float64]:
-    """Extrapolates the times (S,) to leave the start to a value of init_sigma below both pilots.
+    """Extrapolates the pilots' times (S,) of leaving the start to a smaller value of init_sigma.
 
     Order 0: the time does not depend on init_sigma. Order 1, a product of two factors: T = T_1 + ln(1/sigma) / rate,
     with the rate from the two pilots. Order p > 1, a product of p + 1 factors: T = tau sigma^(1-p).
@@ -159,7 +161,7 @@ def extrapolated(
 def _predicted(
     workload: Workload[Any], parameters: TrainingParameters, scales: Sequence[float], seeds: Sequence[int]
 ) -> dict[float | None, NDArray[np.float64]]:
-    """Returns the times (S,) by init_sigma, for the values at which `predicted_escapes` predicts every training."""
+    """Returns the times (S,) by init_sigma, for those values at which `predicted_escapes` predicts every training."""
     predicted: dict[float | None, NDArray[np.float64]] = {}
     for sigma in scales:
         times = predicted_escapes(workload, [Training(replace(parameters, init_sigma=sigma), seed) for seed in seeds])
@@ -174,14 +176,16 @@ _Ladder = list[tuple[float, tuple[Order, ...]]]
 def _ladder(
     workload: Workload[Any], parameters: TrainingParameters, scales: Sequence[float], seeds: Sequence[int]
 ) -> _Ladder:
-    """Returns values of init_sigma from the largest to the smallest, in factors of 3, with the orders at each value."""
+    """Returns values of init_sigma, each a third of the one before, with the orders of the gradient at each."""
     n_rungs = math.ceil(math.log(scales[0] / scales[-1], _RATIO) - 1e-9)
     rungs = [*(scales[0] / _RATIO**rung for rung in range(n_rungs)), scales[-1]]
     return [(sigma, orders(workload, parameters, sigma, seeds)) for sigma in rungs]
 
 
 def _law(parameter_orders: Sequence[Order], parameters: TrainingParameters) -> tuple[int | None, str]:
-    """Returns the order whose law holds, and the law in words; if there is no law, `None` and the reason."""
+    """Returns the order (power of init_sigma) for which a law holds, and the law in words; else `None` and the
+    reason.
+    """
     measured = start_order(parameter_orders)
     if measured is None:
         return None, "no law: no gradient at the start"
@@ -201,8 +205,9 @@ def _law(parameter_orders: Sequence[Order], parameters: TrainingParameters) -> t
 
 
 def _pilots(ladder: _Ladder, order: int) -> tuple[float, float] | None:
-    """Returns the largest init_sigma at which the start has the order of the law, and a third of this value. `None` if
-    the start has this order at no value of the ladder."""
+    """Returns the largest init_sigma at which the start has the law's order, and a third of this value, to train pilots
+    at. `None` if the start has this order at no value of the ladder.
+    """
     for sigma, parameter_orders in ladder:
         measured = start_order(parameter_orders)
         if measured is not None and abs(measured - order) <= _SAME_ORDER:
@@ -222,7 +227,7 @@ def _times(
     pilots: tuple[float, float] | None,
     order: int | None,
 ) -> dict[float | None, NDArray[np.float64]]:
-    """Returns the times (S,) by init_sigma: measured by pilots, and below the smaller pilot extrapolated."""
+    """Returns the escape times (S,) by init_sigma: measured by pilots, or extrapolated below the smaller pilot."""
     trained: list[float | None] = [sigma for sigma in sigmas if not _is_below(sigma, pilots)]
     if pilots is None or order is None or len(trained) == len(sigmas):
         pilots = None

@@ -21,7 +21,7 @@ _LONGEST = 2.0**40
 
 
 def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns the nodes (L, m) and weights (L, m) of Gauss's rule for the spectrum of H along a direction.
+    """Returns nodes (L, m) and weights (L, m) of Gauss quadrature for the spectrum of the Hessian H along a direction.
 
     The nodes approximate eigenvalues of H. The weights are the squared components of the direction, and sum to 1.
 
@@ -54,8 +54,8 @@ def steps_until(
     growth: NDArray[np.float64],
     weights: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Returns the first step t at which sum_m weights curvature growth^2t / 2 <= -fall, (L,); infinite if there is
-    none.
+    """Returns the first step t at which a quadratic loss, sum_m weights curvature growth^2t / 2, is at most -fall,
+    (L,); else infinite.
 
     Args:
         fall: (L,) by how much the loss has to fall, above 0.

@@ -19,7 +19,7 @@ from attnsweep.workloads.parameters import TrainingParameters
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
-    """The order of the gradient with respect to one parameter of the module.
+    """The order of a gradient at the start with respect to one parameter: its power of init_sigma.
 
     Attributes:
         parameter: The name of the parameter.
@@ -36,7 +36,7 @@ class Order:
 def orders(
     workload: Workload[Any], parameters: TrainingParameters, sigma: float, seeds: Sequence[int]
 ) -> tuple[Order, ...]:
-    """Measures the orders of all parameters between sigma and sigma / 3, in float64 whatever `dtype` is.
+    """Measures the order (power of init_sigma) of each parameter's gradient between sigma and sigma / 3, in float64.
 
     Args:
         workload: A workload whose trainings start from `init_sigma` times a normal draw.
@@ -62,7 +62,7 @@ def start_order(parameter_orders: Sequence[Order]) -> float | None:
 
 
 def norm_threshold(workload: Workload[Any], parameters: TrainingParameters, seed: int) -> float | None:
-    """Returns the value of init_sigma at which LayerNorms change the orders: sqrt(layer_norm_eps).
+    """Returns the init_sigma at which a LayerNorm changes the orders of gradients: sqrt(layer_norm_eps).
 
     A LayerNorm passes on an input that is smaller than this nearly in proportion, but normalizes a larger one. `None`
     for a workload without `layer_norm_eps`, and for trainings whose first gradient does not depend on it.

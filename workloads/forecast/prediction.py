@@ -34,7 +34,7 @@ def predicted_escapes(
     buffers: State | None = None,
     weights: State | None = None,
 ) -> NDArray[np.float64]:
-    """Predicts the step at which each training leaves its start, (L,), as `escape_times` defines it.
+    """Predicts without training the step at which each training leaves its start, (L,), as `escape_times` defines it.
 
     The step is NaN without a law, and infinite where the law says that the start is never left.
 
@@ -78,7 +78,7 @@ def _descends_plainly(parameters: TrainingParameters) -> bool:
 
 
 def _scaled_by_sigma(workload: Workload[Any], training: Training[Any]) -> tuple[list[str], int]:
-    """Returns the names of the weights that start in proportion to init_sigma, and the number of all weights."""
+    """Returns the names of the weights whose start is proportional to init_sigma, and the number of all weights."""
     sigma = training.parameters.init_sigma
     large, small = (Start(workload, [in_float64(training, init_sigma=sigma / ratio)]) for ratio in (1, RATIO))
     small.gradients()
@@ -86,12 +86,12 @@ def _scaled_by_sigma(workload: Workload[Any], training: Training[Any]) -> tuple[
 
 
 def _orders(large: Tensor, small: Tensor) -> NDArray[np.float64]:
-    """Returns the order of each training's whole gradient, (L,), from the gradients (L, n) at sigma and sigma / 3."""
+    """Returns the order (power of sigma) of each gradient, (L,), from the gradients (L, n) at sigma and sigma / 3."""
     return np.asarray(torch.log(large.norm(dim=1) / small.norm(dim=1)) / math.log(RATIO))
 
 
 class _NearStart:
-    """The losses and gradients of L trainings near the origin, the point where they would start with init_sigma 0."""
+    """The losses and gradients of L trainings near the point from which they would start if init_sigma were 0."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class _NearStart:
         self._level = self._held - AT_LEVEL * np.abs(self._held)
 
     def escapes(self) -> NDArray[np.float64]:
-        """Returns the predicted step at which each training leaves its start, (L,); NaN without a law."""
+        """Returns the predicted step at which each training leaves its start, (L,); NaN where no law applies."""
         steps = np.full(len(self._orders), np.nan)
         if not self._start.is_exact:
             return steps

@@ -26,7 +26,7 @@ _ROUNDING = 1e-12
 
 
 class NotAScaleFamilyError(Exception):
-    """Raised if the starts at two values of init_sigma are not the same draw at two scales. The message says why."""
+    """Raised if the starts at two values of init_sigma are not one draw at two scales. The message says why."""
 
 
 def in_float64(training: Training[Any], **changed: Any) -> Training[Any]:
@@ -34,7 +34,7 @@ def in_float64(training: Training[Any], **changed: Any) -> Training[Any]:
 
 
 class Start:
-    """The weights at which L trainings start, and the loss of their first step as a function of the weights.
+    """The weights from which L trainings start, and the loss of their first step as a function of the weights.
 
     Args:
         workload: The problem.
@@ -73,7 +73,7 @@ class Start:
         return self._layout.rows(self.weights)
 
     def scaled(self, names: Sequence[str], factor: float) -> Tensor:
-        """Returns all weights at the start, (L, n), where the weights of these names are multiplied by `factor`."""
+        """Returns all weights at the start, (L, n), with the weights of the given names multiplied by `factor`."""
         return self._layout.rows(self.weights | {name: factor * self.weights[name] for name in names})
 
     def descent(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,7 +88,7 @@ class Start:
 
 
 def scale_with_sigma(large: State, small: State) -> list[str]:
-    """Returns the names of the weights that start in proportion to init_sigma.
+    """Returns the names of the weights whose start is proportional to init_sigma.
 
     The other weights start the same at each value of init_sigma.
 

@@ -23,7 +23,7 @@ for 8 lanes as for 128."""
 
 
 class Lengths(NamedTuple):
-    """The length of each lane's strings.
+    """The length of the strings of each lane.
 
     Attributes:
         of_lane: (L,) int64, the lengths.
@@ -35,19 +35,19 @@ class Lengths(NamedTuple):
 
 
 def training_batches(lanes: LanguageLanes, steps: range) -> list[Batch]:
-    """Draws the strings of the first of these steps, up to 64: one batch per step."""
+    """Draws the strings of the first steps of `steps`, at most 64: one batch per step."""
     drawn = _labelled(lanes, "batch", _own_lengths(lanes), lanes.shared.batch_size, steps[:_STEPS_AT_ONCE])
     by_step = [value.movedim(1, 0).contiguous().unbind() for value in drawn.values()]
     return [dict(zip(drawn, values, strict=True)) for values in zip(*by_step, strict=True)]
 
 
 def evaluation_batch(lanes: LanguageLanes) -> Batch:
-    """Draws strings of training length, and strings of each test length under the names `<length>/...`."""
+    """Draws strings of training length, and strings of each test length, which are named `<length>/...`."""
     return _strings(lanes, "eval", _own_lengths(lanes), lanes.shared.eval_batch_size) | strings_of_test_lengths(lanes)
 
 
 def strings_of_test_lengths(lanes: LanguageLanes, step: int = 0) -> Batch:
-    """Draws strings of each test length for the probe at `step`, under the names `<length>/...`."""
+    """Draws new strings of each test length for the probe at `step`, named `<length>/...`."""
     shared = lanes.shared
     batch: Batch = {}
     for length in shared.test_lengths:
@@ -58,12 +58,12 @@ def strings_of_test_lengths(lanes: LanguageLanes, step: int = 0) -> Batch:
 
 
 def looked_at_batch(lanes: LanguageLanes, n_strings: int) -> Batch:
-    """Draws the strings, of training length, on which heads are scored."""
+    """Draws the strings, of training length, on which attention heads are scored."""
     return _strings(lanes, "heads", _own_lengths(lanes), n_strings)
 
 
 def tokens_of(batch: Batch, test_length: int | None = None) -> Tokens:
-    """Returns the strings of one training's batch as tokens: those of training length, or of a test length."""
+    """Returns the strings of one training's batch as tokens: the strings of training length, or of one test length."""
     prefix = "" if test_length is None else f"{test_length}/"
     return Tokens(batch[f"{prefix}feature"], batch[f"{prefix}log_count"], batch[f"{prefix}log_n"])
 
@@ -74,7 +74,7 @@ def _own_lengths(lanes: LanguageLanes) -> Lengths:
 
 
 def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, step: int = 0) -> Batch:
-    """Draws labelled strings at one step, without the axis of steps, a few lanes at a time."""
+    """Draws labelled strings for one step, a few lanes at a time to save memory."""
     all_lanes, steps = torch.arange(len(lanes.trainings), device=lanes.device), range(step, step + 1)
     parts = [
         _labelled(lanes.select(few), stream, Lengths(lengths.of_lane[few], lengths.longest), n_strings, steps)
@@ -85,7 +85,8 @@ def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int
 
 def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, steps: range) -> Batch:
     """Draws random strings as tokens, (L, S, B, ...), with labels. `sign` is +1 for strings of the language and -1 for
-    others; `odds` is the share of strings of the language among all strings with the same number of 1s."""
+    others; `odds` is the fraction in the language of all strings with the same number of 1s.
+    """
     language = lanes.shared.of
     text_LSBN = random_texts(lanes.streams, stream, lengths, n_strings, steps)
     length_LSB = lengths.of_lane.view(-1, 1, 1).expand(text_LSBN.shape[:3])
@@ -103,8 +104,7 @@ def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: in
 
 
 def random_texts(streams: Streams, name: str, lengths: Lengths, n_strings: int, steps: range) -> Tensor:
-    """Draws strings of fair bits, (L, S, B, N) bool; N is the longest length, and bits beyond a lane's length are
-    false.
+    """Draws strings of random bits, (L, S, B, N) bool; N is the longest length, and bits beyond a string are false.
 
     Args:
         streams: The streams of the L trainings.

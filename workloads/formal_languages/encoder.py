@@ -32,7 +32,7 @@ by log(n) before it is projected to queries, so the queries' bias is not multipl
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderShape:
-    """The sizes of an encoder, which are the same in all lanes of a pack.
+    """The sizes of an encoder, which all lanes of a pack share.
 
     Attributes:
         n_position_features: The number of a token's features that encode its position.
@@ -49,7 +49,7 @@ class EncoderShape:
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """Values that a forward pass computes once for all layers.
+    """Values that one forward pass computes once and all layers use.
 
     Attributes:
         weight_factor_E, bias_factor_E: Factors of the projections and of their biases: the attention scale for the
@@ -87,7 +87,7 @@ class EncoderLayer(nn.Module):
         self._n_heads = shape.n_heads
 
     def forward(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
-        """Returns the layer's output, (R, D), or with `cls_only` (B, D), and the attention of CLS, (B, H, T)."""
+        """Returns the layer's output, (R, D), or (B, D) at CLS with `cls_only`, and the attention of CLS, (B, H, T)."""
         mixed_BQD, weight_BHQT = self._attend(a_RD, setting, cls_only=cls_only)
         residual = a_RD.view(mixed_BQD.shape[0], -1, a_RD.shape[1])[:, 0] if cls_only else a_RD
         c = mixed_BQD.flatten(0, 1) @ self.out_weight_DD + self.out_bias_D + residual
@@ -100,7 +100,7 @@ class EncoderLayer(nn.Module):
         return output, weight_BHQT[:, :, 0]
 
     def _attend(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
-        """Returns the values mixed by attention, (B, Q, D), and the attention weights, (B, H, Q, T)."""
+        """Computes attention. Returns the weighted values, (B, Q, D), and the weights, (B, H, Q, T)."""
         B, T = setting.log_count_B11T.shape[0], setting.log_count_B11T.shape[3]
         bias_E = self.in_bias_E * setting.bias_factor_E
         projected_RE = torch.addcmul(bias_E, a_RD @ self.in_weight_DE, setting.weight_factor_E)
@@ -112,7 +112,7 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A transformer encoder that reads CLS and a string, and answers with one logit.
+    """A transformer encoder that reads CLS and a string, and computes one logit: accept or reject.
 
     Attributes:
         symbol_SD: The embeddings of symbols.
@@ -150,11 +150,11 @@ class Encoder(nn.Module):
         self.shape = shape
 
     def forward(self, tokens: Tokens) -> Tensor:
-        """Returns the logit with which each string is accepted, (B,)."""
+        """Returns each string's logit, (B,): positive if the encoder accepts the string."""
         return self.trace(tokens)[0]
 
     def trace(self, tokens: Tokens) -> tuple[Tensor, list[Tensor]]:
-        """Returns the logits of `forward`, and the attention of CLS in each layer, (B, H, T)."""
+        """Returns the logits (B,) of `forward`, and the attention of CLS in each layer, (B, H, T)."""
         setting = _Setting(
             weight_factor_E=self.scale_E * torch.where(self.weight_log_n_E, tokens.log_n, 1.0),
             bias_factor_E=self.scale_E * torch.where(self.bias_log_n_E, tokens.log_n, 1.0),
@@ -170,7 +170,7 @@ class Encoder(nn.Module):
 
 
 def torchs_law(shape: EncoderShape, streams: Streams) -> StartingLaw:
-    """Returns a function that draws each parameter as PyTorch's modules do.
+    """Returns a function that draws each initial parameter as PyTorch's modules do.
 
     Embeddings are N(0, 1), as in `nn.Embedding`. Queries, keys and values together are Xavier-uniform with biases 0, as
     in `nn.MultiheadAttention`. Linear layers and their biases are uniform on +-1/sqrt(fan_in), as in `nn.Linear`.

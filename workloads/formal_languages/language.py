@@ -39,7 +39,7 @@ class Language(ABC):
 
     @abstractmethod
     def position_features(self, position: Tensor, n_positions: Tensor) -> Tensor:
-        """Returns the features of positions, (..., P) float64. CLS is at position 0, the string at 1..n-1.
+        """Returns the numbers that encode each position, (..., P) float64. CLS is at 0, the string at 1..n-1.
 
         Args:
             position: (...) int64.
@@ -47,7 +47,7 @@ class Language(ABC):
         """
 
     def odds_given_ones(self, n_ones: Tensor, length: Tensor) -> Tensor | None:
-        """Returns the share of all strings with a number of 1s and a length that belong to the language, (...).
+        """Returns which fraction of all strings with a given length and number of 1s belongs to the language, (...).
 
         The reference level `count` is computed from it. `None` if the number of 1s decides membership, or if the share
         is not known.

@@ -7,7 +7,7 @@ from attnsweep.workloads.formal_languages.language import Language
 
 
 class First(Language):
-    """FIRST: strings that start with 1. The one position feature is 1 at position 1, else 0.
+    """The language FIRST: strings that start with 1. The only position feature is 1 at position 1, else 0.
 
     Source: Chiang & Cholak 2022, section 2 and figure 4.
     """
@@ -30,7 +30,7 @@ class First(Language):
 
 
 class Parity(Language):
-    """PARITY: strings with an odd number of 1s. The position features are i/n and cos(i pi), for position i of n.
+    """The language PARITY: strings with an odd number of 1s. Position i of n has the features i/n and cos(i pi).
 
     Source: Chiang & Cholak 2022, section 3.1.
     """

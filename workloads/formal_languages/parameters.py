@@ -98,7 +98,9 @@ class FormalLanguagesParameters(TrainingParameters):
 
     @property
     def representation(self) -> str:
-        """How strings become tokens: `kinds` or `positions`, also where the parameter `tokens` is `auto`."""
+        """How strings become tokens: `kinds` or `positions`. The value `auto` of `tokens` is resolved to one of
+        them.
+        """
         if self.tokens != "auto":
             return self.tokens
         return "positions" if self.of.n_marked_positions is None else "kinds"
@@ -110,7 +112,7 @@ class FormalLanguagesParameters(TrainingParameters):
         return (*rungs, longest)
 
     def static_key(self) -> tuple[Value, ...]:
-        """Returns the static key. It has the training length only with `positions`, where the length changes shapes."""
+        """Returns the static key. With one token per position it contains the training length, which changes shapes."""
         key = super().static_key()
         return (*key, self.train_length) if self.representation == "positions" else key
 

@@ -22,7 +22,7 @@ softmax maps it to exactly 0, with gradient 0."""
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Strings of one length, as the tokens that an encoder reads.
+    """Strings of one length, in the form of tokens that an encoder reads.
 
     Attributes:
         feature_BTF: Each token's symbol, one-hot, and its position features.
@@ -54,7 +54,7 @@ def tokenize(language: Language, text: Tensor, length: Tensor, representation: s
 
 
 def _by_position(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns symbols, positions and log-counts, each (..., T), with a token for each position."""
+    """Returns symbols, positions and log-counts, (..., T) each, with one token for each position."""
     del language, length
     symbol = torch.nn.functional.pad(text.to(torch.int64), (1, 0), value=CLS)
     position = torch.arange(symbol.shape[-1], device=text.device).expand_as(symbol)
@@ -68,7 +68,7 @@ def count_ones(text: Tensor) -> Tensor:
 
 
 def _by_kind(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns symbols, positions and log-counts, each (..., T), with a token for each kind."""
+    """Returns symbols, positions and log-counts, (..., T) each, with one token for all positions that look alike."""
     marked = language.n_marked_positions
     assert marked is not None
     n_ones = count_ones(text[..., marked:])

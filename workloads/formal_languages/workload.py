@@ -110,7 +110,7 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return strings_of_test_lengths(lanes, step) if lanes.shared.fresh_test_strings else {}
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the cross-entropy in nats, the mean over strings."""
+        """Returns the cross-entropy in nats, averaged over strings."""
         return _cross_entropy(cast(Encoder, module)(tokens_of(batch)), batch["sign"])
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
@@ -122,7 +122,7 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return _NAT * _cross_entropy(batch["logit"], batch["sign"])
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the accuracy and the logit's spread at the training length, and measures at each test length.
+        """Returns accuracy and spread of the logit at the training length, and the measures at each test length.
 
         At each test length: cross-entropy in bits, accuracy, whether all strings are classified correctly, and the
         attention of CLS to position 1 (mean over heads, summed over layers).
@@ -145,8 +145,9 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return measured
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the losses on the evaluation strings of the logit 0, of the best constant, and of the best function
-        of the number of 1s, if the language has one."""
+        """Returns the losses, on the evaluation strings, of the logit 0, of the best constant, and of the best function
+        of the number of 1s, if the language has one.
+        """
         del module
         sign_B = batch["sign"]
         share = (sign_B > 0).to(sign_B.dtype).mean()
@@ -175,7 +176,7 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
 
 
 def _attention_to_first(encoder: Encoder, attention: list[Tensor]) -> Tensor:
-    """Returns the attention of CLS to position 1: the mean over heads, summed over layers."""
+    """Returns the attention of CLS to position 1, averaged over heads and summed over layers."""
     return torch.stack([first_attention(encoder, weight_BHT).mean() for weight_BHT in attention]).sum()
 
 

@@ -25,7 +25,7 @@ Gradients = dict[str, Tensor]
 
 
 def gradients_by_hand(model: GPT, batch: Batch) -> Gradients:
-    """Returns the gradients of the weighted cross-entropy with respect to all parameters.
+    """Returns the gradients of the weighted cross-entropy with respect to all parameters, by the paper's formulas.
 
     Args:
         model: The model of one training, in float64.
@@ -51,7 +51,7 @@ def gradients_by_hand(model: GPT, batch: Batch) -> Gradients:
 
 
 def _head(model: GPT, x_BTD: Tensor, batch: Batch) -> tuple[Gradients, Tensor]:
-    """Returns the gradients of the softmax cross-entropy through the last layer and the LayerNorm before it."""
+    """Returns the gradients of the softmax cross-entropy with respect to the last layer and the LayerNorm before it."""
     y_BTD, V = model.last_norm(x_BTD), model.shape.n_words
     D_BTV = torch.softmax(model.logits(x_BTD), -1) - one_hot(batch["target"], V)
     D_BTV = D_BTV * batch["weight"].unsqueeze(-1)
@@ -96,7 +96,7 @@ def linear(layer: nn.Module, x: Tensor, D: Tensor) -> tuple[Gradients, Tensor]:
 
 
 def layer_norm(layer: LayerNorm, x: Tensor, D: Tensor) -> tuple[Gradients, Tensor]:
-    """Returns the gradients of a LayerNorm (equation 40), which are exact for every epsilon inside the root."""
+    """Returns the gradients of a LayerNorm (equation 40), which are exact for any epsilon inside the root."""
     centred = x - x.mean(-1, keepdim=True)
     deviation = (centred.square().mean(-1, keepdim=True) + layer.layer_norm_eps).sqrt()
     normal = centred / deviation
@@ -150,7 +150,7 @@ def _relu_slope(x: Tensor) -> Tensor:
 
 
 def _gelu_slope(x: Tensor) -> Tensor:
-    """Returns the derivative of GELU: Phi(x) + x phi(x), with the normal distribution's Phi and density phi."""
+    """Returns the derivative of GELU: Phi(x) + x phi(x), with the normal distribution function Phi and density phi."""
     return 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0))) + x * torch.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
 
 

@@ -19,13 +19,14 @@ LEVEL = "level/"
 
 
 def training_batch(lanes: GPTLanes, step: int) -> Batch:
-    """Draws the batch of a step: `token`, `target` and `weight`, each (L, B, T). The weights are equal where a
-    prediction counts and 0 elsewhere, and sum to 1 over a training's batch."""
+    """Draws the batch of a step: `token`, `target` and `weight`, each (L, B, T). Weights are equal where a prediction
+    counts and 0 elsewhere, and sum to 1 over a training's batch.
+    """
     return _batch(lanes, _sequences(lanes, "batch", lanes.shared.batch_size, step))
 
 
 def evaluation_batch(lanes: GPTLanes) -> Batch:
-    """Draws held-out sequences, and computes the losses of the reference predictors on them, `level/<name>` (L,)."""
+    """Draws held-out sequences, and computes on them the losses `level/<name>` (L,) of the reference predictors."""
     drawn = _sequences(lanes, "eval", lanes.shared.eval_batch_size, 0)
     batch = _batch(lanes, drawn)
     nats = TASKS[lanes.shared.task].reference_nats(_laws(lanes), lanes.shared.n_words, drawn)

@@ -13,7 +13,7 @@ _N_SEQUENCES = 32
 
 
 def score_heads(template: GPT, lanes: GPTLanes, state: State) -> HeadScores:
-    """Scores the heads of L trainings, (L, N, H), on held-out sequences, and labels their roles: see `score_patterns`.
+    """Scores the heads of L trainings, (L, N, H), on held-out sequences, and labels their roles (`score_patterns`).
 
     `previous_token` is scored at the tokens where the task needs it. In `induction` these are the first round of the
     segment, because an induction head reads there what a previous-token head wrote.

@@ -26,7 +26,7 @@ they round differently."""
 
 
 def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
-    """Converts a GPT to a `GPT2LMHeadModel` in eval mode, with the same logits.
+    """Converts a GPT to Hugging Face's `GPT2LMHeadModel`, in eval mode and with the same logits.
 
     Low-rank updates are added to the weights that they update. Where our attention logits are not divided by
     sqrt(D / H), the queries are multiplied by it, because some readers of GPT-2 files know no other scale. The bias b
@@ -65,7 +65,7 @@ def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
 
 
 def _check(parameters: GPTParameters) -> None:
-    """Raises a `UserError` for a parameter value that has no counterpart in GPT-2."""
+    """Raises a `UserError` for parameter values that GPT-2 cannot represent."""
     d_head = parameters.d_model // parameters.n_heads
     if parameters.attention_scale == "log_n_inv_sqrt_d":
         raise _without("attention_scale", parameters.attention_scale, "inv_sqrt_d or one: GPT-2's scale has no log n")
@@ -94,7 +94,7 @@ def _weights(module: GPT, parameters: GPTParameters) -> State:
 
 
 def _positions(module: GPT) -> Tensor:
-    """Returns the table of position embeddings, (C, D); zeros if the model has no positions."""
+    """Returns the table of position embeddings, (C, D); zeros for a model without positions."""
     if module.shape.positions == "none":
         return module.token.weight.new_zeros(module.shape.n_context, module.shape.d_model)
     return module.position_CD if module.position is None else module.position
@@ -121,7 +121,7 @@ def _norm(name: str, norm: LayerNorm) -> State:
 
 
 def _linear(layer: nn.Module) -> tuple[Tensor, Tensor]:
-    """Returns the weight of a layer, (out, in), to which its low-rank update is added if it has one, and the bias."""
+    """Returns the bias of a layer, and its weight (out, in) with the low-rank update added, if there is one."""
     assert isinstance(layer, Linear)
     if isinstance(layer, LowRankLinear):
         return layer.weight + layer.scale * (layer.up.weight @ layer.down.weight), layer.bias
@@ -129,7 +129,7 @@ def _linear(layer: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def _bias_before(head_VD: Tensor, bias_V: Tensor) -> Tensor:
-    """Returns the shortest d with W d = b, (D,), or the nearest to a solution if there is none."""
+    """Returns the shortest vector d, (D,), with W d = b, or the nearest to it if there is no solution."""
     inverse_DV: Tensor = torch.linalg.pinv(head_VD.double())
     return (inverse_DV @ bias_V.double()).to(bias_V.dtype)
 

@@ -50,8 +50,9 @@ def identities_of(parameters: GPTParameters) -> tuple[Identity, ...]:
 
 
 def _embedding_identities(parameters: GPTParameters) -> Iterator[Identity]:
-    """Yields the identities of the embeddings; if tied, of the positions only, as the last layer reads the tokens
-    too."""
+    """Yields the identities of the embeddings. If tied, only positions have them, because the last layer reads the
+    tokens' too.
+    """
     token, position = Part("token.weight"), Part("position")
     is_learned = parameters.positions == "learned"
     if is_learned:
@@ -93,7 +94,7 @@ def _head_identities(parameters: GPTParameters) -> Iterator[Identity]:
 
 
 def _update_identities(parameters: GPTParameters) -> Iterator[Identity]:
-    """Yields the identities of low-rank updates, with which all other weights are frozen."""
+    """Yields the identities of low-rank updates, for models whose other weights are frozen."""
     query_key = ("query", "key") if parameters.qk == "factored" else ("query",)
     block_layers = [*(f"attention.{name}" for name in (*query_key, "value", "out")), "ffn.first", "ffn.second"]
     layers = [f"blocks.{block}.{layer}" for block in range(parameters.n_blocks) for layer in block_layers]

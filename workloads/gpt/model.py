@@ -27,7 +27,7 @@ POSITIONS = ("learned", "sinusoidal", "none")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GPTShape:
-    """The sizes and the graph of a GPT, which are the same in all lanes of a pack.
+    """The sizes and options of a GPT, which all lanes of a pack share.
 
     Attributes:
         n_words: V, the size of the vocabulary.
@@ -57,7 +57,7 @@ class GPTShape:
 
 
 class GPT(nn.Module):
-    """A GPT that reads tokens and computes, at each token, the logits of the next one.
+    """A GPT that reads tokens and computes at each token the logits of the next one.
 
     Args:
         shape: The sizes.
@@ -108,11 +108,11 @@ class GPT(nn.Module):
         self.shape = shape
 
     def forward(self, token_BT: Tensor) -> Tensor:
-        """Returns the logits of the token after each token, (B, T, V)."""
+        """Returns the logits of the next token after each token, (B, T, V)."""
         return self.trace(token_BT)[0]
 
     def trace(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Returns the logits of `forward`, and the attention weights (B, H, T, T) of each block."""
+        """Returns the logits (B, T, V) of `forward`, and the attention weights (B, H, T, T) of each block."""
         x_BTD = self.embedded(token_BT)
         sight = Sight.causal(x_BTD) if self.shape.is_causal else Sight.everything(x_BTD)
         weights = []
@@ -140,7 +140,7 @@ class GPT(nn.Module):
 
 
 def freeze_base(model: GPT) -> None:
-    """Freezes all parameters except the low-rank updates: they become buffers of the same names."""
+    """Freezes all parameters except the low-rank updates: turns them into buffers with the same names."""
     update_layers = ("down", "up")
     for path, owner in list(model.named_modules()):
         if path.rpartition(".")[2] in update_layers:

@@ -39,7 +39,7 @@ _MODEL_PARAMETERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class GPTParameters(TrainingParameters):
-    """Parameters of a GPT that learns to predict tokens. With the defaults, thousands of trainings are affordable.
+    """Parameters of a GPT that learns to predict tokens. The defaults are small enough for thousands of trainings.
 
     Raises:
         SpecError: For sizes that do not fit.
@@ -128,7 +128,7 @@ class GPTParameters(TrainingParameters):
 
     @property
     def shape(self) -> GPTShape:
-        """The sizes and the graph of the model, as the parameters give them."""
+        """The sizes and options of the model that follow from the parameters."""
         return GPTShape(
             n_words=self.n_words,
             n_context=self.n_tokens,

@@ -23,7 +23,7 @@ PART_NAMES = ("train", "held_out")
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Text:
-    """A text as token numbers, split into a training and a held-out part.
+    """A text as token numbers, split into a training part and a held-out part.
 
     Attributes:
         words: (V,) `SPECIALS`, then words or characters in descending order of frequency in the training part.
@@ -38,7 +38,7 @@ class Text:
 
 
 def make_text(words: tuple[str, ...], rows: pa.ListArray, is_held_out: NDArray[np.bool_]) -> Text:
-    """Makes a text from N rows of words, of which some are held out.
+    """Makes a text from N rows of words, some of which are held out.
 
     Args:
         words: The vocabulary.
@@ -69,12 +69,12 @@ TEXT_FILE = Format(
 
 
 def read_text(path: str | Path) -> Text:
-    """Reads a file that `attnsweep prepare-corpus --unit` wrote; raises the same errors as `Format.read`."""
+    """Reads a file that `attnsweep prepare-corpus --unit` wrote. Raises the same errors as `Format.read`."""
     return TEXT_FILE.read(path)
 
 
 def _joined(rows: pa.ListArray) -> NDArray[np.int64]:
-    """Joins the rows in order, each followed by `END`."""
+    """Joins rows of tokens in order, with the token `END` after each row."""
     lengths = rows.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
     tokens = np.full(int(lengths.sum()) + len(lengths), END, dtype=np.int64)
     is_end = np.zeros(len(tokens), dtype=bool)

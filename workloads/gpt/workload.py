@@ -36,7 +36,7 @@ lanes."""
 
 
 def _overfit(parameters: GPTParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns where a training on a text is overfit, (L, P); drawn sequences never repeat, so other tasks never are."""
+    """Returns where a training on a text is overfit, (L, P). Other tasks draw new sequences, and cannot be overfit."""
     if parameters.task != OwnText.name:
         return np.zeros_like(evidence.metrics["eval_loss"], dtype=np.bool_)
     return is_overfit(evidence)
@@ -89,8 +89,9 @@ class GPTWorkload(Workload[GPTParameters]):
         return model
 
     def initial(self, module: nn.Module, lanes: Lanes[GPTParameters]) -> State:
-        """Returns the starting state, with the frozen base of low-rank updates if there are any. The base has the
-        weights of `base`, or else those with which the training of the same seed without updates starts."""
+        """Returns the starting state, including the frozen base weights if there are low-rank updates. The base has the
+        weights of `base`, or else those with which the training of the same seed without updates starts.
+        """
         del module
         trainable = _built(lanes.shared).to(lanes.device, lanes.dtype)
         drawn = draw_parameters(trainable, lanes.tensor("init_sigma", torch.float64), lanes.streams)
@@ -118,7 +119,7 @@ class GPTWorkload(Workload[GPTParameters]):
         return tuple(sorted({*range(0, parameters.n_steps, parameters.probe_every), parameters.n_steps}))
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the cross-entropy in nats, the mean over the tokens that count."""
+        """Returns the cross-entropy in nats, averaged over the tokens that count."""
         return _cross_entropy(cast(GPT, module)(batch["token"]), batch)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
@@ -129,13 +130,13 @@ class GPTWorkload(Workload[GPTParameters]):
         return _cross_entropy(batch["logit"], batch)
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns `accuracy`: among the tokens that count, the share whose target is the most likely prediction."""
+        """Returns `accuracy`: for which fraction of the tokens that count the target is the most likely prediction."""
         del module
         is_right_BT = batch["logit"].argmax(-1) == batch["target"]
         return {"accuracy": (is_right_BT * batch["weight"]).sum()}
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the losses of the reference predictors on the evaluation sequences, and the threshold `solved`.
+        """Returns the losses of the reference predictors on the evaluation sequences, and the level `solved`.
 
         `zero`: equal logits. `constant`: the best constant. `current`: the best function of the current token.
         `context` (`induction` only): the predictor that knows the segment's tokens but not their order. For a text,

@@ -21,7 +21,7 @@ _FUSED = (
 
 
 def check(subject: Subject, *, compiles: bool = False) -> Iterator[Finding]:
-    """Runs all checks on the trainings of a subject.
+    """Runs all gradient checks on the trainings of a subject.
 
     Args:
         subject: The trainings and their weights.
@@ -36,12 +36,12 @@ def check(subject: Subject, *, compiles: bool = False) -> Iterator[Finding]:
 
 
 def check_vmapped(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """Compares the gradients of the vmapped engine with those of trainings alone: one finding per parameter."""
+    """Compares the `vmap` engine's gradients with those of each training alone. Yields one finding per parameter."""
     return _compared("fused", subject, points, vmapped_gradients(subject))
 
 
 def check_blocks(subject: Subject, points: Sequence[Point], *, compiles: bool) -> Iterator[Finding]:
-    """Compares the gradients of the block engine with those of trainings alone: one finding per parameter.
+    """Compares the block engine's gradients with those of each training alone. Yields one finding per parameter.
 
     Tracing takes seconds, compiling up to a minute.
     """
@@ -56,14 +56,14 @@ def check_blocks(subject: Subject, points: Sequence[Point], *, compiles: bool) -
 
 
 def _compared(check: str, subject: Subject, points: Sequence[Point], fused: State) -> Iterator[Finding]:
-    """Compares an engine's gradients (L, ...) with those of every training alone: one finding per parameter."""
+    """Compares an engine's gradients (L, ...) with those of each training alone. Yields one finding per parameter."""
     for name, gradient_L in fused.items():
         errors = [largest(gradient_L[lane] - at.gradients[name]) / at.scale for lane, at in enumerate(points)]
         yield compared(check, _ALONE, name, subject.where, errors, _FUSED)
 
 
 def check_identities(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """Checks the identities that the workload declares: one finding per identity and parameter.
+    """Checks the gradient identities that the workload declares: one finding per identity and parameter.
 
     A finding is about the worst of the trainings that declare the identity. Its message is the identity's reason.
     """

@@ -24,7 +24,7 @@ _NOISE = 64.0
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """An estimated slope of a loss along a direction.
+    """The slope of a loss along a direction, estimated from differences of losses.
 
     Attributes:
         value: The slope at the best step, the one with the smallest `gap`.
@@ -38,7 +38,7 @@ class Slope:
 
 
 def slope(loss: Callable[[float], float], length: float, scale: float) -> Slope:
-    """Estimates the derivative of a loss at 0.
+    """Estimates the derivative at 0 of a loss along a line, from differences.
 
     Args:
         loss: The loss as a function of the distance from the point.

@@ -22,7 +22,7 @@ and so large that the digits of the weights do not matter."""
 
 
 def vmapped_gradients(subject: Subject) -> State:
-    """Computes the gradients (L, ...) by name like the vmapped engine."""
+    """Computes the gradients (L, ...) by name as the `vmap` engine does."""
     leaves = {name: value.detach().requires_grad_() for name, value in subject.weights.items()}
     loss = over_lanes(subject.template, subject.workload.loss)(leaves, subject.buffers, subject.batch)
     gradients = torch.autograd.grad(loss.sum(), list(leaves.values()), materialize_grads=True, allow_unused=True)
@@ -30,7 +30,7 @@ def vmapped_gradients(subject: Subject) -> State:
 
 
 def block_gradients(subject: Subject, *, compiled: bool) -> State:
-    """Computes the gradients (L, ...) by name like the block engine: from the program of a step, or else of a gradient.
+    """Computes the gradients (L, ...) by name as the block engine does, from its program of a step or of a gradient.
 
     Args:
         subject: The trainings.
@@ -55,7 +55,7 @@ def block_gradients(subject: Subject, *, compiled: bool) -> State:
 
 
 def _gradient_from_step(subject: Subject, lanes: LaneState, *, compiled: bool) -> Tensor:
-    """Takes one step of gradient descent with the program of a step, and returns the gradients (L, n) that it used."""
+    """Takes one step of gradient descent with a compiled step, and returns the gradients (L, n) that the step used."""
     if subject.lanes.shared.optimizer not in UPDATE_RULES:
         raise NoRuleError("the optimizer uses line searches")
     traced, before = TracedStep.of(lanes, subject.batch), lanes.rows.clone()
@@ -70,7 +70,7 @@ def _gradient_from_step(subject: Subject, lanes: LaneState, *, compiled: bool) -
 
 
 def _gradient_from_program(subject: Subject, lanes: LaneState, *, compiled: bool) -> Tensor:
-    """Computes the gradients (L, n) with the program of loss and gradient."""
+    """Computes the gradients (L, n) with the compiled program of loss and gradient."""
     graph = gradient_graph(lanes, subject.batch)
     add = adding(graph)
     examples = GradientProgram.examples(graph, lanes, subject.batch)

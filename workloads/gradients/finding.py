@@ -15,7 +15,7 @@ DIFFERENCES = 1e-7
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """The result of one check of gradients, for one parameter or several.
+    """The result of one check of gradients, for one or several parameters.
 
     Attributes:
         check: The kind of check: `fused`, `blocks`, `compiled`, `differences`, `sgd step`, or the class of an identity.
@@ -41,12 +41,12 @@ class Finding:
 
 
 def judged(error: float, threshold: float) -> Verdict:
-    """Returns `holds` if an error passes, else `fails`; NaN fails."""
+    """Returns `holds` if the error is within the threshold, else `fails`. NaN fails."""
     return "holds" if error <= threshold else "fails"
 
 
 def compared(check: str, name: str, parameter: str, where: str, errors: Sequence[float], reason: str) -> Finding:
-    """Makes the finding of a check whose numbers must be equal up to rounding. `reason` is the message of a failure."""
+    """Makes the finding for numbers that must be equal up to rounding. `reason` is the message if they are not."""
     error = worst(errors)
     verdict = judged(error, ROUNDING)
     return Finding(
@@ -62,5 +62,5 @@ def compared(check: str, name: str, parameter: str, where: str, errors: Sequence
 
 
 def worst(errors: Sequence[float]) -> float:
-    """Returns the largest error, or NaN if one is NaN."""
+    """Returns the largest error, or NaN if any error is NaN."""
     return next((error for error in errors if error != error), max(errors))

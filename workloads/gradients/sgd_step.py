@@ -21,7 +21,8 @@ _MOVED = (
 
 
 def check_sgd_step(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """Checks all declared conserved quantities: one finding per quantity, of its worst declaration and training.
+    """Checks that a step of gradient descent changes conserved quantities as predicted: one finding per quantity, of
+    its worst case.
 
     The engine takes one step, at most as long as the norm of the weights. Errors are relative to the size of the
     weights, and those of charges to its square.
@@ -45,7 +46,7 @@ def check_sgd_step(subject: Subject, points: Sequence[Point]) -> Iterator[Findin
 
 
 def _stepped(subject: Subject, rate: Sequence[float]) -> State:
-    """Returns the weights (L, ...) after one step of the engine's gradient descent with the given rates, (L,)."""
+    """Takes one step of the engine's gradient descent at the learning rates (L,). Returns the weights (L, ...)."""
     rate_L = torch.tensor(rate, dtype=torch.float64)
     sgd = FirstOrder(UPDATE_RULES["sgd"], Settings.plain(rate_L, n_steps=1))
     weights = {name: value.clone() for name, value in subject.weights.items()}
@@ -55,5 +56,5 @@ def _stepped(subject: Subject, rate: Sequence[float]) -> State:
 
 
 def _norm(state: Mapping[str, Tensor]) -> float:
-    """Returns the Euclidean norm over all tensors, or the smallest positive number if it is 0."""
+    """Returns the Euclidean norm over all tensors, or the smallest positive number if the norm is 0."""
     return max(math.hypot(*(value.norm().item() for value in state.values())), torch.finfo(torch.float64).tiny)

@@ -21,7 +21,7 @@ _ORDER = ("fails", "kink", "rounding", "holds")
 
 
 def check_slopes(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
-    """Compares gradients with slopes of the loss: one finding per parameter, of the worst training."""
+    """Compares gradients with estimated slopes of the loss: one finding per parameter, for the worst training."""
     for number, name in enumerate(subject.weights):
         judgements = [_judged(subject, at, name, seed=number) for at in points]
         worst = min(_ORDER.index(verdict) for verdict, _ in judgements)

@@ -26,7 +26,7 @@ _SOME_EVALUATIONS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """Trainings of one shape at given weights, whose gradients are checked.
+    """Trainings of one shape at given weights, whose gradients are to be checked.
 
     Attributes:
         workload: The problem.
@@ -54,7 +54,7 @@ class Subject:
         return [self.point(lane) for lane in range(len(self.lanes.trainings))]
 
     def point(self, lane: int) -> Point:
-        """Computes one training alone: its plain module, and autograd's gradients without an engine."""
+        """Computes one training alone: the plain module, and the gradients that autograd computes without an engine."""
         module = self.workload.build(self.lanes.trainings[lane].parameters).to(torch.float64)
         with torch.no_grad():
             tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
@@ -78,7 +78,7 @@ class Subject:
         return dict(zip(parameters, gradients, strict=True))
 
     def _scale(self, module: nn.Module, batch: Batch, gradients: State) -> float:
-        """Returns the size that rounding errors of the gradient are relative to: its norm plus that of its change.
+        """Returns the scale of the gradient's rounding errors: the gradient's norm plus that of its change.
 
         Near a stationary point the terms of a gradient cancel, and their rounding errors may be larger than the
         gradient. The change of the gradient when all weights change by a small share, divided by that share, has the
@@ -99,7 +99,7 @@ class Subject:
 
 
 def at_random_weights(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Subject:
-    """Draws random weights of the usual size, none of them 0.
+    """Draws random weights of the usual size, none of which is 0, and returns the trainings at these weights.
 
     To the values from `build`, noise is added: N(0, 2 / (rows + columns)) to matrices, N(0, 0.3^2) to biases and gains.
     """
@@ -113,7 +113,7 @@ def at_random_weights(workload: Workload[Any], trainings: Sequence[Training[Any]
 
 
 def after_some_steps(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Subject | None:
-    """Trains for a hundred evaluations and takes the weights there, or the final ones; `None` if all have diverged."""
+    """Trains for a hundred evaluations and returns the trainings at the weights reached."""
     pack = Pack(workload, trainings)
     pack.advance(_SOME_EVALUATIONS)
     _, state = pack.final_state(np.arange(len(trainings)))
@@ -121,7 +121,7 @@ def after_some_steps(workload: Workload[Any], trainings: Sequence[Training[Any]]
 
 
 def at_weights(workload: Workload[Any], trainings: Sequence[Training[Any]], state: State, where: str) -> Subject | None:
-    """Takes the given weights and buffers (L, ...) of trainings, for example those at their end.
+    """Returns trainings at the given weights and buffers (L, ...), for example at the end of training.
 
     Trainings whose loss is not finite there are left out. Returns `None` if no training is left.
     """

@@ -13,7 +13,7 @@ from attnsweep.workloads.identities.identity import Computed, Error, Identity, P
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionRows(Identity):
-    """Attention weights of a query sum to 1, and with a causal mask those of later keys are 0.
+    """The attention weights of each query sum to 1, and with a causal mask the weights of later keys are 0.
 
     Attributes:
         name: The attention layer, for messages.

@@ -11,7 +11,7 @@ from attnsweep.workloads.identities.identity import Error, Identity, Point, larg
 
 @dataclass(frozen=True, kw_only=True)
 class ClosedForm(Identity):
-    """The gradients of some or all parameters equal a formula.
+    """The gradients of some or all parameters equal a closed formula.
 
     Attributes:
         name: The formula, for messages.

@@ -17,18 +17,20 @@ from attnsweep.workloads.identities.parts import Part, parameters_of, stacked
 
 @dataclass(frozen=True, kw_only=True)
 class Flat(Conserved):
-    """A linear function of the parameters that is 0 on gradients, and that gradient descent conserves on weights."""
+    """A linear function that is 0 for gradients. Its value for the weights is therefore conserved by gradient
+    descent.
+    """
 
     name: str
 
     @abstractmethod
     def sums(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Computes the linear function, (n,), of weights or gradients."""
+        """Computes the linear function, (n,), of weights or of gradients."""
 
     @property
     @abstractmethod
     def parameters(self) -> tuple[str, ...]:
-        """The names of the parameters that the function reads."""
+        """The names of the parameters on which the function depends."""
 
     @property
     def quantity(self) -> str:
@@ -46,7 +48,7 @@ class Flat(Conserved):
 
 @dataclass(frozen=True, kw_only=True)
 class NoGradient(Flat):
-    """The loss does not depend on a part, so its gradient is 0.
+    """The loss does not depend on a part of the parameters, so the part's gradient is 0.
 
     Attributes:
         name: The part, for messages.
@@ -75,7 +77,7 @@ class NoGradient(Flat):
 
 @dataclass(frozen=True, kw_only=True)
 class KeyBias(Flat):
-    """The gradient of a key bias is 0: it adds the same number to all logits of a query, which softmax ignores.
+    """The gradient of a key bias is 0: the bias adds the same number to all logits of a query, which softmax ignores.
 
     Attributes:
         name: The attention layer, for messages.
@@ -115,7 +117,7 @@ _NOTHING = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class RowSums(Flat):
-    """The rows of a gradient sum to 0, because a constant added to a row of the parameter changes nothing.
+    """The rows of a gradient sum to 0, because adding a constant to a row of the parameter does not change the loss.
 
     Attributes:
         name: The parameter, for messages.
@@ -143,7 +145,7 @@ class RowSums(Flat):
 
 @dataclass(frozen=True, kw_only=True)
 class EqualSums(Flat):
-    """The gradients of two tables whose rows are added have equal sums over rows.
+    """If the rows of two tables are added in the model, the gradients of both tables have equal sums over rows.
 
     Moving a constant vector from all rows of one table to all rows of the other does not change the loss.
 

@@ -30,7 +30,7 @@ _REASONS: Mapping[Kind, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Group(Conserved):
-    """A gauge group. The functions of this module make the usual ones.
+    """A gauge group: changes of the weights that leave the loss unchanged. This module's functions make the usual ones.
 
     Attributes:
         name: The matrices, for messages.
@@ -57,7 +57,7 @@ class Group(Conserved):
         return self.charge(gradients)
 
     def charge(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Computes left^t left - right^t right of one training, (r, r), or its diagonal (r,).
+        """Computes the conserved quantity left^t left - right^t right of one training, (r, r), or its diagonal (r,).
 
         On weights this is the charge that gradient flow conserves. On gradients, times eta^2, it is the change of the
         charge in one step of plain gradient descent.
@@ -95,7 +95,7 @@ def queries_and_keys(name: str, query: Sequence[Part], key: Sequence[Part]) -> G
 
 
 def values_and_output(name: str, value: Sequence[Part], output: Part) -> Group:
-    """Makes the group of the value weights of one head and its rows of the output projection.
+    """Makes the group of one head's value weights and the rows of the output projection that read them.
 
     Args:
         name: The head, such as `block 0, head 1`.
@@ -106,7 +106,7 @@ def values_and_output(name: str, value: Sequence[Part], output: Part) -> Group:
 
 
 def relu_neurons(name: str, first: Sequence[Part], second: Part) -> Group:
-    """Makes the group of the ReLU neurons between two layers: scaling a neuron's input scales its output.
+    """Makes the group of the ReLU neurons between two layers: scaling a neuron's input by c > 0 scales its output by c.
 
     It does not hold for GELU.
 
@@ -119,7 +119,7 @@ def relu_neurons(name: str, first: Sequence[Part], second: Part) -> Group:
 
 
 def low_rank(name: str, down: Part, up: Part) -> Group:
-    """Makes the group of the two factors of a low-rank update x down up.
+    """Makes the group of the two factors of a low-rank update: x down up is all that the loss depends on.
 
     Args:
         name: The layer.
@@ -130,7 +130,7 @@ def low_rank(name: str, down: Part, up: Part) -> Group:
 
 
 def norm_gain(name: str, gain_and_bias: Sequence[Part], readers: Sequence[Part]) -> Group:
-    """Makes the group of a norm's gain and bias and the weights that read the norm, feature by feature.
+    """Makes the group of a norm's gain and bias and the weights that read the norm, separately for each feature.
 
     Args:
         name: The norm.
@@ -142,7 +142,7 @@ def norm_gain(name: str, gain_and_bias: Sequence[Part], readers: Sequence[Part])
 
 
 def rescaling(name: str, left: Sequence[Part], right: Sequence[Part] = ()) -> Group:
-    """Makes the group of a common scale: multiplying all of `left` and dividing all of `right` by a number is neutral.
+    """Makes the group of a common scale: multiplying all of `left` and dividing all of `right` by it changes nothing.
 
     Args:
         name: The layer that has these parts, for messages.

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One training at given weights, where an identity is verified.
+    """One training at given weights, with the gradients there, at which identities are verified.
 
     Attributes:
         module: The plain module of one training, with these weights.
@@ -28,7 +28,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """The error of an identity at a point.
+    """How far an identity is violated at a point.
 
     Attributes:
         parameter: The name of the parameter, or of several.
@@ -50,28 +50,30 @@ class Identity(ABC):
 
     @abstractmethod
     def errors(self, at: Point) -> list[Error]:
-        """Computes the errors at a point: one, or one per parameter."""
+        """Computes the identity's errors at a point: a single one, or one per parameter."""
 
     @abstractmethod
     def reason(self, at: Point) -> str:
-        """Explains in one line what a failure at this point says about the module."""
+        """Explains in one line what a violation at this point says about the module."""
 
 
 class Conserved(Identity):
-    """An identity from which it follows that gradient flow conserves a quantity, on any data."""
+    """An identity because of which gradient flow conserves a quantity, on any data."""
 
     @property
     @abstractmethod
     def quantity(self) -> str:
-        """The name of the conserved quantity, such as `charge_qk`, after which the metrics in `curves` are named."""
+        """The name of the conserved quantity, such as `charge_qk`. The metrics in `curves` contain this name."""
 
     @abstractmethod
     def conserved(self, weights: Mapping[str, Tensor]) -> Tensor:
-        """Computes the quantity of one training. The engine vectorizes this method over lanes (`torch.vmap`)."""
+        """Computes the conserved quantity of one training. The engine calls this method under `torch.vmap`."""
 
     @abstractmethod
     def moved(self, gradients: Mapping[str, Tensor]) -> Tensor:
-        """Computes the exact change of the quantity in a step of plain gradient descent, over the rate squared."""
+        """Computes the exact change of the quantity in a step of gradient descent, divided by the learning rate
+        squared.
+        """
 
 
 Computed = Callable[[nn.Module, dict[str, Tensor]], Tensor]

@@ -15,7 +15,7 @@ Layer = tuple[Part, Part]
 def attention_layer(
     name: str, n_heads: int, widths: tuple[int, int], *, query: Layer, key: Layer | None, value: Layer, out: Layer
 ) -> Iterator[Identity]:
-    """Yields the identities of softmax attention whose heads are concatenated.
+    """Yields the identities of a softmax attention layer that concatenates its heads.
 
     Args:
         name: The layer, such as `layer 0`.
@@ -37,7 +37,7 @@ def attention_layer(
 def norm_before(
     name: str, gain_and_bias: Layer, layers: Sequence[Layer], keys: Sequence[Part] = ()
 ) -> Iterator[Identity]:
-    """Yields the identities of a norm that is read by the given layers only.
+    """Yields the identities of a norm whose output only the given layers read.
 
     Args:
         name: The norm.
@@ -51,7 +51,7 @@ def norm_before(
 
 
 def merged_keys(query: Layer, n_heads: int, d_model: int) -> list[Part]:
-    """Returns the parts of the query layer that multiply the keys if a norm's output itself is the key.
+    """Returns the parts of the query layer that multiply the keys, if the keys are the output of a norm itself.
 
     Their rows are the channels of the key.
     """
@@ -61,6 +61,6 @@ def merged_keys(query: Layer, n_heads: int, d_model: int) -> list[Part]:
 
 
 def outputs(layer: Layer, channels: slice) -> Layer:
-    """Selects some outputs of a layer: the columns of the weight, and the entries of the bias."""
+    """Selects some outputs of a layer: columns of its weight and entries of its bias."""
     weight, bias = layer
     return weight[:, channels], bias[channels]

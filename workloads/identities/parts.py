@@ -19,7 +19,7 @@ _SHAPED: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A parameter, or a piece of it, such as `Part("attention.in_weight")[:, 8:16].T`.
+    """A parameter or a piece of one, such as `Part("attention.in_weight")[:, 8:16].T`.
 
     A part selects the same piece from weights, gradients or momenta.
 
@@ -32,26 +32,26 @@ class Part:
     steps: tuple[Any, ...] = ()
 
     def __getitem__(self, index: Any) -> "Part":
-        """Selects the piece at an index, like that of a tensor."""
+        """Selects a piece by an index, like indexing a tensor."""
         return replace(self, steps=(*self.steps, index))
 
     @property
     def T(self) -> "Part":  # noqa: N802  # Named like the attribute of tensors.
-        """The transposed matrix."""
+        """The transposed piece."""
         return replace(self, steps=(*self.steps, _TRANSPOSE))
 
     @property
     def column(self) -> "Part":
-        """All entries as a matrix of one column."""
+        """All entries of the piece as a matrix with one column."""
         return replace(self, steps=(*self.steps, _COLUMN))
 
     @property
     def row(self) -> "Part":
-        """All entries as a matrix of one row."""
+        """All entries of the piece as a matrix with one row."""
         return replace(self, steps=(*self.steps, _ROW))
 
     def of(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Selects the piece from the weights of one training, or from tensors of the same names and shapes.
+        """Selects the piece's numbers from one training's weights, or from tensors of the same names and shapes.
 
         Raises:
             SpecError: If there is no parameter of this name.
@@ -70,10 +70,10 @@ class Part:
 
 
 def stacked(parts: Sequence[Part], state: Mapping[str, Tensor]) -> Tensor:
-    """Stacks the pieces vertically, (rows, columns). A vector counts as one row."""
+    """Stacks pieces of parameters vertically, (rows, columns). A vector counts as one row."""
     return torch.cat([torch.atleast_2d(part.of(state)) for part in parts])
 
 
 def parameters_of(parts: Sequence[Part]) -> tuple[str, ...]:
-    """Returns the names of the parameters that the pieces belong to, without repetition."""
+    """Returns the names of the parameters to which the pieces belong, each once."""
     return tuple(dict.fromkeys(part.parameter for part in parts))

@@ -17,7 +17,7 @@ from attnsweep.workloads.identities.parts import Part, parameters_of
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A layer x w + b that reads a redundant bias.
+    """A layer x w + b whose input contains a redundant bias, which b could replace.
 
     Attributes:
         bias: The layer's own bias b.
@@ -28,14 +28,14 @@ class Reader:
     weight: Part | None = None
 
     def undoes(self, at: Point) -> Tensor:
-        """Computes this layer's term w db of the redundant bias's gradient, (inputs,)."""
+        """Computes this layer's contribution w db to the redundant bias's gradient, (inputs,)."""
         gradient = self.bias.of(at.gradients).flatten()
         return gradient if self.weight is None else self.weight.of(at.weights) @ gradient
 
 
 @dataclass(frozen=True, kw_only=True)
 class RedundantBias(Identity):
-    """The gradient of `bias` is the sum of w db over the layers that read it.
+    """A bias that the biases b of the next layers make redundant: its gradient is the sum of w db over these layers.
 
     Attributes:
         name: The bias, for messages.

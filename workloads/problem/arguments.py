@@ -18,7 +18,7 @@ _COMMON = TrainingParameters.declared()
 
 @dataclass(frozen=True)
 class Call:
-    """A user's function that is called with a dictionary, of which it gets the values that its arguments name.
+    """Calls a user's function with those values of a dictionary that the function's arguments name.
 
     Attributes:
         function: The function.
@@ -33,7 +33,7 @@ class Call:
 
 
 def read_call(role: str, function: object) -> Call:
-    """Checks a user's function and reads the names of its arguments.
+    """Checks a user's function, and finds out the names of its arguments.
 
     Args:
         role: The use of the function, for error messages.
@@ -61,7 +61,7 @@ def parameters_class(
     always_static: Sequence[str] = (),
     more: Mapping[str, tuple[Any, Any]] = types.MappingProxyType({}),
 ) -> type[TrainingParameters]:
-    """Makes the parameter class of a workload from the arguments of its functions.
+    """Makes a workload's parameter class from the arguments of the user's functions.
 
     Args:
         name: The name of the problem.
@@ -113,7 +113,7 @@ def parameters_class(
 
 
 def _is_common(role: str, name: str) -> bool:
-    """Whether an argument is a parameter that all workloads have.
+    """Returns whether an argument is a parameter that all workloads have.
 
     Raises:
         SpecError: If it is an argument of the model and not static, since a module must not depend on it.
@@ -131,7 +131,7 @@ def _is_common(role: str, name: str) -> bool:
 
 
 def _declared(role: str, argument: inspect.Parameter, hint: Any, *, is_static: bool) -> tuple[Any, Any]:
-    """Returns type and field of one argument. Whole numbers, names and switches are static: they may change a shape."""
+    """Returns type and field of one argument. Integers, strings and booleans are static, as they may change shapes."""
     subject, field = f"{argument.name} of {role}", argument.default
     choices = tuple(choice for choice in typing.get_args(hint) if isinstance(choice, str))
     if not isinstance(field, dataclasses.Field):

@@ -41,7 +41,7 @@ def problem(
     probe_every: int | None = None,
     summary: str = "",
 ) -> type[Problem]:
-    """Makes a workload class from functions that are written for ONE training.
+    """Makes a workload class from functions that the user writes for one training.
 
     The arguments of these functions are the parameters that a sweep may vary, with their defaults: `n_layers: int = 2`,
     or with a meaning and bounds `width: float = attnsweep.parameter(1.0, "its meaning", low=0)`. Whole numbers, names
@@ -145,8 +145,9 @@ def _calls(role: str, functions: Mapping[str, object]) -> dict[str, Call]:
 
 
 def _diverged(has_table: bool) -> Rule:
-    """Makes the rule of `diverged`. With a table it reads the loss on the training rows, not the held-out loss, which
-    also rises while a training memorizes."""
+    """Makes the rule of `diverged`. For a table it uses the loss on the training rows, because the held-out loss also
+    rises while a training memorizes.
+    """
     if not has_table:
         return Rule.diverged()
     return Rule(
@@ -171,7 +172,7 @@ def _rules(solved: object, outcomes: Mapping[str, Outcome], levels: tuple[str, .
 
 
 def _checked(when: object, subject: str) -> When:
-    """Returns a condition after checking it.
+    """Checks a condition that the user gave, and returns it.
 
     Args:
         when: The condition that the user gave.

@@ -9,7 +9,7 @@ from attnsweep.workloads.engine.streams import Streams
 
 
 class Draw:
-    """Draws the random numbers of one training at one step. Successive calls draw different numbers.
+    """Draws the random numbers of one training at one step. Successive calls of a method draw different numbers.
 
     The n-th call draws the same numbers whenever seed, use and step are the same.
 
@@ -27,7 +27,9 @@ class Draw:
 
     @property
     def fixed(self) -> Self:
-        """A `Draw` whose numbers are the same at all steps, in training and evaluation: for the training's own task."""
+        """A `Draw` whose numbers are the same at all steps, in training and evaluation, for what belongs to the
+        training's task.
+        """
         return type(self)(self._own_seed, "fixed", 0)
 
     def uniform(self, *shape: int) -> Tensor:
@@ -43,7 +45,7 @@ class Draw:
         return self._streams.integers(self._name(), shape, n_values, self._step)[0]
 
     def permutation(self, n: int, *shape: int) -> Tensor:
-        """Draws independent permutations of 0 to n - 1, int64, (*shape, n)."""
+        """Draws independent permutations of 0 to n - 1, (*shape, n) int64."""
         return torch.argsort(self.uniform(*shape, n), dim=-1)
 
     def _name(self) -> str:

@@ -20,7 +20,7 @@ _IGNORED = -100
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss of one training, with its metrics and reference levels.
+    """A loss of one training, with the metrics and reference levels that go with it.
 
     Attributes:
         of: Computes the loss, a scalar.
@@ -42,7 +42,7 @@ class Loss:
 
 
 def output_of(returned: Any) -> Tensor:
-    """Extracts the output tensor from the result of a forward pass: the tensor, its `logits`, or the first of several.
+    """Extracts the output tensor from a forward pass's result: the tensor, its `logits`, or the first of several.
 
     Raises:
         SpecError: If there is no such tensor.
@@ -60,7 +60,7 @@ def output_of(returned: Any) -> Tensor:
 
 
 def read_loss(loss: object) -> Loss:
-    """Returns the loss of a name among `LOSSES`, or wraps a user's function.
+    """Returns the loss with this name among `LOSSES`, or wraps a user's loss function.
 
     Raises:
         SpecError: If it is an unknown name, or neither a name nor a function.
@@ -76,7 +76,7 @@ def read_loss(loss: object) -> Loss:
 
 
 def _cross_entropy(values: Values) -> Tensor:
-    """Computes the mean cross-entropy over all targets, in nats. Classes are the output's last axis."""
+    """Computes the mean cross-entropy over all targets, in nats. The output's last axis is the classes."""
     output, target = values["output"], values["target"]
     return functional.cross_entropy(output.flatten(0, -2), target.flatten(), ignore_index=_IGNORED)
 
@@ -89,7 +89,7 @@ def _accuracy(values: Values) -> dict[str, Tensor]:
 
 
 def _unigram(values: Values) -> dict[str, Tensor]:
-    """Computes the entropy of the targets' frequencies: the loss of the best constant predictor."""
+    """Computes the entropy of the targets' frequencies, which is the loss of the best constant predictor."""
     output, target = values["output"], values["target"]
     classes = torch.arange(output.shape[-1], device=target.device)
     # Classes are counted by comparison, because `vmap` does not support `bincount`.

@@ -26,7 +26,7 @@ _PARAMETER = "parameter/"
 
 
 class Problem(Workload[Any]):
-    """A workload made from functions by `attnsweep.problem`, which sets the class attributes."""
+    """The base of the workload classes that `attnsweep.problem` makes from functions, and whose attributes it sets."""
 
     model: ClassVar[Call]
     data: ClassVar[Call]
@@ -60,7 +60,7 @@ class Problem(Workload[Any]):
         return module
 
     def initial(self, module: nn.Module, lanes: Lanes[Any]) -> State:
-        """Draws the initial parameters, and for a table the order of its rows: the training rows come first."""
+        """Draws the initial parameters, and for a table a random order of rows, of which the first are for training."""
         state = super().initial(module, lanes)
         if self._has_table:
             columns = columns_in(module)
@@ -69,7 +69,7 @@ class Problem(Workload[Any]):
         return state
 
     def batch(self, lanes: Lanes[Any], step: int) -> Batch:
-        """Draws the data of a step, or the indices of a table's rows among the training rows."""
+        """Draws the data of a step, or for a table the indices of training rows."""
         batch = self._lane_parameters(lanes)
         if not self._has_table:
             return batch | self._drawn(lanes, "train", step)
@@ -98,7 +98,7 @@ class Problem(Workload[Any]):
         return self.training_loss.of(self._answered(module, batch))
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Computes the metrics on held-out data, and with a table those of the loss on training rows too (`train_`)."""
+        """Computes metrics on held-out data, and for a table also on training rows (names with the prefix `train_`)."""
         held_out = self._answered(module, batch)
         metrics = self.training_loss.metrics(held_out)
         if self._has_table and metrics:
@@ -107,7 +107,7 @@ class Problem(Workload[Any]):
         return metrics | {name: call(held_out) for name, call in self.metrics.items()}
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Computes the losses of simple predictors, such as the output 0, on the held-out data."""
+        """Computes the losses of simple predictors, such as the constant output 0, on held-out data."""
         held_out = self._answered(module, batch | self.answers(module, batch))
         blind = held_out | {"output": torch.zeros_like(held_out["output"])}
         zero = self.training_loss.of(blind)
@@ -120,7 +120,7 @@ class Problem(Workload[Any]):
         return self.table_of_verdicts
 
     def score_heads(self, lanes: Lanes[Any], state: State) -> HeadScores | None:
-        """Computes the user's scores of attention heads. A head has the role of its highest score if >= 0.5."""
+        """Computes the user's scores of attention heads. A head's role is its highest score, if at least 0.5."""
         if not self.heads:
             return None
         template = self.build(lanes.shared).to(lanes.device, lanes.dtype)
@@ -166,13 +166,13 @@ class Problem(Workload[Any]):
         return rows_in(module, "held out") if self._has_table else (_inputs_in(batch), batch["target"])
 
     def _values(self, module: nn.Module, batch: Batch, data: Data) -> dict[str, Any]:
-        """Returns the values that the user's functions may have as arguments, by name, on the given data."""
+        """Returns by name all values that the user's functions may have as arguments, on the given data."""
         inputs, target = data
         values = self._known(module, batch) | {"inputs": _as_given(inputs), "target": target}
         return values | ({"output": output_of(module(*inputs))} if self.training_loss.needs_output else {})
 
     def _answered(self, module: nn.Module, batch: Batch) -> dict[str, Any]:
-        """Like `_values`, on the held-out data, whose outputs are in the batch already."""
+        """Returns the same values as `_values`, on held-out data, with outputs that were computed before."""
         data = {"inputs": _as_given(_inputs_in(batch)), "target": batch["target"], "output": batch["output"]}
         return self._known(module, batch) | data
 
@@ -204,12 +204,12 @@ class Problem(Workload[Any]):
 
 
 def _static(parameters: Any) -> dict[str, Any]:
-    """Returns the values of the static parameters by name: those that all trainings of a program share."""
+    """Returns the values of the static parameters by name, which all trainings of a pack share."""
     return {name: getattr(parameters, name) for name, declared in parameters.declared().items() if declared.static}
 
 
 def _differing(lanes: Lanes[Any], calls: Any) -> dict[str, Tensor]:
-    """Returns the values (L,) by name of the functions' parameters that may differ between trainings of a program."""
+    """Returns the values (L,) by name of the functions' parameters that may differ between trainings of a pack."""
     declared = lanes.shared.declared()
     names = {name for call in calls for name in call.names if name in declared and not declared[name].static}
     return {name: lanes.tensor(name) for name in sorted(names)}
@@ -224,7 +224,7 @@ def _inputs_in(batch: Batch) -> tuple[Tensor, ...]:
 
 
 def _as_given(inputs: tuple[Tensor, ...]) -> Any:
-    """Converts the inputs to the form that the function of data returned: one tensor, or a tuple of several."""
+    """Converts inputs back to the form that the user's data function returned: one tensor, or a tuple of several."""
     return inputs[0] if len(inputs) == 1 else inputs
 
 

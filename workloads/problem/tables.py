@@ -22,7 +22,7 @@ rows come first. Columns are buffers because a compiled loss can read only param
 
 
 def checked(data: Any) -> Data:
-    """Checks the result of a function of data, and makes the inputs a tuple.
+    """Checks what the user's data function returned, and makes the inputs a tuple.
 
     Raises:
         SpecError: If it is not a pair (inputs, target) of tensors.
@@ -46,12 +46,12 @@ def checked(data: Any) -> Data:
 
 
 def columns_in(module: nn.Module) -> list[Tensor]:
-    """Returns the columns of the module's table: the inputs, then the target."""
+    """Returns the columns of the table in a module's buffers: the inputs, then the target."""
     return [value for name, value in module.named_buffers() if name.startswith(TABLE)]
 
 
 def rows_in(module: Any, which: str) -> Data:
-    """Returns the `trained on` or the `held out` rows of a module's table; all rows if none are held out."""
+    """Returns the training rows or the held-out rows of a module's table; all rows if none are held out."""
     *inputs, target = columns_in(module)
     n_rows = n_trained_on(module.of_problem.train_fraction, len(target))
     rows = slice(n_rows)
@@ -61,13 +61,13 @@ def rows_in(module: Any, which: str) -> Data:
 
 
 def n_trained_on(train_fraction: float, n_rows: int) -> int:
-    """Returns the number of training rows, at least 1."""
+    """Returns the number of training rows of a table, at least 1."""
     return min(max(round(train_fraction * n_rows), 1), n_rows)
 
 
 @lru_cache(maxsize=32)
 def table_of(data: Call, values: tuple[tuple[str, Value], ...]) -> Data:
-    """Calls a function that makes a table, twice, and checks that it makes the same table.
+    """Calls the user's function that makes a table twice, and checks that both tables are equal.
 
     Raises:
         SpecError: If the two tables differ, or inputs and target differ in their number of rows.
@@ -91,7 +91,7 @@ def table_of(data: Call, values: tuple[tuple[str, Value], ...]) -> Data:
 
 
 def _seeded(data: Call, values: Mapping[str, Value]) -> Any:
-    """Calls the function with seeded global generators, and restores their states afterwards."""
+    """Calls the function with seeded global random generators, and restores the generators' states afterwards."""
     python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[]):

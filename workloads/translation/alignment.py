@@ -18,7 +18,7 @@ ALIGNMENT_SCORES = ("alignment", "alignment_baseline")
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The alignment of B sentences with their translations.
+    """The word alignment of B sentences with their translations.
 
     Attributes:
         place_BQ: The position of the source word that the next target word of each query translates; -1 if there is
@@ -32,7 +32,7 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True)
 class AlignmentCounts:
-    """Counts over the queries whose next word translates a key that counts.
+    """Counts over those queries whose next word is the translation of a valid key.
 
     Attributes:
         hits: (...) the number of queries whose strongest key is the translated word.
@@ -46,7 +46,7 @@ class AlignmentCounts:
 
 
 def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment) -> AlignmentCounts:
-    """Counts how often heads find the aligned word on one batch, given their strongest keys (..., B, Q)."""
+    """Counts on one batch how often heads find the aligned word, given their strongest keys (..., B, Q)."""
     place_BQ = alignment.place_BQ
     counts_BQ = sentences.queries & (place_BQ >= 0)
     counts_BQ = counts_BQ & sentences.keys.gather(1, place_BQ.clamp(min=0))
@@ -57,8 +57,9 @@ def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment)
 
 
 def alignment_scores(counts: Sequence[AlignmentCounts]) -> dict[str, NDArray[np.float64]]:
-    """Returns the share of queries whose strongest key is the aligned word, `alignment`, and the share that the fixed
-    offset finds, `alignment_baseline`, over all batches."""
+    """Returns `alignment`, the fraction of queries whose strongest key is the aligned word, and `alignment_baseline`,
+    the fraction that a fixed offset finds, over all batches.
+    """
     n_queries = sum(batch.n_queries for batch in counts)
     hits = np.sum([batch.hits for batch in counts], axis=0)
     return {

@@ -22,7 +22,7 @@ beyond its last full batch, so buckets must not be too small."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bucket:
-    """Sentence pairs of similar length.
+    """A group of sentence pairs of similar length, which fill batches with little padding.
 
     Attributes:
         pairs: (n,) the indices of the pairs in the corpus.
@@ -35,7 +35,7 @@ class Bucket:
 
 
 def by_length(corpus: Corpus, pairs: NDArray[np.int64], n_buckets: int) -> list[Bucket]:
-    """Sorts pairs by length and cuts them into buckets of equal size; the last bucket may be smaller."""
+    """Sorts sentence pairs by length and cuts them into buckets of equal size. The last bucket may be smaller."""
     lengths = corpus.target.lengths[pairs], corpus.source.lengths[pairs]
     ordered = pairs[np.lexsort((pairs, *lengths))]
     size = -(-len(pairs) // n_buckets)
@@ -47,7 +47,7 @@ def _bucket(corpus: Corpus, pairs: NDArray[np.int64]) -> Bucket:
 
 
 class Passes:
-    """The bucket from which each step of a training takes its batch. Steps pass over all buckets again and again.
+    """Assigns to each step of a training a bucket of sentence pairs, in repeated passes over all buckets.
 
     Args:
         corpus: All pairs.
@@ -68,18 +68,18 @@ class Passes:
         return int(self._n_batches.sum())
 
     def bucket_at(self, step: int) -> tuple[int, int]:
-        """Returns the bucket of a step, and the number of earlier steps of the same pass that used this bucket."""
+        """Returns a step's bucket, and how many earlier steps of the same pass used this bucket."""
         sequence, place = _sequence(self, step // self.steps), step % self.steps
         bucket = int(sequence[place])
         return bucket, int((sequence[:place] == bucket).sum())
 
     def sequence(self, turn: int) -> NDArray[np.int64]:
-        """Returns the bucket of each step of pass number `turn`, (steps,), in the random order of this pass."""
+        """Returns the buckets of the steps of pass number `turn`, (steps,), in this pass's random order."""
         drawn = self._order.uniform("translation/buckets", (self.steps,), turn)[0].numpy()
         return np.repeat(np.arange(len(self.buckets)), self._n_batches)[np.argsort(drawn, kind="stable")]
 
 
 @functools.lru_cache(maxsize=4)
 def _sequence(passes: Passes, turn: int) -> NDArray[np.int64]:
-    """Caches `Passes.sequence` for the steps of a pass, because drawing it takes 150 operations."""
+    """Caches `Passes.sequence` for the steps of one pass, because drawing it takes 150 operations."""
     return passes.sequence(turn)

@@ -21,7 +21,7 @@ parts."""
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Side:
-    """The N sentences of a corpus in one language.
+    """The N sentences of a corpus in one of its two languages.
 
     Attributes:
         words: (V,) the vocabulary: `SPECIALS`, then words in descending order of frequency in the training part. A
@@ -37,7 +37,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Gold:
-    """Annotations of sentences that the grammar knows and real text lacks. Positions count tokens from 0.
+    """Annotations of sentences (dependency arcs, alignment), which real text lacks. Positions count tokens from 0.
 
     Attributes:
         relations: Names of the dependency relations, such as `subject`.
@@ -58,7 +58,7 @@ class Gold:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Corpus:
-    """N sentence pairs, each in the training, the validation or the test part.
+    """N sentence pairs. Each belongs to the training, the validation or the test part.
 
     Attributes:
         source, target: The two languages.
@@ -78,7 +78,7 @@ _DIGEST_BYTES = 16
 
 
 def corpus_digest(source: Side, target: Side, part: NDArray[np.int64], gold: Gold | None) -> str:
-    """Returns a hex digest of a corpus's words and arrays: equal for two corpora if and only if these are equal.
+    """Returns a hex digest of a corpus's words and arrays. Two corpora are equal if and only if their digests are.
 
     Every piece is preceded by its kind and size, so that moving a boundary between two pieces changes the digest.
     Numbers are little-endian on every machine.

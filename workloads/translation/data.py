@@ -27,7 +27,7 @@ _EVAL_BUCKETS = 4
 
 
 def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
-    """Returns the batches of the first of these steps, up to 64, with dropout masks; each lane has its own order."""
+    """Returns the batches of the first steps of `steps`, at most 64, with dropout masks. Lanes differ in order."""
     shared = lanes.shared
     studied = studied_corpus(shared)
     passes = _passes(studied, shared.batch_size, shared.corpus_seed)
@@ -47,7 +47,7 @@ def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
 
 
 def evaluation_batch(lanes: TranslationLanes) -> Batch:
-    """Returns held-out pairs in buckets by length: tensors under the names `<bucket>/<name>`.
+    """Returns held-out pairs in buckets by length, as tensors named `<bucket>/<name>`.
 
     Besides the words, each bucket has `is_judged` (B,), whether `eval_loss` counts the pair; `is_short` (B,); and -log
     p of each target token under the unigram and the bigram distribution, `unigram_nats` and `bigram_nats` (B, T). With
@@ -72,7 +72,7 @@ def evaluation_batch(lanes: TranslationLanes) -> Batch:
 
 
 def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket) -> Batch:
-    """Returns the words of pairs of one bucket, on the device of `pairs_LB`.
+    """Returns the words of sentence pairs from one bucket, on the device of `pairs_LB`.
 
     They are `source` (L, B, S); `read` (L, B, T), the words that the decoder reads, starting with SOS; `target`
     (L, B, T), the words that it should write; and the frequency ranks of `source` and `read`.
@@ -90,7 +90,7 @@ def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket) -> Batch:
 
 
 def parts_of(batch: Batch) -> list[Batch]:
-    """Splits an evaluation batch into the batches of its buckets; ignores tensors of other names."""
+    """Splits an evaluation batch into one batch per bucket. Ignores tensors that belong to no bucket."""
     buckets: dict[str, Batch] = {}
     for key, value in batch.items():
         bucket, _, name = key.partition("/")
@@ -123,7 +123,7 @@ def _tables(studied: StudiedCorpus, device: torch.device) -> dict[str, Tensor]:
 
 
 def _orders(pairs: list[Tensor], drawn_LN: Tensor) -> list[Tensor]:
-    """Returns the pairs of each bucket in each lane's order of the current pass, (L, n)."""
+    """Returns the order in which each lane takes each bucket's pairs in its present pass, (L, n)."""
     drawn = torch.split(drawn_LN, [len(pairs_n) for pairs_n in pairs], dim=1)
     return [pairs_n[drawn_Ln.argsort(dim=1, stable=True)] for pairs_n, drawn_Ln in zip(pairs, drawn, strict=True)]
 

@@ -29,7 +29,7 @@ _VALUES = 2**16
 
 
 def masks(lanes: Lanes[TranslationParameters], step: int, words: Batch) -> Batch:
-    """Draws the mask of each site, `keep_<site>` (L, B, T, D): 0, or the factor that keeps the mean unchanged.
+    """Draws the masks `keep_<site>` (L, B, T, D) of all dropout sites: 0, or a factor that keeps the mean unchanged.
 
     Without dropout there are no masks.
 
@@ -50,10 +50,10 @@ def masks(lanes: Lanes[TranslationParameters], step: int, words: Batch) -> Batch
 
 
 def masks_of(batch: Batch) -> Mapping[str, Tensor]:
-    """Returns the masks in a batch of one training, (B, T, D) by site; evaluation batches have none."""
+    """Returns the dropout masks in a batch of one training, (B, T, D) by site. Evaluation batches have none."""
     return {site: batch[f"keep_{site}"] for site in SITES if f"keep_{site}" in batch}
 
 
 def masked(x_RD: Tensor, masks_BTD: Mapping[str, Tensor], site: str) -> Tensor:
-    """Multiplies the rows (R, D) at a site by the mask of the site, if there is one."""
+    """Multiplies the rows (R, D) at a dropout site by the site's mask, if there is one."""
     return x_RD * masks_BTD[site].reshape(x_RD.shape) if site in masks_BTD else x_RD

@@ -38,7 +38,7 @@ than shares of hits, and on all sentences they would cost as much as all role sc
 
 
 def score_heads(template: TranslationModel, lanes: TranslationLanes, state: State) -> HeadScores:
-    """Scores and labels the heads of L trainings, (L, 3, n_heads), in the layers encoder self, decoder self and cross.
+    """Scores and labels the heads of L trainings, (L, 3, n_heads), in the layers encoder self, decoder self, cross.
 
     Args:
         template: A model of the pack's shape.
@@ -69,7 +69,7 @@ def _scores(
 
 
 class _Measures:
-    """Accumulates the counts and distances of the heads (L, H) of one layer, bucket by bucket."""
+    """Accumulates the counts and distances of one layer's heads (L, H), bucket by bucket of sentences."""
 
     def __init__(self, layer: str, longest: int) -> None:
         self._layer = layer
@@ -87,7 +87,7 @@ class _Measures:
             self._alignments.append(count_aligned(looks.strongest, sentences, part.alignment))
 
     def scores(self) -> dict[str, NDArray[np.float64]]:
-        """Returns the scores of the heads, (L, H) by name; NaN for scores that the layer does not have."""
+        """Returns the scores of the heads, (L, H) by name; NaN for scores that do not apply to the layer."""
         roles = role_scores(reduce(add, self._roles))
         scores = dict.fromkeys(SCORE_NAMES, np.full_like(roles["positional_share"], np.nan)) | roles
         if self._layer != "cross":

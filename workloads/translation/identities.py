@@ -78,7 +78,7 @@ def _norm_identities(parameters: TranslationParameters) -> Iterator[Identity]:
 
 
 def _readers() -> Mapping[str, Sequence[Layer]]:
-    """Returns the layers that read the output of each norm, by the name of the norm."""
+    """Returns which layers read the output of each norm, by the norm's name."""
     return {
         **{layer: (_queries(layer), _keys_and_values(layer)) for layer in ("encoder_self", "decoder_self")},
         "cross": (_queries("cross"),),

@@ -20,8 +20,7 @@ from attnsweep.workloads.translation.translator import LAYERS
 
 
 def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps:
-    """Returns the attention maps on a test sentence, by default one of median length; the decoder reads the
-    reference."""
+    """Returns the attention maps on a test sentence and its true translation, by default one of median length."""
     del workload
     studied = studied_corpus(lanes.shared)
     corpus = studied.corpus

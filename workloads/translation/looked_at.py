@@ -29,7 +29,7 @@ fixed number of words, also fits small vocabularies."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LookedAt:
-    """One bucket of the sentences on which heads are scored.
+    """One bucket of the sentences on which attention heads are scored.
 
     Attributes:
         batch: The tensors that a model reads, (B, ...).
@@ -45,7 +45,7 @@ class LookedAt:
 
 
 def looked_at(parameters: TranslationParameters, device: torch.device) -> tuple[LookedAt, ...]:
-    """Returns the sentences of a training's corpus on which heads are scored, in buckets; cached per process."""
+    """Returns the sentences of a training's corpus on which heads are scored, in buckets. Cached in this process."""
     return _looked_at(studied_corpus(parameters), parameters.head_sentences, device)
 
 
@@ -58,7 +58,7 @@ def _looked_at(studied: StudiedCorpus, n_sentences: int, device: torch.device) -
 
 
 class _Fits:
-    """The fixed offsets that are the baselines of syntactic scores and of alignment, fitted on training sentences."""
+    """The best fixed offsets on the training sentences, which serve as baselines of syntactic and alignment scores."""
 
     def __init__(self, corpus: Corpus, gold: Gold) -> None:
         self.gold = gold
@@ -120,7 +120,7 @@ def _annotated(studied: StudiedCorpus, bucket: Bucket, fits: _Fits | None, devic
 
 
 def _n_frequent(tokens: NDArray[np.int64]) -> int:
-    """Returns how many of the most frequent words together make up the share `FREQUENT_COVERAGE` of a text."""
+    """Returns how many of the most frequent words cover the fraction `FREQUENT_COVERAGE` of a text."""
     words = tokens[tokens > UNK]
     seen = np.sort(np.bincount(words))[::-1]
     return int(np.searchsorted(np.cumsum(seen), FREQUENT_COVERAGE * words.size)) + 1
@@ -129,7 +129,7 @@ def _n_frequent(tokens: NDArray[np.int64]) -> int:
 def _arcs(
     gold: Gold, arcs_A4: NDArray[np.int64], pairs: NDArray[np.int64], shift: int, device: torch.device | None = None
 ) -> Arcs:
-    """Selects the arcs of some pairs, and numbers the pairs from 0; adds `shift` to all positions."""
+    """Selects the dependency arcs of some pairs, numbers these pairs from 0, and adds `shift` to all positions."""
     place = np.full(len(gold.alignment), -1)
     place[pairs] = np.arange(len(pairs))
     chosen = arcs_A4[place[arcs_A4[:, 0]] >= 0]

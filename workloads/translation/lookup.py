@@ -22,7 +22,7 @@ _HELD_OUT_LEAST = 500
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StudiedCorpus:
-    """A corpus, and the statistics of the pairs on which a training is trained.
+    """A corpus, and the statistics of the pairs that one training is trained on.
 
     Attributes:
         corpus: All pairs.
@@ -41,12 +41,12 @@ class StudiedCorpus:
     laws: CountedLaws
 
     def held_out(self, part: int, most: int) -> NDArray[np.int64]:
-        """Returns the indices of the first `most` pairs of a part, or of all its pairs if it has fewer."""
+        """Returns the indices of the first `most` pairs of a part, or of all pairs if the part has fewer."""
         return np.flatnonzero(self.corpus.part == part)[:most]
 
 
 def studied_corpus(parameters: TranslationParameters) -> StudiedCorpus:
-    """Returns the corpus of a training. All trainings of a process with the same corpus share one object."""
+    """Returns a training's corpus. All trainings with the same corpus share one object in a process."""
     assert parameters.n_sentences is not None
     if not parameters.is_of_grammar:
         return _studied(read_corpus(parameters.corpus), parameters.n_sentences, parameters.train_on)

@@ -33,7 +33,7 @@ def word_nats(logit_BTV: Tensor, target_BT: Tensor) -> Tensor:
 
 
 def mean_over(parts: list[Batch], value: str, among: str | None = None) -> Tensor:
-    """Returns the mean of a value over the target tokens of all buckets.
+    """Returns the mean of a quantity over the target tokens of all buckets.
 
     Args:
         parts: Buckets, each with `target` and the value, both (B, T); the value is 0 at padding.
@@ -51,7 +51,7 @@ def mean_over(parts: list[Batch], value: str, among: str | None = None) -> Tenso
 
 
 def smoothed_nats(nats: Tensor, label_smoothing: Tensor, n_words: int) -> Tensor:
-    """Turns -log p into -log((1 - e) p + e / V): the loss of a predictor that mixes its p with label smoothing e."""
+    """Turns a predictor's -log p into -log((1 - e) p + e / V): its loss if it mixes in label smoothing e."""
     return -((1.0 - label_smoothing) * torch.exp(-nats) + label_smoothing / n_words).log()
 
 
@@ -60,13 +60,12 @@ def _mean(value_BT: Tensor, counts_BT: Tensor) -> Tensor:
 
 
 def counted_laws(side: Side, sentences: NDArray[np.int64]) -> CountedLaws:
-    """Counts the unigram and bigram distributions of one side of a corpus on the sentences of the given indices,
-    (n,)."""
+    """Counts unigrams and bigrams of one language of a corpus, on the sentences with the given indices (n,)."""
     tokens = side.tokens[sentences]
     is_token = np.arange(tokens.shape[1]) < side.lengths[sentences, None]
     return CountedLaws(preceding(tokens)[is_token], tokens[is_token], len(side.words))
 
 
 def preceding(tokens_NT: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the token before each token, (N, T), starting with SOS: what the decoder reads."""
+    """Returns the token before each token, (N, T), starting with SOS. The decoder reads these tokens."""
     return np.concatenate([np.full((len(tokens_NT), 1), SOS), tokens_NT[:, :-1]], axis=1)

@@ -14,7 +14,7 @@ PART_NAMES = ("train", "valid", "test")
 
 
 def make_side(words: tuple[str, ...], sentences: pa.ListArray) -> Side:
-    """Makes one language of a corpus from lists of word numbers, (N,): appends EOS, and pads to the longest."""
+    """Makes one language of a corpus from N lists of word numbers: appends EOS, and pads to the longest."""
     lengths = sentences.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
     tokens = np.full((len(lengths), int(lengths.max(initial=0)) + 1), PAD, dtype=np.int64)
     tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = sentences.flatten().to_numpy()
@@ -45,5 +45,5 @@ CORPUS_FILE = Format(
 
 
 def read_corpus(path: str | Path) -> Corpus:
-    """Reads a file that `attnsweep prepare-corpus` wrote; raises the same errors as `Format.read`."""
+    """Reads a file that `attnsweep prepare-corpus` wrote. Raises the same errors as `Format.read`."""
     return CORPUS_FILE.read(path)

@@ -124,7 +124,7 @@ class Attention(HoldableHeads):
 
 
 class FeedForward(nn.Module):
-    """W_2 relu(W_1 x + b_1) + b_2."""
+    """A feed-forward layer W_2 relu(W_1 x + b_1) + b_2."""
 
     def __init__(self, shape: TranslatorShape) -> None:
         super().__init__()

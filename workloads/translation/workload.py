@@ -42,7 +42,7 @@ def _ignores_source(_: object, evidence: Evidence) -> NDArray[np.bool_]:
 
 
 def _no_better_than(level: str) -> Condition:
-    """Returns the condition that a training ignores the source, and predicts no better than the level's predictor."""
+    """Returns the condition that a training ignores the source and predicts no better than a reference predictor."""
 
     def holds(_: object, evidence: Evidence) -> NDArray[np.bool_]:
         least = (1.0 - outcomes.AT_LEVEL) * evidence.levels[level][:, None]
@@ -91,7 +91,7 @@ VERDICTS = VerdictTable(
 
 
 class Translation(Workload[TranslationParameters]):
-    """The workload of one-block encoder-decoders that learn to translate our grammar, or a user's parallel text."""
+    """The workload of one-block encoder-decoders that learn to translate a small grammar, or a user's parallel text."""
 
     name = "translation"
     parameters = TranslationParameters
@@ -125,13 +125,14 @@ class Translation(Workload[TranslationParameters]):
         return evaluation_batch(lanes)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the cross-entropy with label smoothing, in nats per token."""
+        """Returns the cross-entropy with label smoothing, in nats per target token."""
         model = cast(TranslationModel, module)
         return smoothed_loss(model(batch), batch["target"], model.label_smoothing)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns the logits `<bucket>/logit` (B, T, V) and the losses of words `<bucket>/nats` (B, T) of each
-        bucket."""
+        """Returns for each bucket the logits `<bucket>/logit` (B, T, V) and the words' losses `<bucket>/nats` (B,
+        T).
+        """
         answers: Batch = {}
         for index, part in enumerate(parts_of(batch)):
             logit = module(part)
@@ -165,7 +166,7 @@ class Translation(Workload[TranslationParameters]):
         return measured
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the losses of reference predictors on the held-out sentences, and the threshold `solved`.
+        """Returns the losses of reference predictors on the held-out sentences, and the level `solved`.
 
         `uniform`, `unigram` and `bigram` are smoothed like the labels. With the grammar there are also the losses of
         its own distribution of the target given the source, `grammar`, and without the source, `language_model` (not

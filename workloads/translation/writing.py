@@ -22,7 +22,7 @@ from attnsweep.workloads.translation.model import TranslationModel
 def greedy_words(
     template: nn.Module, parameters: State, buffers: State, sources: Batch, rarity_V: Tensor, n_words: int
 ) -> Tensor:
-    """Translates each source with each training, word by word: (L, B, T) int64, PAD in place of EOS and after it.
+    """Translates each source with each training, greedily word by word: (L, B, T) int64, with PAD from EOS on.
 
     Args:
         template: The module of ONE training, which maps a batch to logits (B, T, V).
@@ -48,7 +48,7 @@ _LANES_AT_ONCE = 16
 
 
 def write(template: TranslationModel, lanes: TranslationLanes, state: State) -> list[tuple[Written, ...]]:
-    """Translates the test sentences with each training; returns the sets of all, short and long ones, with references.
+    """Translates the test sentences with each training: the sets of all, short and long sentences, with references.
 
     Args:
         template: A model of the pack's shape.

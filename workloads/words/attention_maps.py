@@ -30,7 +30,7 @@ class AttentionMap:
 def attention_maps(
     weights: Sequence[Tensor], axes: Sequence[Any], entering: Mapping[tuple[int, str], float]
 ) -> list[AttentionMap]:
-    """Makes the maps of all heads of all attention softmaxes of a program.
+    """Returns the attention weights of all heads, from all attention softmaxes of a traced program.
 
     Args:
         weights: The results of the softmaxes, of any shape.
@@ -56,7 +56,9 @@ def attention_maps(
 
 
 def evenness(weights: Tensor) -> Tensor:
-    """Computes for every query (..., Q) the entropy of its weights divided by the logarithm of its number of keys."""
+    """Computes how evenly each query attends (..., Q): its weights' entropy over the logarithm of the number of
+    keys.
+    """
     entropy = -torch.xlogy(weights, weights).sum(-1)
     n_seen = (weights > 0).sum(-1).clamp(min=1)
     return torch.where(n_seen > 1, entropy / n_seen.clamp(min=2).log(), torch.ones_like(entropy)).clamp(max=1.0)

@@ -35,7 +35,7 @@ class NotTracedError(Exception):
 
 @dataclass(frozen=True)
 class Program:
-    """A loss as a graph with a separate node for every place where a weight is read.
+    """The graph of a loss, with a separate node for every place at which the loss reads a weight.
 
     Attributes:
         graph: The graph. Its inputs are the weights, the buffers and the tensors of the batch, in this order.
@@ -57,7 +57,7 @@ class Program:
         return output
 
     def dependent(self, values: Mapping[fx.Node, Any]) -> set[fx.Node]:
-        """Returns the nodes through which a gradient flows to a weight, given the values of all nodes."""
+        """Returns the nodes through which a gradient flows to any weight, given the values of all nodes."""
         dependent = set(self.weights.values())
         for node in self.graph.graph.nodes:
             is_constant = isinstance(value := values.get(node), Tensor) and not value.requires_grad
@@ -66,11 +66,11 @@ class Program:
         return dependent
 
     def run(self, inputs: Sequence[Tensor]) -> dict[fx.Node, Any]:
-        """Runs the program and returns the values of all nodes."""
+        """Runs the program, and returns the values of all nodes."""
         return _Recorder(self.graph).record(inputs)
 
     def after(self, output: fx.Node, value: Tensor, known: Mapping[fx.Node, Any], term: fx.Node) -> Tensor:
-        """Computes the value that a term of the loss would have if `output` had another value.
+        """Computes the value that a term of the loss would have if the model's `output` had another value.
 
         `known` has the values of all nodes in the original run.
         """
@@ -105,7 +105,7 @@ class _Recorder(fx.Interpreter):
 
 
 def program_of(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], batch: Batch) -> Program:
-    """Traces the loss of one training.
+    """Traces the loss of one training as a program.
 
     Args:
         module: The module with the weights and buffers of the training.
@@ -143,7 +143,7 @@ def program_of(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], ba
 
 
 def terms_of(program: Program, values: Mapping[fx.Node, Any]) -> list[fx.Node]:
-    """Splits the loss into the terms that the program adds up. Terms that depend on no weight are left out."""
+    """Splits the loss into the terms that the program adds up, without terms that depend on no weight."""
     dependent = program.dependent(values)
 
     def split(node: fx.Node) -> Iterator[fx.Node]:
@@ -158,7 +158,7 @@ def terms_of(program: Program, values: Mapping[fx.Node, Any]) -> list[fx.Node]:
 
 
 def output_of(program: Program, values: Mapping[fx.Node, Any], term: fx.Node) -> fx.Node | None:
-    """Finds the output that a term of the loss judges; `None` if there is none.
+    """Finds the model output that a term of the loss evaluates; `None` if there is none.
 
     The output is the last tensor that weights enter, provided that the term depends on weights through it alone.
 
@@ -182,7 +182,7 @@ def output_of(program: Program, values: Mapping[fx.Node, Any], term: fx.Node) ->
 
 
 def _to_the_end(node: fx.Node, values: Mapping[fx.Node, Any], term: fx.Node) -> fx.Node:
-    """Follows a chain of views and sums, with one reader each, from a tensor to its end."""
+    """Follows a chain of views and sums from a tensor to its last tensor, as long as each has one reader."""
     while len(node.users) == 1:
         (after,) = node.users
         if after.target not in _UP_TO_OUTPUT or after is term or values[after].dim() == 0:
@@ -192,7 +192,7 @@ def _to_the_end(node: fx.Node, values: Mapping[fx.Node, Any], term: fx.Node) -> 
 
 
 def _passes_all(order: Sequence[fx.Node], program: Program, node: fx.Node, term: fx.Node) -> bool:
-    """Whether every path from a weight to the term passes through `node`."""
+    """Returns whether every path in the graph from a weight to the term passes through `node`."""
     reached = {place for _, place in program.places}
     for other in order:
         if other is not node and any(source in reached for source in other.all_input_nodes):
@@ -201,7 +201,7 @@ def _passes_all(order: Sequence[fx.Node], program: Program, node: fx.Node, term:
 
 
 def ancestors(node: fx.Node) -> set[fx.Node]:
-    """Returns the node and all nodes that its value depends on."""
+    """Returns a node and all nodes on which its value depends."""
     ancestors, queue = {node}, [node]
     while queue:
         for source in queue.pop().all_input_nodes:
@@ -212,14 +212,14 @@ def ancestors(node: fx.Node) -> set[fx.Node]:
 
 
 def reader_of(node: fx.Node) -> fx.Node:
-    """Returns the operation that reads a weight at one place, behind all views of the weight."""
+    """Returns the operation that reads a weight at one place, beyond any views of the weight."""
     while node.target in VIEWS and node.users:
         node = next(iter(node.users))
     return node
 
 
 def _places(graph: fx.Graph, weight: fx.Node) -> list[fx.Node]:
-    """Inserts a node between a weight and every one of its readers, and returns these nodes. Views are copied."""
+    """Inserts a node between a weight and each of its readers, and returns these nodes. Copies views of the weight."""
     _copy_views(graph, weight)
     places = []
     for user in list(weight.users):
@@ -231,7 +231,7 @@ def _places(graph: fx.Graph, weight: fx.Node) -> list[fx.Node]:
 
 
 def _copy_views(graph: fx.Graph, node: fx.Node) -> None:
-    """Copies the views of a node so that every view has one reader."""
+    """Copies the views of a node so that each view has only one reader."""
     for user in list(node.users):
         if user.target not in VIEWS:
             continue

@@ -36,7 +36,7 @@ _TURNED = (aten.t.default, aten.transpose.int, aten.permute.default)
 
 
 class Reading:
-    """Writes the words of one program, and collects the letters that they use.
+    """Writes the words (terms of gradients) of one program as texts, and defines the letters that they use.
 
     Args:
         program: The loss.
@@ -54,11 +54,11 @@ class Reading:
         self._counts: dict[str, int] = {}
 
     def is_read(self, place: fx.Node) -> bool:
-        """Whether a gradient flows to a place. It does not if an operation reads only the shape of the weight."""
+        """Returns whether a gradient flows to a place; not if an operation reads only the weight's shape."""
         return any(user in self._dependent for user in place.users)
 
     def word(self, place: fx.Node) -> str:
-        """Writes the word of the weight that is read at a place. `C` is the cotangent at the output."""
+        """Writes the word (term of the gradient) of the weight read at a place. `C` is the gradient at the output."""
         return self._cotangent(place, depth=0)
 
     def definitions(self) -> Sequence[str]:
@@ -79,7 +79,9 @@ class Reading:
         return text
 
     def _back(self, user: fx.Node, node: fx.Node, above: str) -> str:
-        """Writes the gradient with respect to the argument `node` of `user`, given that of its result, `above`."""
+        """Writes the gradient with respect to an argument `node` of operation `user`, given that of its result,
+        `above`.
+        """
         if user.target in _TURNED and _turns(user):
             return _transposed(above)
         if user.target in VIEWS or user.target.__name__ == "getitem":  # type: ignore[union-attr]
@@ -142,7 +144,7 @@ class Reading:
         return self._named(node)
 
     def _named(self, node: fx.Node) -> str:
-        """Returns the letter of a value, and defines it at its first use."""
+        """Returns the letter for a value, and defines the letter when it is first used."""
         if node in self._name_at or node in self._program.names:
             return self._text(node)
         if node.target in VIEWS or _name(node) == "getitem":
@@ -176,7 +178,7 @@ def _name(node: fx.Node) -> str:
 
 
 def _turns(node: fx.Node) -> bool:
-    """Whether an operation transposes the last two axes."""
+    """Returns whether an operation transposes the last two axes."""
     if node.target == aten.t.default:
         return True
     if node.target == aten.transpose.int:
@@ -186,7 +188,7 @@ def _turns(node: fx.Node) -> bool:
 
 
 def _transposed(text: str) -> str:
-    """Writes the transpose of a text. That of a product is written factor by factor: (A B)' = B' A'."""
+    """Writes the transpose of a text. The transpose of a product is written by factors: (A B)' = B' A'."""
     if text.startswith("-"):
         return f"-{_transposed(text[1:])}"
     factors = _factors(text)
@@ -202,7 +204,7 @@ def _turned_factor(text: str) -> str:
 
 
 def _factors(text: str) -> list[str]:
-    """Splits a text at the spaces that are outside of brackets."""
+    """Splits a text at those spaces that are outside of brackets."""
     factors, depth = [""], 0
     for character in text:
         depth += (character in "([") - (character in ")]")

@@ -23,7 +23,7 @@ _SHIFT = 1e-4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Saddle:
-    """The direction in which the loss curves down most, or up least.
+    """The direction of smallest curvature of the loss at a training's weights.
 
     Attributes:
         curvature: The second derivative of the loss along this direction, for a step of norm 1.
@@ -38,7 +38,7 @@ class Saddle:
     parts: Mapping[str, float]
 
     def steps(self, learning_rate: float) -> float:
-        """Returns the number of steps of plain gradient descent in which a deviation along the direction grows e-fold.
+        """Returns after how many steps of gradient descent a deviation along the direction has grown by a factor e.
 
         The curvature must be negative.
         """
@@ -46,7 +46,7 @@ class Saddle:
 
 
 def saddle_of(training: Training[Any], module: nn.Module, batch: Batch, loss: Loss, words: Words) -> Saddle | None:
-    """Computes the smallest curvature of the loss by the Lanczos method; `None` if there are no second derivatives.
+    """Computes the direction of smallest curvature by the Lanczos method; `None` if there are no second derivatives.
 
     Args:
         training: The training; its seed draws the first direction.
@@ -76,7 +76,7 @@ def saddle_of(training: Training[Any], module: nn.Module, batch: Batch, loss: Lo
 
 
 def _parts(module: nn.Module, words: Words, direction: Mapping[str, Tensor]) -> dict[str, float]:
-    """Computes, by part of the target, the derivative of its words along a direction, projected on that direction."""
+    """Computes for each part of the target how much its words contribute to the curvature along a direction."""
     length = _SHIFT * float(torch.stack([value.detach().norm() for value in module.parameters()]).norm())
     change_by_part: dict[str, float] = {}
     for sign in (1, -1):

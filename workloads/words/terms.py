@@ -26,7 +26,7 @@ _BALANCED = 0.35
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Term:
-    """One word of the gradient with respect to a weight.
+    """One word of the gradient with respect to a weight: the term from one place where the weight is read.
 
     Attributes:
         weight: The weight's name.
@@ -45,7 +45,7 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Balance:
-    """The balance of pull and brake in the words of one weight about one part of the target.
+    """How far the growing and the shrinking words of one weight, about one part of the target, cancel.
 
     Attributes:
         weight: The weight's name.
@@ -71,7 +71,7 @@ class Balance:
 
 @dataclass(frozen=True, kw_only=True)
 class GradientWords:
-    """All words of the gradients of one training at its present weights.
+    """All words (terms) of one training's gradients at its present weights.
 
     Attributes:
         terms: The words. Those of one weight add up to its gradient.
@@ -93,20 +93,20 @@ class GradientWords:
     maps: Sequence[AttentionMap] = ()
 
     def gradient(self, weight: str) -> Tensor:
-        """Returns the gradient with respect to a weight: the sum of the weight's words."""
+        """Returns the gradient with respect to a weight: the sum of its words."""
         return torch.stack([term.value for term in self.terms if term.weight == weight]).sum(0)
 
     def balances(self) -> list[Balance]:
-        """Computes the balances of all weights and parts, in the order of the terms."""
+        """Computes the balance of each weight and part of the target, in the order of the terms."""
         keys = dict.fromkeys((term.weight, term.part) for term in self.terms if term.part in self.zero_levels)
         return [self._balance(weight, part) for weight, part in keys]
 
     def growth(self) -> float:
-        """Returns minus the inner product of gradient and weights: above 0 if gradient descent makes weights grow."""
+        """Returns minus the inner product of gradient and weights. Above 0, gradient descent makes the weights grow."""
         return -sum(float((self.gradient(name) * value).sum()) for name, value in self.weights.items())
 
     def starved_parts(self) -> list[str]:
-        """Returns the parts whose words are small.
+        """Returns the parts of the target whose words are small.
 
         If words are products of all weights, it suffices that the words of one weight are small. Otherwise those of all
         weights must be, measured by `Balance.work`.
@@ -114,7 +114,7 @@ class GradientWords:
         return [part for part in self.zero_levels if self._fed(part) < _STARVED]
 
     def left(self, part: str) -> float:
-        """Returns the share that is left of a part's words after they cancel; NaN if a weight is not finite.
+        """Returns which fraction of a part's words is left after they cancel; NaN if a weight is not finite.
 
         If words are products of all weights, it is the largest share of a weight; otherwise that of all weights
         together.
@@ -126,7 +126,7 @@ class GradientWords:
         return sum(balance.left * balance.size for balance in balances) / total if total else 1.0
 
     def state(self) -> str:
-        """Names the state that the words show; the value of the loss is not used.
+        """Names the state of the training that the words show, without use of the loss's value.
 
         One of `starved`, `balanced`, `bound`, `bound with growing norms`, `moving`, a combination such as `balanced in
         P, starved in I - P`, and `undivided` if pull and brake are not known.

@@ -43,7 +43,7 @@ class _Cotangent:
 
 @dataclass(frozen=True)
 class _Judged:
-    """A term of the loss: the output that it judges, and the cotangents there."""
+    """A term of the loss, with the model output that it evaluates and the gradients (cotangents) there."""
 
     output: fx.Node
     cotangents: Sequence[_Cotangent]
@@ -51,7 +51,7 @@ class _Judged:
 
 
 def traced_words(program: Program, groups: Groups) -> GradientWords:
-    """Computes the words of a loss, which add up to its gradient.
+    """Computes the words (terms) of a traced loss's gradient. They add up to the gradient.
 
     Args:
         program: The loss.
@@ -91,7 +91,7 @@ def traced_words(program: Program, groups: Groups) -> GradientWords:
 
 
 def whole_gradients(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], batch: Batch) -> GradientWords:
-    """Returns whole gradients as words, one per weight, for a loss that cannot be traced."""
+    """Returns whole gradients as single words, one per weight, for a loss that cannot be traced."""
     weights = dict(module.named_parameters())
     with without_dropout():
         value = loss(module, batch)
@@ -145,7 +145,7 @@ def _other(cotangent: _Cotangent) -> _Cotangent:
 
 
 def _curvature(cotangent: Callable[[Tensor], Tensor], at_zero: Tensor) -> float:
-    """Computes the curvature of the loss at output 0 along minus its cotangent there, `at_zero`."""
+    """Computes the loss's curvature at output 0, in the direction opposite to the gradient there, `at_zero`."""
     length = float(at_zero.norm())
     if length == 0:
         return 0.0
@@ -154,7 +154,7 @@ def _curvature(cotangent: Callable[[Tensor], Tensor], at_zero: Tensor) -> float:
 
 
 def _parts(answer: Tensor, has_classes: bool, groups: Groups) -> Iterator[tuple[str, Tensor]]:
-    """Yields (name, groups) for every part; groups (E,) numbers the groups of the E examples."""
+    """Yields the name and the groups (E,) of each part of the target. The groups number the E examples' groups."""
     examples = answer.shape[:-1] if has_classes else answer.shape
     yield EVERYWHERE, torch.zeros(examples.numel(), dtype=torch.int64)
     for name, group in groups.items():
@@ -163,7 +163,7 @@ def _parts(answer: Tensor, has_classes: bool, groups: Groups) -> Iterator[tuple[
 
 
 def _split(value: Tensor, groups: Sequence[tuple[str, Tensor]], has_classes: bool) -> Iterator[tuple[str, Tensor]]:
-    """Splits a cotangent into parts that add up to it: group means, subtracted one after the other, and the rest."""
+    """Splits an output gradient into parts that add up to it: group means, subtracted one by one, and the rest."""
     left_EC = value.reshape(groups[0][1].numel(), -1) if has_classes else value.reshape(-1, 1)
     counts_E = (left_EC != 0).any(1)
     for name, group_E in groups:
@@ -179,7 +179,7 @@ def _split(value: Tensor, groups: Sequence[tuple[str, Tensor]], has_classes: boo
 def _pulled_back(
     program: Program, values: Mapping[fx.Node, Any], output: fx.Node, cotangent: Tensor, maps: Sequence[fx.Node]
 ) -> dict[fx.Node, Tensor]:
-    """Computes the gradients with respect to the weights at all places and to the logits of all attention softmaxes."""
+    """Computes the gradients with respect to weights at all places, and to the logits of all attention softmaxes."""
     nodes = [*(place for _, place in program.places), *(node.all_input_nodes[0] for node in maps)]
     gradients = torch.autograd.grad(
         values[output], [values[node] for node in nodes], cotangent, retain_graph=True, allow_unused=True
@@ -206,7 +206,7 @@ def _terms(
 
 
 def _behind(output: fx.Node) -> set[fx.Node]:
-    """Returns all nodes whose values depend on a node."""
+    """Returns all nodes whose values depend on a given node."""
     nodes: set[fx.Node] = set()
     queue = [output]
     while queue:
@@ -218,7 +218,7 @@ def _behind(output: fx.Node) -> set[fx.Node]:
 
 
 def _is_normalized(node: fx.Node, output: fx.Node) -> bool:
-    """Whether a node is a softmax of the output itself, up to views."""
+    """Returns whether a node is the softmax of the output itself, up to views."""
     if node.target not in SOFTMAXES:
         return False
     (source,) = node.all_input_nodes

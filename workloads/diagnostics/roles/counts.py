@@ -19,7 +19,7 @@ _BY_OFFSET = ("hits", "mass", "reach")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoleCounts:
-    """The counts of heads on some sentences, summed over queries; `None` where a score was not measured.
+    """The counts from which head roles are scored, summed over queries; `None` where a score was not measured.
 
     Attributes:
         relations: The names of the dependency relations.
@@ -55,7 +55,7 @@ class RoleCounts:
     n_rare: Tensor | None
 
     def __add__(self, other: Self) -> Self:
-        """Returns the counts of two batches together. The lengths of their sentences may differ."""
+        """Adds the counts of two batches, whose sentences may differ in length."""
         assert self.relations == other.relations
         first = min(self.first_offset, other.first_offset)
         past = max(counts.first_offset + counts.reach.shape[0] for counts in (self, other))
@@ -67,7 +67,9 @@ class RoleCounts:
         return replace(self, first_offset=first, **sums)
 
     def _spread(self, name: str, first: int, past: int) -> Tensor:
-        """Returns a field, whose axis of offsets, if any, is padded with zeros to the offsets `first` to `past` - 1."""
+        """Returns a field. Its axis of offsets, if it has one, is padded with zeros to offsets `first` to `past` -
+        1.
+        """
         value: Tensor = getattr(self, name)
         if name not in _BY_OFFSET:
             return value
@@ -75,7 +77,7 @@ class RoleCounts:
 
 
 class Looks(NamedTuple):
-    """The attention that counts, and the strongest key of each query.
+    """Attention restricted to the valid pairs of query and key, and the strongest key of each query.
 
     Attributes:
         counted: (..., B, Q, K) the attention, 0 at pairs of query and key that do not count.
@@ -89,7 +91,7 @@ class Looks(NamedTuple):
 
     @classmethod
     def of(cls, attention: Tensor, sentences: Sentences) -> Self:
-        """Computes the attention that counts and the strongest keys from the attention of heads (..., B, Q, K)."""
+        """Restricts the attention of heads (..., B, Q, K) to valid pairs, and finds each query's strongest key."""
         counted = attention.masked_fill(~sentences.allowed(), 0.0)
         most, key = counted.max(-1)
         is_unique = (counted == most.unsqueeze(-1)).sum(-1) == 1
@@ -97,7 +99,7 @@ class Looks(NamedTuple):
 
 
 def count_roles(attention: Tensor, sentences: Sentences, looks: Looks | None = None) -> RoleCounts:
-    """Counts where heads attend on one batch of sentences: the input of `role_scores`.
+    """Counts where heads attend on one batch of sentences. `role_scores` turns the counts into scores.
 
     Args:
         attention: (..., B, Q, K) weights after softmax, captured in eval mode.

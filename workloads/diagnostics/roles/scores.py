@@ -126,8 +126,9 @@ Voita et al. 2019, section 5.3, describe such heads."""
 
 
 def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.bool_]]:
-    """Returns which heads hold each role, bool by role name. A head may hold several roles, or none. A role that was
-    not measured does not hold."""
+    """Returns which heads meet the threshold of each role, bool by role name. A head may hold several roles, or none. A
+    role that was not measured is not held.
+    """
     rare = scores["rare_token"]
     return {
         "positional": scores["positional_share"] >= POSITIONAL_SHARE,
@@ -137,7 +138,7 @@ def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[n
 
 
 def label_roles(scores: Mapping[str, NDArray[np.float64]]) -> NDArray[np.str_]:
-    """Returns one role for each head: `positional`, `syntactic`, `rare_token` or `none`.
+    """Returns the label of each head: `positional`, `syntactic`, `rare_token` or `none`.
 
     `positional` takes precedence, because the other two are measured against what position or chance explains. If both
     `syntactic` and `rare_token` hold, the label is the one with the larger (score - baseline) / (1 - baseline). Both

@@ -33,14 +33,15 @@ class Arcs:
     governor: Tensor
 
     def ends(self) -> tuple[Tensor, Tensor]:
-        """Returns the query position of each arc and the key position that a head should find, (2, A) each. The first
-        row is the direction from dependent to governor, the second from governor to dependent."""
+        """Returns the query position and the key position of each arc, (2, A) each. The first row is the direction from
+        dependent to governor, the second from governor to dependent.
+        """
         return torch.stack([self.dependent, self.governor]), torch.stack([self.governor, self.dependent])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, weakref_slot=True)
 class Sentences:
-    """A batch of held-out sentences, with what the scores of heads need to know of it.
+    """A batch of held-out sentences with the annotations that the scores of heads need.
 
     Attributes:
         queries: (B, Q) bool, the queries that count: all but PAD.
@@ -81,12 +82,12 @@ class Sentences:
             raise _missing("offsets", "arcs")
 
     def allowed(self) -> Tensor:
-        """Returns which pairs of query and key count, (B, Q, K) bool."""
+        """Returns which pairs of query and key are valid (neither padding nor hidden by a mask), (B, Q, K) bool."""
         pairs_BQK = self.queries.unsqueeze(2) & self.keys.unsqueeze(1)
         return pairs_BQK.tril() if self.is_causal else pairs_BQK
 
     def batch(self, of: slice) -> "Sentences":
-        """Returns the sentences of a slice, to count a batch in parts if it does not fit into memory."""
+        """Selects a slice of the sentences, to count a batch in parts that fit into memory."""
         first, past, _ = of.indices(len(self.queries))
         arcs = self.arcs
         if arcs is not None:
@@ -112,8 +113,7 @@ R = TypeVar("R")
 
 
 def once(function: Callable[[Sentences], R]) -> Callable[[Sentences], R]:
-    """Caches the results of a function for each `Sentences` object, because every probe uses the same sentences
-    again."""
+    """Caches a function's results by `Sentences` object, because every probe uses the same sentences."""
     results = WeakKeyDictionary[Sentences, R]()
 
     @functools.wraps(function)

@@ -29,7 +29,8 @@ _ROLES = ("previous_token", "induction")
 def score_patterns(
     module: nn.Module, attention: Callable[[nn.Module, Tensor], Tensor], lanes: Lanes[P], state: State, batch: Batch
 ) -> HeadScores:
-    """Scores causal attention heads on token patterns and labels their roles: a workload's `score_heads` in one call.
+    """Scores causal attention heads on token patterns and labels their roles. A workload's `score_heads` may consist of
+    this call.
 
     A score (L, N, H) is the share of a head's attention that falls on the pattern, summed over the queries that count.
     The score `<pattern>_uniform` is the same for attention that is uniform over the tokens that a query sees. The role
@@ -69,7 +70,7 @@ def label_patterns(scores: dict[str, NDArray[np.float64]]) -> NDArray[np.str_]:
 
 
 def _masses(weight_NBHTT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Returns the share of attention on each pattern, (N, H, P), and the share for uniform attention, (P,)."""
+    """Returns the fraction of attention on each pattern, (N, H, P), and the same for uniform attention, (P,)."""
     weight_NHBTT = weight_NBHTT.transpose(1, 2)
     has_previous_T = torch.arange(weight_NBHTT.shape[-1], device=weight_NBHTT.device) > 0
     masses = []

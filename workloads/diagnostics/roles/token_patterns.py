@@ -15,7 +15,7 @@ PATTERNS = ("previous_token", "duplicate_token", "induction")
 
 
 def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the attention on each token pattern (..., 3), the same for uniform attention (3,), and the total (...).
+    """Returns the attention on each token pattern (..., 3), that of uniform attention (3,), and the total (...).
 
         previous_token   key i - 1
         duplicate_token  keys j < i with the query's token
@@ -39,8 +39,9 @@ def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tenso
 
 @once
 def _patterns(sentences: Sentences) -> tuple[Tensor, Tensor]:
-    """Returns which places (B Q K) belong to each measured pattern, and the sum of uniform attention on each pattern.
-    The first result has a last column for all attention: it is true at each query that counts."""
+    """Returns which places (B Q K) belong to each pattern, and the sum of uniform attention on each pattern. The first
+    result has a last column for all attention: it is true at each query that counts.
+    """
     allowed_BQK = sentences.allowed()
     before_QK = torch.ones_like(allowed_BQK[0]).tril(-1)
     previous = before_QK & ~before_QK.tril(-2)
@@ -64,8 +65,8 @@ _SEED = 0
 
 
 def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Returns rare-token hits (...), hits under permuted frequency ranks (..., P), and the number of queries that
-    count.
+    """Counts how often the strongest key is a rare token: (...), the same for permuted frequency ranks (..., P), and
+    the number of queries.
 
     A hit is a query whose strongest key is one of the sentence's two rarest tokens (Voita et al. 2019, section 5.3).
     Permuting the vocabulary's frequency ranks gives a null: a head that prefers certain tokens for a reason other than
@@ -89,7 +90,8 @@ def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, 
 
 @once
 def _rarest(sentences: Sentences) -> tuple[Tensor, Tensor]:
-    """Returns which keys are among the two rarest of their sentence, (P + 1, B, K), and which sentences count, (B,).
+    """Returns which keys are the two rarest of their sentence, (P + 1, B, K), and which sentences contain a rare token,
+    (B,).
 
     The first entry uses the frequency ranks, the others permutations of the ranks. A sentence counts if its rarest
     token is rare.

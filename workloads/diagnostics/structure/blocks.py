@@ -23,7 +23,7 @@ from attnsweep.workloads.errors import SpecError
 
 @dataclass(frozen=True, slots=True)
 class BlockPlacement:
-    """The member of Sigma_3(w, p) that is nearest to each of some matrices.
+    """The matrices of Sigma_3(w, p) that are nearest to some attention matrices: where the blocks are.
 
     Attributes:
         distance: (...) the distance of each matrix to its nearest member.
@@ -37,8 +37,10 @@ class BlockPlacement:
 
 
 def distances_to_blocks(attention: Tensor, *, any_column: bool = False) -> Tensor:
-    """Returns the distances of attention (..., T, T) to all Sigma_3(w, p), (..., T, T + 1), at [w - 1, p]. They are
-    infinite where p w > T. As a family has exactly p blocks, [w - 1, 0] and [0, p] are the distance to the identity."""
+    """Returns the distances of attention (..., T, T) to all families Sigma_3(w, p), (..., T, T + 1), at [w - 1, p].
+    They are infinite where p w > T. As a family has exactly p blocks, [w - 1, 0] and [0, p] are the distance to the
+    identity.
+    """
     T = attention.shape[-1]
     savings = _Savings(attention.reshape(-1, T, T), any_column=any_column)
     distances_TPN = attention.new_full((T, T + 1, savings.identity.shape[0]), torch.inf)
@@ -48,7 +50,7 @@ def distances_to_blocks(attention: Tensor, *, any_column: bool = False) -> Tenso
 
 
 def best_blocks(attention: Tensor, window: int, num_pos: int, *, any_column: bool = False) -> BlockPlacement:
-    """Returns the member of Sigma_3(`window`, `num_pos`) that is nearest to each matrix of attention (..., T, T).
+    """Finds for each matrix of attention (..., T, T) the nearest member of Sigma_3(`window`, `num_pos`).
 
     Raises:
         SpecError: If the blocks do not fit.
@@ -79,7 +81,7 @@ def best_blocks(attention: Tensor, window: int, num_pos: int, *, any_column: boo
 
 
 def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
-    """Checks that `num_pos` blocks of `window` rows fit into a matrix of `n_tokens` rows.
+    """Raises if `num_pos` blocks of `window` rows do not fit into a matrix of `n_tokens` rows.
 
     Raises:
         SpecError: If they do not fit.
@@ -102,7 +104,7 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
 
 
 class _Savings:
-    """How much nearer than the identity a block is, for all heads. Heads are the last axis, to vectorize over them."""
+    """By how much each block is nearer than the identity's rows. Heads are the last axis, to vectorize over them."""
 
     def __init__(self, attention_NTT: Tensor, *, any_column: bool) -> None:
         row_sum = attention_NTT.sum(-1, keepdim=True)
@@ -115,7 +117,7 @@ class _Savings:
         self._up_to = torch.cat([saved_TTN.new_zeros(1, T, N), saved_TTN.cumsum(0)])
 
     def of_blocks(self, w: int) -> tuple[Tensor, Tensor]:
-        """Returns the savings of the blocks of height w by start, (S, N), and the column of each block, (S, N)."""
+        """Returns each block's saving by its first row, (S, N), and its best column, (S, N), for blocks of height w."""
         T = self._up_to.shape[1]
         start = torch.arange(T - w + 1, device=self._up_to.device)
         if not self._any_column:
@@ -127,7 +129,7 @@ class _Savings:
 
 
 def _most_saved(gain_SN: Tensor, w: int) -> Tensor:
-    """Returns the largest saving of 0, 1, ... blocks of height w, up to the number that fits, (P, N)."""
+    """Returns the largest total saving of 0, 1, ... blocks of height w, up to the number that fits, (P, N)."""
     S, N = gain_SN.shape
     most = (S + w - 1) // w
     if most > 1:
@@ -136,7 +138,7 @@ def _most_saved(gain_SN: Tensor, w: int) -> Tensor:
 
 
 def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
-    """Returns the largest saving of p blocks in the first i rows, (T + 1, most + 1, N), at [i, p]; -inf if none fit."""
+    """Returns the largest total saving of p blocks in the first i rows, (T + 1, most + 1, N), at [i, p]; else -inf."""
     S, N = gain_SN.shape
     T = S + w - 1
     best = gain_SN.new_full((T + 1, most + 1, N), -torch.inf)

@@ -49,7 +49,7 @@ def blocks_with_free_entries(
 
 
 def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: bool) -> Tensor:
-    """Returns the least cost of the rows of one block with 0..`n_free` free entries, (N, F)."""
+    """Returns the least distance of one block's rows with 0..`n_free` free entries, (N, F)."""
     rows = heads[:, start : start + window]
     best = heads.new_full((len(heads), n_free + 1), torch.inf)
     for column in range(start, start + window if any_column else start + 1):
@@ -61,8 +61,9 @@ def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: b
 
 
 def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the gain of each further entry of a row, (..., rows, T), largest entry first, and the rows' costs without
-    free entries, (..., rows)."""
+    """Returns by how much each further free entry of a row lowers the distance, (..., rows, T), largest entry first,
+    and the rows' distances without free entries, (..., rows).
+    """
     row_sum = attention.sum(-1, keepdim=True)
     mass = (attention * support).sum(-1, keepdim=True)
     outside = (attention * (1.0 - support)).sort(-1, descending=True).values
@@ -71,7 +72,7 @@ def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
-    """Returns the cost after the 0..`n_free` largest gains are subtracted, (..., F)."""
+    """Returns the distance after the 0..`n_free` largest gains are subtracted, (..., F)."""
     largest = gains.topk(min(n_free, gains.shape[-1]), dim=-1).values.cumsum(-1)
     if largest.shape[-1] < n_free:
         last = largest[..., -1:] if largest.shape[-1] else torch.zeros_like(cost).unsqueeze(-1)

@@ -22,7 +22,7 @@ _ELEMENTS_AT_ONCE = 2**24
 
 @dataclass(frozen=True, slots=True)
 class PermutationTest:
-    """The distances of matrices to a family, compared with the distances of their shuffles.
+    """How the distances of matrices to a family compare with the distances of shuffled matrices.
 
     Attributes:
         distance: (...) the distances of the matrices.
@@ -47,7 +47,7 @@ def permutation_test(
     *,
     is_causal: bool = False,
 ) -> PermutationTest:
-    """Compares the distance of matrices with that of their shuffles, which are the same for every matrix and run.
+    """Compares the distance of matrices with that of shuffled matrices. All matrices and runs share the permutations.
 
     Args:
         attention: (..., T, T) the matrices.
@@ -70,8 +70,9 @@ def permutation_test(
 
 
 def shuffles(attention: Tensor, n_shuffles: int) -> Tensor:
-    """Returns `n_shuffles` shuffles of each matrix (..., T, T), (..., S, T, T): the entries of each row are permuted.
-    The permutations are the same for all matrices."""
+    """Shuffles each matrix (..., T, T) `n_shuffles` times, by permuting the entries of each row: (..., S, T, T). The
+    permutations are the same for all matrices.
+    """
     T = attention.shape[-1]
     places_STT = _places_on(T, n_shuffles, attention.device)
     shape = (*attention.shape[:-2], *places_STT.shape)

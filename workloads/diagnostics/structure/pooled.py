@@ -38,7 +38,7 @@ SCORES = (
 
 
 class PooledStructure:
-    """Accumulates the distances of heads to the structured families over sentences.
+    """Averages the distances of heads to the structured families over sentences.
 
     Args:
         longest: The number of tokens of the longest sentence.
@@ -51,7 +51,7 @@ class PooledStructure:
         self._shuffled = _Sums(longest)
 
     def add(self, attention: Tensor) -> None:
-        """Adds the attention on sentences of one length.
+        """Adds the distances of the attention on some sentences of one length.
 
         Args:
             attention: (..., B, T, T) weights, whose rows sum to 1.
@@ -68,7 +68,7 @@ class PooledStructure:
         self._shuffled.add(distances.select(slice(B, None)).sentences_first())
 
     def scores(self) -> dict[str, Tensor]:
-        """Returns the scores (...) by name, in the order of `SCORES`.
+        """Returns the scores of the heads (...) by name, in the order of `SCORES`.
 
         sigma_1, sigma_2_w<w>, sigma_3: mean distances per token. sigma_3_window, sigma_3_num_pos: the w and p for which
             sigma_3 is smallest, among blocks of at least two rows. sigma_2: the distance to the band of that w.
@@ -100,7 +100,7 @@ def _z(value: Tensor, shuffled: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Distances:
-    """The distances of heads to the structured families, on sentences of one length; not yet divided by the length.
+    """The distances of heads to the structured families on sentences of one length, not divided by the length.
 
     Attributes:
         diagonal_B: (..., B) the distances to Sigma_1.
@@ -116,7 +116,7 @@ class _Distances:
 
     @classmethod
     def to(cls, attention: Tensor) -> "_Distances":
-        """Computes the distances of attention (..., B, T, T) to each family."""
+        """Computes the distances of attention (..., B, T, T) to each structured family."""
         parts = (distances_to_diagonal(attention), distances_to_bands(attention), distances_to_blocks(attention))
         return cls(*parts, attention.shape[-1])
 
@@ -125,19 +125,19 @@ class _Distances:
         return _Distances(*parts, self.n_tokens)
 
     def sentences_first(self) -> "_Distances":
-        """Moves the axis of sentences to the front, and leaves one sentence in its place: (B, ..., 1)."""
+        """Returns the distances of each sentence separately: (B, ..., 1), with sentences as the first axis."""
         parts = self.diagonal_B.movedim(-1, 0), self.bands_BW.movedim(-2, 0), self.blocks_BWP.movedim(-3, 0)
         return _Distances(parts[0].unsqueeze(-1), parts[1].unsqueeze(-2), parts[2].unsqueeze(-3), self.n_tokens)
 
 
 @functools.lru_cache(maxsize=1024)
 def _fits(T: int, device: torch.device) -> Tensor:
-    """Returns whether p blocks of w rows fit into a sentence of T tokens, (W, P)."""
+    """Returns for which w and p a sentence of T tokens has room for p blocks of w rows, (W, P) bool."""
     return (torch.arange(1, T + 1).unsqueeze(1) * torch.arange(T + 1) <= T).to(device)
 
 
 class _Sums:
-    """Sums over sentences of the distances per token."""
+    """The sums, over sentences, of distances per token."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
@@ -167,13 +167,14 @@ class _Sums:
 
     def to_band(self, window: Tensor) -> Tensor:
         """Returns the mean distance of each head to Sigma_2(w) at the head's own w, (...). On a sentence that is no
-        longer than the band is wide, the distance is 0."""
+        longer than the band is wide, the distance is 0.
+        """
         bands_W = torch.as_tensor(self._bands_W) / self._n_sentences
         place = window.clamp(max=self._longest - 1).expand(bands_W.shape[:-1]).unsqueeze(-1)
         return bands_W.gather(-1, place).squeeze(-1)
 
     def to_blocks(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the smallest mean distance to Sigma_3, and the w and p where it is reached, each (...)."""
+        """Returns the smallest mean distance to Sigma_3(w, p) over w and p, and this w and p, each (...)."""
         blocks_WP = torch.as_tensor(self._blocks_WP)
         fits_WP = self._fits_WP.to(blocks_WP)
         is_candidate = fits_WP >= FITS_SHARE * self._n_sentences

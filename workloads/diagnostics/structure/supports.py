@@ -11,12 +11,12 @@ from torch import Tensor
 
 
 def row_costs(mass: Tensor, row_sum: Tensor) -> Tensor:
-    """Returns how far rows are from the family, given their mass on the support and their sum."""
+    """Returns the distance of each row to the family, given the row's mass on the family's support and its sum."""
     return (row_sum - mass) + (1.0 - mass).abs()
 
 
 def distances_to_diagonal(attention: Tensor) -> Tensor:
-    """Returns the distances of attention (..., T, T) to Sigma_1, the identity, (...)."""
+    """Returns the distances of attention (..., T, T) to Sigma_1, which is the identity, (...)."""
     return row_costs(attention.diagonal(dim1=-2, dim2=-1), attention.sum(-1)).sum(-1)
 
 
@@ -31,7 +31,7 @@ def distances_to_bands(attention: Tensor) -> Tensor:
 
 
 def band_support(n_tokens: int, window: int) -> Tensor:
-    """Returns the places within `window` tokens of the diagonal, (T, T) bool."""
+    """Returns a mask of the entries within `window` tokens of the diagonal, (T, T) bool."""
     return _apart(n_tokens, torch.device("cpu")) <= window
 
 

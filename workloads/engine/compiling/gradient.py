@@ -36,7 +36,7 @@ _BUFFER, _BATCH = "buffer", "batch"
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts into which an evaluation splits the data.
+    """How an evaluation of the loss splits its data: the tensor that is split, and the number of parts.
 
     Attributes:
         split: The workload's `split`: the tensor that is split; `None` if the data are not split.
@@ -47,13 +47,13 @@ class Parts:
     number: int
 
     def inputs(self, buffers: State, batch: Batch, lanes: Tensor, part: int) -> list[Tensor]:
-        """Returns the buffers and one part of the batch of the lanes (W,), in the order of the program's inputs."""
+        """Returns the buffers and one part of the batch for the lanes (W,), in the order of the program's inputs."""
         return [value[lanes] for value in _part(_read(buffers, batch), self, part).values()]
 
 
 @dataclass(frozen=True)
 class GradientGraph:
-    """The graph of loss and gradient of a group of lanes on one part of the data.
+    """The traced graph of loss and gradient for a group of lanes, on one part of the data.
 
     Attributes:
         graph: Computes losses (W,) and gradients (W, n) from rows (W, n) and the tensors `names` (W, ...).
@@ -72,12 +72,12 @@ class GradientGraph:
 
     @property
     def n_numbers(self) -> int:
-        """The number of numbers that an evaluation of one lane computes, a measure of its time."""
+        """The number of values that one lane's evaluation computes, a measure of the evaluation's time."""
         return numbers_of(self.graph) * self.parts.number // _WIDTH
 
 
 def gradient_graph(lanes: LaneState, batch: Batch) -> GradientGraph:
-    """Traces the loss of a group of trainings of this shape, and its gradient.
+    """Traces the loss and its gradient for a group of trainings of one shape.
 
     Args:
         lanes: Any number of trainings of the shape.
@@ -110,7 +110,7 @@ def gradient_graph(lanes: LaneState, batch: Batch) -> GradientGraph:
 
 
 class GradientProgram:
-    """The compiled loss and gradient of trainings of one shape.
+    """The compiled program of loss and gradient, for trainings of one shape.
 
     Args:
         parts: The parts of the data.
@@ -122,7 +122,7 @@ class GradientProgram:
         self._parts, self._run = parts, run
 
     def descent(self, rows: Tensor, buffers: State, batch: Batch, lanes: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Computes losses (K,) and gradients (K, n).
+        """Computes losses (K,) and gradients (K, n) of some lanes.
 
         Args:
             rows: The parameters (K, n) of the lanes to evaluate.
@@ -145,7 +145,7 @@ class GradientProgram:
 
     @staticmethod
     def examples(graph: GradientGraph, lanes: LaneState, batch: Batch) -> list[Tensor]:
-        """Returns example inputs for compiling the program of a graph."""
+        """Returns example inputs, from whose shapes the program of a graph is compiled."""
         first = torch.zeros(_WIDTH, dtype=torch.int64)
         rows_Wn = lanes.rows.detach()[first]
         return [
@@ -157,7 +157,7 @@ class GradientProgram:
 
 
 def adding(graph: GradientGraph) -> Callable[..., list[Tensor]]:
-    """Returns the function that is compiled: it adds one part's share of the mean to losses and gradients in place."""
+    """Returns the function that is compiled. It adds one part's contribution to mean losses and gradients in place."""
     interpreter = Storing(graph.graph)
 
     def add(loss_W: Tensor, gradient_Wn: Tensor, *inputs: Tensor) -> list[Tensor]:
@@ -177,7 +177,7 @@ def _is_split(name: str, split: Split | None) -> bool:
 
 
 def _n_parts(read: State, split: Split | None) -> int:
-    """Returns the smallest number of equal parts with at most `split.most_rows` rows.
+    """Returns the smallest number of equal parts of which none has more than `split.most_rows` rows.
 
     Raises:
         NoRuleError: If equal parts would have to be much smaller.

@@ -35,7 +35,7 @@ _FEWEST_OF_A_LOOP = 8
 
 
 def check_known(graph: fx.GraphModule) -> None:
-    """Checks that all operations of a graph have a rule, and that its constants are small. Does not compile anything.
+    """Checks, without compiling, that a rule exists for every operation of a graph, and that its constants are small.
 
     Raises:
         NoRuleError: For the first operation without a rule, or a constant with too many numbers.
@@ -49,7 +49,7 @@ def check_known(graph: fx.GraphModule) -> None:
 
 
 def check_rules(graph: fx.GraphModule) -> None:
-    """Checks that all operations of a graph can be computed for a block.
+    """Checks that every operation of a graph can be computed for a block of lanes.
 
     Raises:
         NoRuleError: If an operation cannot, or would be slow.
@@ -70,7 +70,7 @@ def check_rules(graph: fx.GraphModule) -> None:
 
 
 class OverLanes(fx.Interpreter):
-    """Runs the graph of one training on tensors that have lanes as a further, last axis."""
+    """Runs the traced graph of one training on tensors with lanes as an additional last axis."""
 
     def __init__(self, graph: fx.GraphModule) -> None:
         super().__init__(graph)
@@ -179,7 +179,7 @@ def _full_reduction(reduce: Any) -> Rule:
 
 
 def _along(node: fx.Node, value: Tensor, dim: int = 0, *args: Any, **kwargs: Any) -> Any:
-    """Computes an operation along the axis that is its second argument."""
+    """Computes an operation whose second argument is an axis."""
     return node.target(value, axis_of(node, dim), *args, **kwargs)  # type: ignore[operator]
 
 
@@ -225,7 +225,7 @@ def _diagonal_scatter(
 
 
 def _created(node: fx.Node, *args: Any, **kwargs: Any) -> Tensor:
-    """Creates a tensor of constants with a lane axis of size 1."""
+    """Creates a constant tensor with a lane axis of size 1."""
     value: Tensor = node.target(*args, **{name: kwargs[name] for name in kwargs if name != "layout"})  # type: ignore[operator]
     return value.unsqueeze(-1)
 

@@ -64,7 +64,7 @@ class NoCompilerError(Exception):
 
 
 def block_engine() -> str:
-    """Names what the bits of a block's program depend on besides PyTorch: the compiler, and the width of vectors.
+    """Names all that determines the bits of a block's program besides PyTorch: the compiler, and the width of vectors.
 
     Raises:
         NoCompilerError: If this machine cannot compile programs, or has no folder to store them.
@@ -74,7 +74,7 @@ def block_engine() -> str:
 
 
 def merged_engine() -> str:
-    """Names what the bits of merged steps on a GPU depend on besides PyTorch: the version of Triton.
+    """Names what determines the bits of merged steps on a GPU besides PyTorch: the version of Triton.
 
     Raises:
         NoCompilerError: If PyTorch cannot compile for a GPU here.
@@ -86,7 +86,7 @@ def merged_engine() -> str:
 
 
 def merged(graph: fx.GraphModule, examples: Sequence[Tensor]) -> Callable[..., object]:
-    """Compiles a graph for a GPU, for inputs of the shapes of the examples."""
+    """Compiles a graph for a GPU, for inputs with the shapes of the given examples."""
     with IN_ONE_THREAD, _compiling_in(_folder() / "compiler"):
         run: Callable[..., object] = torch._inductor.compile(graph, list(examples))
         return run
@@ -110,7 +110,7 @@ def compiler() -> str:
 
 
 def compiled(step: StepGraph, examples: Sequence[Tensor]) -> Path:
-    """Returns the file of a step's program for blocks. Compiles it unless this machine has done so before.
+    """Compiles a step's program for blocks, unless this machine did so before. Returns the program's file.
 
     Args:
         step: The graph of the step of one training.
@@ -123,7 +123,7 @@ def compiled(step: StepGraph, examples: Sequence[Tensor]) -> Path:
 
 
 def compiled_gradient(gradient: GradientGraph, examples: Sequence[Tensor]) -> Path:
-    """Like `compiled`, but returns the file of a program of loss and gradient for groups of lanes.
+    """Compiles a program of loss and gradient for groups of lanes, like `compiled`. Returns the program's file.
 
     Args:
         gradient: The graph of loss and gradient.
@@ -139,7 +139,7 @@ def loaded(program: Path) -> Step:
 
 
 def loaded_bytes(program: bytes) -> Step:
-    """Loads a program that another process has compiled, from the content of its file.
+    """Loads a program that another process compiled, given the content of the program's file.
 
     Raises:
         NoCompilerError: If this user has no folder for programs.
@@ -152,7 +152,7 @@ def loaded_bytes(program: bytes) -> Step:
 
 
 def interpreted(step: StepGraph, examples: Sequence[Tensor]) -> Step:
-    """Like `compiled`, but runs the graph operation by operation: the same formulas without the compiler.
+    """Runs a graph operation by operation: the same formulas as `compiled`, without a compiler.
 
     Args:
         step, examples: The arguments of `compiled`.
@@ -162,7 +162,7 @@ def interpreted(step: StepGraph, examples: Sequence[Tensor]) -> Step:
 
 
 def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
-    """Turns the step of one training into a graph on the inputs of a block, which it updates in place."""
+    """Turns the graph of one training's step into a graph of a whole block, which updates its inputs in place."""
     places = [step.inputs.index(name) for name in step.updated]
     interpreter = OverLanes(step.graph)
 
@@ -196,7 +196,7 @@ def _compiled(key: str, graph: Callable[[], fx.GraphModule], examples: Sequence[
 
 @contextmanager
 def _with_room() -> Iterator[None]:
-    """A context for compiling that reports a full or read-only disk as `NoCompilerError`, not as a fault of the graph.
+    """Returns a context for compiling that reports a full or read-only disk as `NoCompilerError`.
 
     Raises:
         NoCompilerError: In place of the disk's error, which PyTorch's compiler wraps, and the C++ compiler only prints.
@@ -235,7 +235,7 @@ def _compile(graph: fx.GraphModule, examples: Sequence[Tensor], library: Path) -
 
 @contextmanager
 def _compiling_in(folder: Path) -> Iterator[None]:
-    """A context in which PyTorch's compiler stores its files in `folder`, not in /tmp, where others can write too."""
+    """Returns a context in which PyTorch's compiler stores files in `folder`, not in /tmp, where others can write."""
     before = os.environ.get(_COMPILER_FOLDER)
     os.environ[_COMPILER_FOLDER] = str(folder)
     try:
@@ -269,13 +269,13 @@ def _key(graph: fx.GraphModule, inputs: Sequence[str], examples: Sequence[Tensor
 
 
 def _source() -> str:
-    """Hashes the code that makes a program from a graph, and calls it."""
+    """Hashes the code that makes a program from a graph and calls the program."""
     texts = (file.read_bytes() for file in sorted(_SOURCE.rglob("*.py")))
     return hashlib.sha256(b"".join(texts)).hexdigest()
 
 
 def _folder() -> Path:
-    """Returns the folder of this user's programs. Only this user may write there, because the programs are run.
+    """Returns the folder of this user's compiled programs. Because programs are run, only this user may write there.
 
     Raises:
         NoCompilerError: If this user cannot write to the folder.

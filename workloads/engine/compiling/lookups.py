@@ -24,7 +24,7 @@ they save. Also the most indices per position of a `scatter_add`."""
 
 
 def check_lookup(node: Any) -> None:
-    """Checks an operation if this module has a rule for it; does nothing for others.
+    """Checks an operation that this module has a rule for, and accepts all others.
 
     Raises:
         NoRuleError: If the operation cannot be computed for a block, or would be slow.
@@ -50,7 +50,7 @@ def check_lookup(node: Any) -> None:
 
 
 def check_no_places(graph: fx.GraphModule) -> None:
-    """Refuses graphs that gather or scatter: with lanes as the first axis, these would run number by number.
+    """Refuses graphs that gather or scatter: with lanes as the first axis, they would run number by number.
 
     Raises:
         NoRuleError: For the first such operation.
@@ -61,18 +61,18 @@ def check_no_places(graph: fx.GraphModule) -> None:
 
 
 def shape_of(node: Any) -> tuple[int, ...]:
-    """Returns the shape of a node's value in one training."""
+    """Returns the shape that a node's value has in one training."""
     return tuple(node.meta["val"].shape)
 
 
 def axis_of(node: fx.Node, dim: int, argument: int = 0) -> int:
-    """Converts an axis to one counted from the front, which the lane axis at the end does not shift."""
+    """Converts an axis to one counted from the front: a lane axis at the end would shift those counted from the end."""
     rank = len(shape_of(node.args[argument]))
     return dim % rank if rank else 0
 
 
 def equal_lanes(*values: Tensor) -> list[Tensor]:
-    """Expands the lane axes of all values to the size of the largest."""
+    """Expands the lane axes of all tensors to the size of the largest."""
     lanes = max(value.shape[-1] for value in values)
     return [value.expand(*value.shape[:-1], lanes) for value in values]
 
@@ -100,7 +100,7 @@ def _is_place(index: Any) -> bool:
 
 
 def _index(node: fx.Node, table: Tensor, indices: Sequence[Tensor]) -> Tensor:
-    """Reads the entries at the given indices along the first axes."""
+    """Reads a table's entries at the given indices of its first axes."""
     sizes = shape_of(node.args[0])
     place = torch.zeros((), dtype=torch.int64, device=table.device)
     for size, index in zip(sizes, indices, strict=False):
@@ -135,12 +135,12 @@ def _scatter_add(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: 
 
 
 def _read_by(index: Tensor, source: Any) -> Any:
-    """Returns the part of the source that is written. The source may be larger than the index."""
+    """Returns the part of a scatter's source that is written, because the source may be larger than the index."""
     return source[tuple(slice(size) for size in index.shape[:-1])] if isinstance(source, Tensor) else source
 
 
 def _places(node: fx.Node, axis: int, index: Tensor) -> Tensor:
-    """Returns the positions 0, 1, ... (V, 1, ..., 1) along an axis of the tensor that is written to."""
+    """Returns the positions 0, 1, ... along an axis of the tensor that a scatter writes to, (V, 1, ..., 1)."""
     target = shape_of(node.args[0])
     return torch.arange(target[axis], device=index.device).view(-1, *[1] * (len(target) - axis))
 

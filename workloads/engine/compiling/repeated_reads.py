@@ -26,7 +26,7 @@ _CONSTANT = {
 
 
 class Storing(fx.Interpreter):
-    """Runs a graph and stores the values that `read_repeatedly` selects.
+    """Runs a graph, and stores in memory the values that several operations read (`read_repeatedly`).
 
     Stored values may have other strides than when the graph was traced, so a view of them may need a copy.
     """
@@ -66,26 +66,26 @@ _COMPILED_AS = {prims.broadcast_in_dim.default: _broadcast, prims.var.default: _
 
 
 def read_repeatedly(graph: fx.GraphModule) -> set[fx.Node]:
-    """Returns the operations, in the graph of one training, whose values are to be stored."""
+    """Returns the operations whose values are to be stored, because numbers of them are read more than once."""
     candidates = {origin(value) for node in graph.graph.nodes for value in _repeated(node)}
     return {node for node in candidates if node.op == "call_function" and _computes(node)}
 
 
 def origin(node: fx.Node) -> fx.Node:
-    """Follows views back to the operation or input that computed the numbers."""
+    """Follows views back to the operation or input whose numbers they show."""
     while node.target in _VIEWS:
         (node,) = node.all_input_nodes
     return node
 
 
 def stored(value: Tensor) -> Tensor:
-    """Makes the compiler store a value, by viewing it with `as_strided`, which needs memory."""
+    """Makes the compiler store a value in memory, by viewing it with `as_strided`."""
     value = value.contiguous()
     return value.as_strided(value.shape, value.stride())
 
 
 def _repeated(node: fx.Node) -> list[fx.Node]:
-    """Returns the inputs of an operation whose numbers it reads more than once."""
+    """Returns those inputs of an operation of which it reads some numbers more than once."""
     if node.target in (aten.mm.default, aten.bmm.default):
         n_rows, n_columns = node.meta["val"].shape[-2:]
         a, b = node.all_input_nodes[0], node.all_input_nodes[-1]

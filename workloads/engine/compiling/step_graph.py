@@ -31,7 +31,7 @@ PARAMETER, OPTIMIZER, CONSTANT, BUFFER, RATE, BATCH = "parameter", "optimizer", 
 
 @dataclass(frozen=True)
 class StepGraph:
-    """The graph of the step of one training.
+    """The traced graph of one training's step.
 
     Attributes:
         graph: Computes the new values of `updated` from the tensors `inputs`.
@@ -51,7 +51,7 @@ class StepGraph:
 
     @property
     def n_numbers(self) -> int:
-        """The number of numbers that the operations compute, a measure of the time of a step."""
+        """The number of values that the operations compute, a measure of the time of a step."""
         return numbers_of(self.graph)
 
     @property
@@ -61,7 +61,7 @@ class StepGraph:
 
 
 def step_inputs(lanes: LaneState) -> State:
-    """Returns the tensors (L, ...) that are the same for all steps, by `<prefix>/<name>`, without copying."""
+    """Returns the tensors (L, ...) that a program reads at every step, by `<prefix>/<name>`, without copying."""
     optimizer, views = lanes.stepping, lanes.problem.layout.views
     state = optimizer.state_of({ROWS: lanes.rows})
     averages = {name: value for name, value in state.items() if name.endswith(f"/{ROWS}")}
@@ -81,7 +81,7 @@ def step_inputs(lanes: LaneState) -> State:
 
 
 def masks_of(lanes: LaneState) -> State:
-    """Returns masks (L, ...) bool of the inputs `parameter/<name>`, false for frozen entries; empty if none is frozen.
+    """Returns masks (L, ...) for the inputs `parameter/<name>`, false for frozen entries; empty if none is frozen.
 
     The caller of a program must restore frozen entries after every step. Masks within the program would change how all
     lanes are rounded.
@@ -91,12 +91,12 @@ def masks_of(lanes: LaneState) -> State:
 
 
 def has_lane_axis(name: str) -> bool:
-    """Whether an input has a lane axis in the graph of one training, because the optimizer reads it."""
+    """Returns whether an input keeps its lane axis in the graph of one training. The optimizer's inputs do."""
     return name.startswith((PARAMETER, OPTIMIZER, CONSTANT, RATE))
 
 
 def step_graph(lanes: LaneState, batch: Batch) -> StepGraph:
-    """Traces the step of one training.
+    """Traces the step of one training as a graph.
 
     Args:
         lanes: Any number of trainings of the shape. Operations that their update rule skips are left out of the graph.

@@ -9,7 +9,7 @@ from torch import fx
 
 
 def slices_of(node: fx.Node) -> tuple[slice | int, ...] | None:
-    """Returns slices of the input that are equal to an `aten.as_strided` of it; `None` if there are none.
+    """Expresses an `aten.as_strided` of an input by slices; returns `None` if that is not possible.
 
     Args:
         node: The operation, in the graph of one training.

@@ -31,7 +31,7 @@ class NoRuleError(Exception):
 
 
 def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.GraphModule:
-    """Traces a function of tensors as a graph of basic operations without mutations.
+    """Traces a function of tensors as a graph of basic operations that change nothing in place.
 
     Raises:
         NoRuleError: If it cannot be traced, for example because it branches on a tensor's value.
@@ -50,21 +50,21 @@ def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.Graph
 
 
 def constants_of(graph: fx.GraphModule) -> dict[str, Tensor]:
-    """Returns the constant tensors of a graph by name, such as `torch.tensor([0.5, 2.0])` in a loss."""
+    """Returns the constant tensors of a graph by name, such as a `torch.tensor([0.5, 2.0])` in a loss."""
     names = [str(node.target) for node in graph.graph.nodes if node.op == "get_attr"]
     values = {name: attrgetter(name)(graph) for name in names}
     return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
 
 def constant(value: Tensor) -> Tensor:
-    """Rebuilds a constant from its numbers, because the compiler refuses tensors that are not inputs."""
+    """Creates a constant tensor from its numbers within the graph: the compiler accepts tensors only as inputs."""
     options: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
     numbers = [torch.full((1,), number, **options) for number in tree_leaves(value.tolist())]
     return torch.cat(numbers).view(value.shape)
 
 
 def count_numbers(function: Callable[[], object]) -> int:
-    """Runs a function and counts the numbers that its basic operations compute.
+    """Runs a function and counts the values that its basic operations compute.
 
     Unlike tracing, this does not import PyTorch's compiler, and it counts results that are not used.
     """
@@ -75,12 +75,12 @@ def count_numbers(function: Callable[[], object]) -> int:
 
 
 def operations_of(graph: fx.GraphModule) -> list[fx.Node]:
-    """Returns the operations of a graph. Their number is a measure of the time to compile it."""
+    """Returns the operations of a graph. How many they are is a measure of the time to compile it."""
     return [node for node in graph.graph.nodes if node.op == "call_function"]
 
 
 def numbers_of(graph: fx.GraphModule) -> int:
-    """Counts the numbers that the operations of a graph compute, a measure of the time that it takes."""
+    """Counts the values that the operations of a graph compute, a measure of its run time."""
     values = (node.meta.get("val") for node in operations_of(graph))
     return sum(value.numel() for value in values if isinstance(value, Tensor))
 
@@ -94,7 +94,7 @@ def multiplications_of(graph: fx.GraphModule) -> int:
 
 
 class OneHotByComparison(TorchFunctionMode):
-    """A context in which `one_hot` does not check the values of its input, because a trace has no values."""
+    """A context in which `one_hot` does not check the values of its input, which have no values while tracing."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is not torch.nn.functional.one_hot:
@@ -107,9 +107,9 @@ class OneHotByComparison(TorchFunctionMode):
 
 
 class _WithoutEmptyParts(TorchFunctionMode):
-    """A context in which `torch.cat` skips `torch.tensor([])`, to which Hugging Face's caches append.
+    """A context in which `torch.cat` skips empty tensors `torch.tensor([])`, as Hugging Face's caches contain.
 
-    It would become an empty constant of the program, which the compiler refuses.
+    An empty tensor would become a constant of the program, which the compiler refuses.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -120,7 +120,7 @@ class _WithoutEmptyParts(TorchFunctionMode):
 
 
 class _Counting(TorchDispatchMode):
-    """A context that counts in `n_numbers` the numbers that basic operations compute."""
+    """A context that adds to `n_numbers` the number of values that each basic operation computes."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

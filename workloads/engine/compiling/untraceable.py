@@ -9,7 +9,7 @@ _NOT_THE_USERS = (Path(torch.__file__).parent, Path(__file__).parent.parent)
 
 
 def reason_of(error: Exception) -> str:
-    """Returns the reason why tracing failed, with the line of the user's code that a trace cannot follow."""
+    """Explains why tracing failed, with the line of the user's code that cannot be traced."""
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     if isinstance(error, GuardOnDataDependentSymNode):
@@ -21,7 +21,7 @@ def reason_of(error: Exception) -> str:
 
 
 def _line_of(error: Exception) -> str:
-    """Describes the innermost line of code that is neither PyTorch's nor the engine's; empty if there is none."""
+    """Describes the innermost traceback line outside of PyTorch and the engine; empty if there is none."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_the_users(Path(frame.filename))]
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno}: {frames[-1].line})" if frames else ""
 

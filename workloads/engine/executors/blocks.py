@@ -41,7 +41,7 @@ _STEPS_AT_ONCE = 64
 
 
 def compiled_graph(lanes: LaneState, batch: Batch) -> StepGraph | GradientGraph:
-    """Returns the graph that the block engine compiles for these trainings: of a step, or else of loss and gradient.
+    """Returns the graph that the block engine would compile for these trainings: of a step, or of loss and gradient.
 
     Raises:
         NoRuleError: If neither can be compiled. The message gives the reasons.
@@ -58,7 +58,7 @@ def compiled_graph(lanes: LaneState, batch: Batch) -> StepGraph | GradientGraph:
 
 @dataclass(frozen=True)
 class Blocking:
-    """The form in which a compiled step takes its inputs.
+    """How a compiled step takes its inputs: the width of blocks, the inputs that it updates, the shapes of batches.
 
     Attributes:
         width: W, the number of lanes of a block.
@@ -73,7 +73,7 @@ class Blocking:
 
 @dataclass(frozen=True)
 class TracedStep:
-    """A traced step, ready to be compiled.
+    """A step traced for blocks, which is ready to be compiled.
 
     Attributes:
         step: The graph of the step of one training.
@@ -87,7 +87,7 @@ class TracedStep:
 
     @classmethod
     def of(cls, lanes: LaneState, batch: Batch) -> Self:
-        """Traces the step of the given trainings on a batch (L, ...) of one step.
+        """Traces the step of the given trainings, on one step's batch (L, ...).
 
         Raises:
             NoRuleError: If the step cannot be computed for a block.
@@ -100,7 +100,7 @@ class TracedStep:
 
 
 class BlockProgram:
-    """The compiled step of one shape of trainings; an `Executor`.
+    """The `Executor` that runs the compiled step of one shape of trainings, block by block.
 
     Args:
         blocking: The form in which the program takes its inputs.
@@ -151,20 +151,22 @@ class _Blocks:
         self._masks = {name: self._blocked(name, mask, 0) for name, mask in masks.items() if not mask.all()}
 
     def of(self, number: int) -> list[Tensor]:
-        """Returns the inputs (..., W) of one block that are the same tensors at all steps. The program updates them."""
+        """Returns those inputs (..., W) of one block that stay the same tensors at all steps. The program updates them
+        in place.
+        """
         return [value[number] for value in self._values.values()]
 
     def frozen(self, number: int) -> list[tuple[Tensor, Tensor]]:
-        """Returns the inputs of one block that have frozen entries, paired with their masks (false where frozen)."""
+        """Returns the inputs of one block that have frozen entries, each with its mask (false where frozen)."""
         return [(self._values[name][number], mask[number]) for name, mask in self._masks.items()]
 
     def lanes_of(self, name: str) -> Tensor:
-        """Collects the values (A, ...) of an input that has a lane axis from all blocks."""
+        """Joins the values (A, ...) of an input that has a lane axis from all blocks."""
         value_N1xW = self._values[name]
         return value_N1xW.squeeze(1).movedim(-1, 1).flatten(0, 1)[: self._n_lanes]
 
     def of_steps(self, optimizer: FirstOrder, steps: range, batches: Sequence[Batch]) -> list[list[list[Tensor]]]:
-        """Returns the inputs (..., W) that change from step to step, indexed by block, step and input."""
+        """Returns the inputs (..., W) that change from step to step, indexed by block, then step, then input."""
         rate_SL1 = optimizer.learning_rate(torch.tensor(steps).view(-1, 1, 1))
         rates = {"learning_rate": rate_SL1, **optimizer.corrections(steps)}
         batch = {name: torch.stack([batch[name] for batch in batches]) for name in batches[0]}
@@ -175,7 +177,7 @@ class _Blocks:
         return [list(map(list, zip(*values_of_block, strict=True))) for values_of_block in zip(*read_N, strict=True)]
 
     def _blocked(self, name: str, value: Tensor, axis: int) -> Tensor:
-        """Splits the lane axis into blocks and lanes, and moves the lanes to the end."""
+        """Splits the lane axis into blocks, and moves the lanes of a block to the last axis."""
         if has_lane_axis(name):
             value = value.unsqueeze(axis + 1)
         if self._n_lanes < self._lane.shape[0]:

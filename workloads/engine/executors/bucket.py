@@ -14,7 +14,7 @@ from attnsweep.workloads.engine.width import filled_up
 
 
 class Bucket(LaneState):
-    """The state of up to L lanes, at fixed memory addresses.
+    """The state of up to L lanes at fixed memory addresses, as captured GPU steps need it.
 
     Args:
         lanes: The lanes that it contains at first. Their number is L.
@@ -37,7 +37,7 @@ class Bucket(LaneState):
         )
 
     def has(self, lanes: LaneState) -> bool:
-        """Whether the rows of these lanes are in the bucket's memory."""
+        """Returns whether the rows (parameters) of these lanes are in the bucket's memory."""
         return lanes.rows.is_set_to(self.rows[: len(lanes.rows)])
 
     def load(self, lanes: LaneState) -> None:
@@ -49,7 +49,7 @@ class Bucket(LaneState):
                 memory[name][: len(value)].copy_(value)
 
     def lend(self, lanes: LaneState) -> None:
-        """Replaces the lanes' rows and optimizer state by views of the bucket's memory, so that steps copy nothing."""
+        """Makes the lanes' rows and optimizer state views of the bucket's memory, so that steps copy nothing."""
         n_lanes, optimizer = len(lanes.rows), lanes.optimizer
         state = {name: value[:n_lanes] for name, value in _state_of(self).items()}
         optimizer.load_state_dict(state | {"n_updates": optimizer.state_dict()["n_updates"]})
@@ -57,7 +57,7 @@ class Bucket(LaneState):
 
 
 def bucket_of(lanes: LaneState) -> Bucket:
-    """Returns the bucket of a pack, as large as the pack was at first, and moves the lanes (A, ...) into it."""
+    """Makes the bucket of a pack, with the pack's original size, and moves the lanes (A, ...) into it."""
     bucket = lanes.resident
     if not isinstance(bucket, Bucket):
         bucket = lanes.resident = Bucket(lanes)
@@ -70,5 +70,5 @@ def bucket_of(lanes: LaneState) -> Bucket:
 
 
 def _state_of(lanes: LaneState) -> State:
-    """Returns the tensors that steps change besides the rows, (L, ...) by name."""
+    """Returns the optimizer state that steps change, (L, ...) by name."""
     return lanes.stepping.state_of({ROWS: lanes.rows})

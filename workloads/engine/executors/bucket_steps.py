@@ -24,13 +24,13 @@ Compiler = Callable[[fx.GraphModule, Sequence[Tensor]], Callable[..., object]]
 
 
 class LaneStep(Protocol):
-    """Takes steps of all lanes of a bucket."""
+    """A way to take steps of all lanes of a bucket."""
 
     def load(self, bucket: Bucket) -> None:
-        """Reads the state of a bucket before its next steps."""
+        """Reads the state of a bucket before the bucket's next steps."""
 
     def take(self, bucket: Bucket, read: State) -> None:
-        """Takes one step.
+        """Takes one step of all lanes.
 
         Args:
             bucket: The bucket that was loaded last.
@@ -39,18 +39,18 @@ class LaneStep(Protocol):
         """
 
     def store(self, bucket: Bucket) -> None:
-        """Writes the state back to the bucket."""
+        """Writes the state back to the bucket after its steps."""
 
 
 class VmappedStep:
-    """Takes steps with PyTorch's own kernels, directly on the bucket's memory."""
+    """Takes steps with `vmap` and PyTorch's own kernels, directly in the bucket's memory."""
 
     def __init__(self, problem: Problem) -> None:
         self._layout = problem.layout
         self._loss = over_lanes(problem.template, problem.workload.loss)
 
     def load(self, bucket: Bucket) -> None:
-        """Does nothing, because steps work on the bucket's memory."""
+        """Does nothing, because steps work directly in the bucket's memory."""
 
     def take(self, bucket: Bucket, read: State) -> None:
         leaf = bucket.rows.detach().requires_grad_()
@@ -63,11 +63,11 @@ class VmappedStep:
             take_step(optimizer.rule, parameters, optimizer.state_of(parameters), evaluated, rates)
 
     def store(self, bucket: Bucket) -> None:
-        """Does nothing, like `load`."""
+        """Does nothing, because steps work directly in the bucket's memory."""
 
 
 class MergedPrograms:
-    """The compiled programs of one step, one per number of lanes. Lanes are the last axis, as in blocks on a CPU.
+    """The compiled programs of one step, one for each number of lanes. Lanes are the last axis, like in CPU blocks.
 
     Args:
         step: The graph of the step of one training.
@@ -79,14 +79,14 @@ class MergedPrograms:
         self._by_width: dict[int, Callable[..., object]] = {}
 
     def run(self, width: int, inputs: Sequence[Tensor]) -> None:
-        """Takes a step of `width` lanes. The program is compiled at the first step of this width."""
+        """Takes a step of `width` lanes. Compiles the program at the first step of this width."""
         if width not in self._by_width:
             self._by_width[width] = self._compiler(over_block(self.step, inputs), inputs)
         self._by_width[width](*inputs)
 
 
 class MergedStep:
-    """Takes steps with one merged program, on copies of the bucket's tensors that have lanes last.
+    """Takes steps with one compiled program, on copies of the bucket's tensors with lanes as the last axis.
 
     Args:
         programs: The compiled programs of the step.

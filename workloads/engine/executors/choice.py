@@ -7,7 +7,7 @@ from attnsweep.workloads.engine.executors.programs import Programs
 
 
 def executors_on(device: str, engine: str) -> Executors | None:
-    """Returns the executors of a trainer on this device; `None` if Python runs the operations of a step one by one.
+    """Returns the executors that a trainer uses on this device; `None` if Python runs each step's operations.
 
     Args:
         device: `cpu` or `cuda`.

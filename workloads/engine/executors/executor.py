@@ -15,10 +15,10 @@ Batches = Callable[[int, int], Sequence[Batch]]
 
 
 class Executor(Protocol):
-    """Takes the steps of trainings of one shape in place of the vmapped engine."""
+    """Takes the steps of trainings of one shape, in place of the default engine (`vmap`)."""
 
     def advance(self, lanes: LaneState, batches: Batches, until: int) -> None:
-        """Trains all lanes up to step `until`, or up to the first step whose batch does not fit this program.
+        """Trains all lanes up to step `until`, or until a batch has a shape that this program was not compiled for.
 
         Args:
             lanes: The A trainings, updated in place.
@@ -28,10 +28,10 @@ class Executor(Protocol):
 
 
 class Executors(Protocol):
-    """Makes the executors of a workload, one per shape of trainings."""
+    """Makes and keeps the executors of a workload, one per shape of trainings."""
 
     def of(self, lanes: LaneState, batch: Batch) -> Executor | None:
-        """Returns the executor for trainings and a batch (L, ...) of these shapes; `None` if there is none."""
+        """Returns the executor for trainings and a batch (L, ...) of the given shapes; `None` if there is none."""
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> GradientProgram | None:
-        """Returns the program of loss and gradient for trainings without an executor; `None` if there is none."""
+        """Returns the program of loss and gradient, for trainings without an executor; `None` if there is none."""

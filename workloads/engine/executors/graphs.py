@@ -34,13 +34,13 @@ steps takes as many kernels as copying those of one step."""
 
 
 class Graph(Protocol):
-    """A sequence of device operations that can be run again on the present contents of its tensors."""
+    """A captured sequence of device operations, which can be replayed on the present contents of its tensors."""
 
     def capture(self, run: Callable[[], None]) -> None:
-        """Records the device operations that `run` launches, without executing them."""
+        """Records the device operations that the function `run` launches, without executing them."""
 
     def replay(self) -> None:
-        """Executes the recorded operations."""
+        """Runs the recorded operations again."""
 
 
 class CudaGraph:
@@ -56,7 +56,7 @@ class CudaGraph:
 
 
 class Graphs:
-    """The `Executors` that capture steps in CUDA graphs, for `Pack(programs=...)`.
+    """The `Executors` that capture steps in CUDA graphs. They are passed as `Pack(programs=...)`.
 
     Args:
         new_graph: Makes an empty graph.
@@ -74,13 +74,13 @@ class Graphs:
         self._merged: dict[Hashable, MergedPrograms | None] = {}
 
     def of(self, lanes: LaneState, batch: Batch) -> "GraphedStep":
-        """Returns the executor of steps on batches of this shape."""
+        """Returns the executor for steps on batches of this shape."""
         merged = self._merged_of(lanes, batch)
         step: LaneStep = VmappedStep(lanes.problem) if merged is None else MergedStep(merged)
         return GraphedStep(step, batch, self._new_graph, self._n_steps)
 
     def _merged_of(self, lanes: LaneState, batch: Batch) -> MergedPrograms | None:
-        """Returns the merged programs of a step, shared by all packs of one shape; `None` for PyTorch's own kernels."""
+        """Returns a step's compiled programs, shared by all packs of one shape; `None` to use PyTorch's own kernels."""
         if self._compiler is None:
             return None
         shape = (lanes.problem.shape, lanes.stepping.operations, shapes_of(batch))
@@ -94,11 +94,11 @@ class Graphs:
         return self._merged[shape]
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> None:
-        """Returns `None`: evaluations of a line search differ from each other, so that no graph can be replayed."""
+        """Returns `None`: evaluations of a line search differ from each other, so no captured graph can be replayed."""
 
 
 class GraphedStep:
-    """The executor of steps on batches of one shape, by captured graphs.
+    """The executor that replays captured graphs, for steps on batches of one shape.
 
     Args:
         step: Takes one step of all lanes.
@@ -136,7 +136,7 @@ class GraphedStep:
         self._step.store(bucket)
 
     def _take(self, bucket: Bucket, read: Sequence[State]) -> int:
-        """Takes the first few of the steps with inputs `read`, (A, ...) by name. Returns how many were taken."""
+        """Takes one or more of the steps, given the inputs (A, ...) of each. Returns how many steps were taken."""
         if self._bucket is not bucket or self._cannot_capture:
             self._bucket, self._captured = bucket, {}
             # The first step is taken without a graph, because it allocates memory of the optimizer and of libraries.
@@ -160,7 +160,9 @@ class GraphedStep:
         return n_steps
 
     def _capture(self, bucket: Bucket, read: Sequence[State]) -> tuple[Graph, State]:
-        """Captures a graph of `len(read)` steps. Returns it with the memory (S, ...) from which it reads its inputs."""
+        """Captures a graph of as many steps as inputs are given. Returns it with the memory (S, ...) that it reads
+        inputs from.
+        """
         filled_inputs = [_filled_up(inputs, bucket.size) for inputs in read]
         memory = {name: torch.stack([inputs[name] for inputs in filled_inputs]) for name in filled_inputs[0]}
 

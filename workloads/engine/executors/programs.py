@@ -21,7 +21,7 @@ Reads = TypeVar("Reads", Blocking, Parts)
 
 @dataclass(frozen=True)
 class Compiled(Generic[Reads]):
-    """A compiled program for trainings of one shape.
+    """A compiled program, for trainings of one shape.
 
     Attributes:
         reads: The form in which the program takes its inputs.
@@ -32,7 +32,7 @@ class Compiled(Generic[Reads]):
     library: Path | bytes
 
     def as_sent(self) -> Self:
-        """Replaces the file by its content, for a process on another machine."""
+        """Replaces the program's file by its content, for sending it to a process on another machine."""
         return self if isinstance(self.library, bytes) else replace(self, library=self.library.read_bytes())
 
     def loaded(self) -> Step:
@@ -41,13 +41,13 @@ class Compiled(Generic[Reads]):
 
 @dataclass(frozen=True)
 class KnownPrograms:
-    """Programs by shape, of steps and of gradients; `None` for a shape that has none."""
+    """The compiled programs of steps and of gradients by shape; `None` for a shape that has none."""
 
     steps: dict[Hashable, Compiled[Blocking] | None] = field(default_factory=dict)
     gradients: dict[Hashable, Compiled[Parts] | None] = field(default_factory=dict)
 
     def as_sent(self) -> "KnownPrograms":
-        """Replaces all files by their contents, for a process on another machine."""
+        """Replaces all program files by their contents, for sending them to a process on another machine."""
         return KnownPrograms(
             {shape: program and program.as_sent() for shape, program in self.steps.items()},
             {shape: program and program.as_sent() for shape, program in self.gradients.items()},
@@ -55,7 +55,7 @@ class KnownPrograms:
 
 
 class Programs:
-    """The `Executors` of the block engine: the compiled programs of a trainer's workload, by shape.
+    """The `Executors` of the block engine: the compiled programs of one workload, by shape.
 
     Args:
         known: Programs of the same workload, code and versions that need not be traced and compiled here. Further ones
@@ -68,7 +68,7 @@ class Programs:
         self._gradients: dict[Hashable, GradientProgram | None] = {}
 
     def of(self, lanes: LaneState, batch: Batch) -> BlockProgram | None:
-        """Returns the program of a step for this shape; `None` if a step cannot be computed for a block.
+        """Returns the program of a step for this shape; `None` if the step cannot be computed for a block.
 
         It is compiled at the first call on this machine.
 
@@ -92,7 +92,7 @@ class Programs:
         return self._steps[shape]
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> GradientProgram | None:
-        """Like `of`, but returns the program of loss and gradient."""
+        """Returns the program of loss and gradient for this shape; `None` if it cannot be computed for a block."""
         shape = (lanes.problem.shape, shapes_of(batch))
         if shape not in self._known.gradients:
             try:

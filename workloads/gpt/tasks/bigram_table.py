@@ -12,9 +12,7 @@ from attnsweep.workloads.gpt.tasks.task import Laws, Sequences, Task, check_at_l
 
 
 class BigramTable(Task):
-    """Targets y_i = table(x_(i-1), x_i) with a random table for each training: attention has to find the previous
-    token.
-    """
+    """Targets y_i = table(x_(i-1), x_i), with a random table per training. Models must attend to the previous token."""
 
     name = "bigram_table"
     summary = "targets that a random table reads from the current and the previous token"
@@ -24,7 +22,7 @@ class BigramTable(Task):
         check_at_least_four(self.name, n_words)
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws `table` (L, P, V) int64, the target for each previous and current token."""
+        """Draws `table` (L, P, V) int64: the target for each pair of previous and current token."""
         del contrast_L, corpus
         return {"table": streams.integers("task/table", (n_words, n_words), n_words)}
 
@@ -50,5 +48,5 @@ class BigramTable(Task):
 
 
 def _given_current(table_LPV: Tensor, n_words: int) -> Tensor:
-    """Returns the distribution of the target given the current token, (L, V, V)."""
+    """Returns the probabilities of the target given the current token alone, (L, V, V)."""
     return one_hot(table_LPV, n_words).double().mean(1)

@@ -17,11 +17,11 @@ _SHORTEST_SHARE, _LONGEST_SHARE = 4, 2
 
 
 class Induction(Task):
-    """Predicts the next token of a repeated segment whose length is drawn for each sequence.
+    """Sequences that repeat a random segment. The segment's length is drawn for each sequence.
 
-    So no fixed offset finds the token to copy. One head can attend to the previous token and write it to each token. A
-    second head, an induction head, then finds the token whose predecessor equals the current token, and copies it
-    (Olsson et al. 2022).
+    Therefore no fixed offset finds the token to copy. One head can attend to the previous token and write it to each
+    token. A second head, an induction head, then finds the token whose predecessor equals the current token, and copies
+    it (Olsson et al. 2022).
     """
 
     name = "induction"
@@ -58,8 +58,9 @@ class Induction(Task):
         return Sequences(text_LBT[..., :-1], text_LBT[..., 1:], position_T[:-1] >= length_LB1)
 
     def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
-        """Returns -log p of the targets under each reference predictor, also under `context`. `context` is uniform over
-        all tokens of the segment except the current one, and ignores their order."""
+        """Returns -log p of the targets under each reference predictor. The predictor `context` is uniform over the
+        segment's tokens except the current one, and ignores their order.
+        """
         del laws
         # Predictions begin to count where the segment ends, so the tokens that do not count are the segment.
         length_LB1 = (~drawn.counts_LBT).sum(-1, keepdim=True).double()
@@ -72,7 +73,9 @@ class Induction(Task):
         }
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """Returns the tokens of the first round, where an induction head reads what a previous-token head wrote."""
+        """Returns the tokens of the segment's first round, where a previous-token head writes what induction heads
+        read.
+        """
         has_previous_T = torch.arange(drawn.token_LBT.shape[-1], device=drawn.token_LBT.device) > 0
         return ~drawn.counts_LBT & has_previous_T
 

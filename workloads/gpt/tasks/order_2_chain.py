@@ -19,8 +19,7 @@ _DEVIATIONS = 10.0
 
 
 class Order2Chain(Task):
-    """Next tokens with p(y | x_(i-1), x_i) = softmax(contrast z), where z is standard normal, drawn for each
-    training."""
+    """Second-order Markov chains: p(y | x_(i-1), x_i) = softmax(contrast z), with z ~ N(0, 1) drawn per training."""
 
     name = "order_2_chain"
     summary = "the next token of a random Markov chain of order 2"
@@ -37,7 +36,7 @@ class Order2Chain(Task):
             )
 
     def least_contrast(self, n_judged: int) -> float:
-        """Returns the smallest contrast at which noise does not decide the outcome, rounded up to two digits.
+        """Returns the smallest contrast with which noise does not decide the outcome, rounded up to two digits.
 
         The best predictor that sees the current token alone is worse than the optimum by about
         contrast^2 (1 - 1/V)^2 / 2 nats per token, with a standard deviation of contrast (1 - 1/V). Over n tokens the
@@ -47,8 +46,9 @@ class Order2Chain(Task):
         return math.ceil(100 * _DEVIATIONS / math.sqrt(n_judged)) / 100
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws `next` (L, P, V) float64, the transition probabilities, and computes `pair` (L, P), the stationary
-        distribution of pairs."""
+        """Draws the transition probabilities `next` (L, P, V) float64, and computes `pair` (L, P), the stationary
+        distribution of pairs.
+        """
         del corpus
         V = n_words
         logits_LPV = contrast_L.view(-1, 1, 1) * streams.normal("task/chain", (V * V, V))
@@ -85,7 +85,7 @@ class Order2Chain(Task):
 
 
 def _given_current(laws: Laws) -> Tensor:
-    """Returns the distribution of the next token given the current token alone, (L, V, V)."""
+    """Returns the probabilities of the next token given the current token alone, (L, V, V)."""
     V = laws["next"].shape[-1]
     joint_LVVV: Tensor = (laws["pair"].unsqueeze(-1) * laws["next"]).unflatten(1, (V, V))
     joint_LVV = joint_LVVV.sum(1)
@@ -93,7 +93,7 @@ def _given_current(laws: Laws) -> Tensor:
 
 
 def _stationary(next_LPV: Tensor) -> Tensor:
-    """Returns the stationary distribution of pairs, (L, P): the p with p (I - M + E) = 1, where E is all ones."""
+    """Returns the stationary distribution of token pairs, (L, P): the p with p (1 - M + E) = 1, where E is all ones."""
     L, P, V = next_LPV.shape
     pair_P = torch.arange(P, device=next_LPV.device)
     step_LPP = next_LPV.new_zeros(L, P, P)

@@ -18,7 +18,7 @@ Laws = dict[str, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """Sequences of tokens, with the target to predict at each token.
+    """Sequences of tokens, with the target that is to be predicted at each token.
 
     Attributes:
         token_LBT, target_LBT: int64, below V.
@@ -39,7 +39,7 @@ million."""
 
 
 class Task(ABC):
-    """A distribution of sequences for each training, drawn from the training's own streams."""
+    """A distribution of token sequences for each training, drawn from the training's own random streams."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -47,7 +47,7 @@ class Task(ABC):
     """The reference predictors that do not solve the task, from the worst to the best."""
 
     def check(self, n_words: int, n_tokens: int, corpus: str | None) -> None:
-        """Checks that the sizes fit the task, and that a corpus is given only to a task that reads one.
+        """Raises if the sizes do not fit the task, or if a corpus is given to a task that reads none.
 
         Raises:
             SpecError: If a size does not fit, or a corpus is missing or not read.
@@ -63,7 +63,7 @@ class Task(ABC):
             )
 
     def least_contrast(self, n_judged: int) -> float:
-        """Returns the smallest `chain_contrast` at which the loss can tell a solved training from others.
+        """Returns the smallest `chain_contrast` with which the loss can tell solved trainings from others.
 
         Args:
             n_judged: The number of tokens on which the loss is evaluated.
@@ -72,7 +72,7 @@ class Task(ABC):
         return 0.0
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws the distributions of the trainings' sequences; empty if these do not differ between trainings.
+        """Draws what the sequence distributions of L trainings differ in, tensors by name; empty if all are alike.
 
         Args:
             streams: The random streams of the L trainings.
@@ -87,7 +87,7 @@ class Task(ABC):
     def sequences(
         self, streams: Streams, name: str, laws: Laws, n_words: int, shape: tuple[int, int], step: int
     ) -> Sequences:
-        """Draws the sequences of a step, or held-out ones.
+        """Draws the sequences of a training step, or held-out ones.
 
         Args:
             streams: The random streams of the L trainings.
@@ -108,13 +108,12 @@ class Task(ABC):
         """
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """Returns the tokens at which a previous-token head is scored, because the task needs it there, (L, B, T)
-        bool."""
+        """Returns the tokens at which the task needs a previous-token head, and scores it there, (L, B, T) bool."""
         return drawn.counts_LBT
 
 
 def check_at_least_four(task: str, n_words: int) -> None:
-    """Checks that the vocabulary is large enough for the drawn targets to depend on two tokens (`LEAST_WORDS`).
+    """Raises if the vocabulary is too small (`LEAST_WORDS`) for drawn targets to depend on two tokens.
 
     Raises:
         SpecError: If there are fewer than `LEAST_WORDS` words.
@@ -129,6 +128,6 @@ def check_at_least_four(task: str, n_words: int) -> None:
 
 
 def nats(law_LN: Tensor, index_LBT: Tensor) -> Tensor:
-    """Looks up -log p, (L, B, T), at indices (L, B, T) into the probabilities (L, N)."""
+    """Looks up -log p, (L, B, T), for indices (L, B, T) into the probabilities (L, N)."""
     log_p = law_LN.log().gather(1, index_LBT.flatten(1))
     return -log_p.view(index_LBT.shape)

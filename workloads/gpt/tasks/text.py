@@ -12,7 +12,7 @@ from attnsweep.workloads.gpt.text import read_text
 
 
 class OwnText(Task):
-    """Windows of a text at random places: of the training part for steps, of the held-out part for all else.
+    """Excerpts of the user's text at random places, from the training part for steps and else from the held-out part.
 
     The reference predictors are counted on the training part. The entropy of a text is not known, so there is no
     optimum.
@@ -41,7 +41,7 @@ class OwnText(Task):
             )
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Returns the parts of the text, `train` and `held_out`, (N,) int64 each, which are the same for all lanes."""
+        """Returns the text's parts `train` and `held_out`, (N,) int64 each, which all lanes share."""
         del streams, n_words
         assert corpus is not None, "refused by `check`"
         text = read_text(corpus)

@@ -17,7 +17,7 @@ _STREAM = "grammar"
 
 
 class Laws:
-    """The places of a grammar, with the probabilities of the outcomes at each place.
+    """The places at which the grammar chooses, with the probabilities of the outcomes at each.
 
     Args:
         probabilities: The probabilities of the outcomes, which sum to 1, by place.
@@ -29,7 +29,7 @@ class Laws:
         self._thresholds = [np.cumsum(law)[:-1] for law in probabilities.values()]
 
     def outcomes(self, seed: int, draw: int) -> list[list[int]]:
-        """Draws the outcomes of `SENTENCES_PER_DRAW` sentences: a row for each sentence, with one outcome per place."""
+        """Draws the outcomes of `SENTENCES_PER_DRAW` sentences: one row per sentence, one outcome per place."""
         shape = (SENTENCES_PER_DRAW, len(self.columns))
         draws = Streams(torch.tensor([seed])).uniform(_STREAM, shape, step=draw)[0].numpy()
         outcomes = np.empty(shape, dtype=np.int64)
@@ -40,7 +40,7 @@ class Laws:
 
 
 class Choices:
-    """The choices of one sentence, and -log p of the choices that were requested.
+    """The random choices of one sentence, and -log p of those that were requested.
 
     Args:
         laws: The places of the grammar and their probabilities.
@@ -57,7 +57,7 @@ class Choices:
         """-log p of the outcomes requested so far, in nats."""
 
     def __call__(self, place: str) -> int:
-        """Returns the outcome at a place, and adds its -log p to `nats`. Request each place at most once."""
+        """Returns the outcome at a place and adds its -log p to `nats`. A place may be requested only once."""
         column = self._columns[place]
         outcome = self._outcomes[column]
         self.nats += self._law_nats[column][outcome]
@@ -65,7 +65,7 @@ class Choices:
 
 
 def choices_from(laws: Laws, seed: int, first: int = 0) -> Iterator[Choices]:
-    """Yields the choices of sentences `first`, `first` + 1, ... without end."""
+    """Yields the choices of the sentences with numbers `first`, `first` + 1, ... without end."""
     draw, skipped = divmod(first, SENTENCES_PER_DRAW)
     while True:
         for outcomes in laws.outcomes(seed, draw)[skipped:]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lexeme:
-    """A source word with all its forms, and its translations.
+    """A word of the source language with all its forms and its translations.
 
     Attributes:
         source: The forms. Nouns: singular, plural. Verbs: base, third person singular. Adjectives, adverbs: one form.

@@ -34,7 +34,7 @@ _Number = TypeVar("_Number", np.int64, np.float64)
 
 
 def grammar_corpus(lexicon: LexiconSizes, n_train: int, n_valid: int, n_test: int, seed: int) -> Corpus:
-    """Generates sentence pairs, in the order training, validation, test, as a function of the arguments alone.
+    """Generates training, validation and test pairs, in this order, as a function of the arguments alone.
 
     Args:
         lexicon: The sizes of the lexicon. All its words are in the vocabularies, whether or not a sentence has them.
@@ -88,7 +88,7 @@ def _gold(pairs: list[SentencePair], target: Side) -> Gold:
 
 
 def _arc_rows(by_sentence: Iterable[list[Arc]]) -> NDArray[np.int64]:
-    """Returns all arcs as rows (sentence, relation, dependent, governor), (A, 4)."""
+    """Returns all dependency arcs as rows (sentence, relation, dependent, governor), (A, 4)."""
     rows = [(sentence, *arc) for sentence, arcs in enumerate(by_sentence) for arc in arcs]
     return np.array(rows, dtype=np.int64).reshape(-1, 4)
 
@@ -96,7 +96,7 @@ def _arc_rows(by_sentence: Iterable[list[Arc]]) -> NDArray[np.int64]:
 def _padded(
     by_sentence: Iterable[list[int]] | Iterable[list[float]], lengths: NDArray[np.int64], filler: _Number
 ) -> NDArray[_Number]:
-    """Returns the values of each sentence, followed by `filler` up to the longest, (N, longest)."""
+    """Returns the values of each sentence, padded with `filler` to the longest, (N, longest)."""
     padded = np.full((len(lengths), lengths.max()), filler, dtype=type(filler))
     is_value = np.arange(lengths.max()) < lengths[:, None]
     padded[is_value] = np.fromiter(chain.from_iterable(by_sentence), dtype=type(filler), count=int(lengths.sum()))
@@ -110,7 +110,7 @@ DRAWS_PER_HELD_OUT = 50
 def split_sentences(
     lexicon: Lexicon, n_train: int, n_valid: int, n_test: int, seed: int
 ) -> tuple[list[SentencePair], list[SentencePair]]:
-    """Returns the training sentences, and the validation sentences followed by the test sentences.
+    """Returns the training sentences, and separately the validation sentences followed by the test sentences.
 
     The training part is the beginning of the stream, repetitions included. The other parts are the following sentences
     whose source has not been drawn before.

@@ -18,7 +18,7 @@ Choose: TypeAlias = Callable[[str], int]
 
 
 class PhraseKind(IntEnum):
-    """Kinds of noun phrase. A place that does not allow the last kinds has fewer probabilities."""
+    """Kinds of noun phrase. A place with fewer probabilities than kinds does not allow the last ones."""
 
     COMMON = 0
     NAME = 1
@@ -53,7 +53,7 @@ SYNONYMS = (0.7, 0.3)
 
 
 def derive(choose: Choose, lexicon: Lexicon) -> Sentence:
-    """Builds the sentence tree from the outcomes that `choose` returns."""
+    """Builds a sentence's tree from the outcomes that `choose` returns at each place."""
     subject = _phrase("subject", choose, lexicon)
     negated = bool(choose("verb.negated"))
     if choose("verb.intransitive"):
@@ -99,8 +99,7 @@ def _relative(role: str, choose: Choose, lexicon: Lexicon) -> Relative | None:
 
 
 def _bare_phrase(role: str, choose: Choose, lexicon: Lexicon) -> Phrase:
-    """Builds a phrase within a relative clause: it has no owner, adjective or relative clause, so that nothing
-    nests."""
+    """Builds a phrase inside a relative clause: without owner, adjective or own clause, so that nothing nests."""
     kind = choose(f"{role}.kind")
     if kind == PhraseKind.NAME:
         return Name(lexicon.names[choose(f"{role}.name")])
@@ -111,8 +110,9 @@ def _bare_phrase(role: str, choose: Choose, lexicon: Lexicon) -> Phrase:
 
 
 def laws(lexicon: Lexicon) -> dict[str, tuple[float, ...]]:
-    """Returns the probabilities of the outcomes at each place, including the choices that only the target side
-    shows."""
+    """Returns the probabilities of the outcomes at each place, also of choices that show only in the target
+    sentence.
+    """
     intransitive, transitive = zipf(len(lexicon.intransitive_verbs)), zipf(len(lexicon.transitive_verbs))
     table = {
         "verb.negated": _yes(P_NEGATED),

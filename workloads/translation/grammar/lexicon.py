@@ -51,7 +51,7 @@ class LexiconSizes:
 
 
 class Lexicon:
-    """All words of both languages except the function words, by class, the most frequent first.
+    """All words of both languages except function words, by class, most frequent first.
 
     Args:
         sizes: The number of lexemes of each class. The adverbs are always the six of `common_words`.
@@ -75,13 +75,13 @@ class Lexicon:
 
     @property
     def lexemes(self) -> tuple[Lexeme, ...]:
-        """All lexemes except names, which are the same in both languages."""
+        """All lexemes except names, which both languages share."""
         return (*self.nouns, *self.transitive_verbs, *self.intransitive_verbs, *self.adjectives, *self.adverbs)
 
 
 @functools.lru_cache(maxsize=16)
 def zipf(n_words: int) -> tuple[float, ...]:
-    """Returns the probabilities of a class's words, which are proportional to 1/rank."""
+    """Returns the probabilities of a class's words, proportional to 1/rank (Zipf's law)."""
     total = sum(1.0 / rank for rank in range(1, n_words + 1))
     return tuple(1.0 / (rank * total) for rank in range(1, n_words + 1))
 
@@ -105,7 +105,8 @@ def _conjugated(consonant: str) -> tuple[str, ...]:
 
 def _class(n_lexemes: int, common: tuple[Lexeme, ...], endings: _Endings) -> tuple[Lexeme, ...]:
     """Returns the first lexemes of a class: hand-written ones, then generated ones. Generated lexemes have alternating
-    genders, and every third has a synonym."""
+    genders, and every third has a synonym.
+    """
     source_stems = stems("".join(endings.source))
     target_stems = stems("".join(endings.target[0]))
     generated = []
@@ -130,8 +131,9 @@ different."""
 
 
 def stems(word_class: str) -> Iterator[str]:
-    """Yields stems of two syllables, then of three and so on, without end, in a fixed order that depends on the class.
-    Stems are unique within a class, but two classes may share stems."""
+    """Yields stems of two syllables, then of three and so on, without end, in an order that is fixed for each class.
+    Stems are unique within a class, but two classes may share stems.
+    """
     n_syllables = 2
     start = sum(map(ord, word_class)) * _SCATTER // 2
     while True:

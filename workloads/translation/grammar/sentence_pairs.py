@@ -16,7 +16,7 @@ Arc = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class SentencePair:
-    """A sentence in both languages, S source and T target words, without EOS. Positions count words from 0.
+    """A sentence in both languages, with S source and T target words, EOS not included. Positions count words from 0.
 
     Attributes:
         tree: The derivation that both languages express.
@@ -38,13 +38,13 @@ class SentencePair:
 
 
 def sentence_pairs(lexicon: Lexicon, seed: int, first: int = 0) -> Iterator[SentencePair]:
-    """Yields sentences `first`, `first` + 1, ... of the seed's stream, without end."""
+    """Yields the seed's sentence pairs with numbers `first`, `first` + 1, ... without end."""
     for choices in choices_from(Laws(laws(lexicon)), seed, first):
         yield _realized(derive(choices, lexicon), choices)
 
 
 def sentence_pair(lexicon: Lexicon, seed: int, number: int) -> SentencePair:
-    """Returns sentence `number` of the seed's stream; the training part of a corpus is sentences 0, 1, 2, ..."""
+    """Returns the seed's sentence pair `number`. The training part of a corpus is pairs 0, 1, 2, ..."""
     return next(sentence_pairs(lexicon, seed, number))
 
 
@@ -67,8 +67,9 @@ def _realized(tree: Sentence, choices: Choices) -> SentencePair:
 
 
 def _translated(place: str) -> str:
-    """Returns the place of the source word that the target word at `place` translates. It is the same place, except
-    that `'s` is translated by both `il` and `di`."""
+    """Returns the place of the source word of which the target word at `place` is the translation. It is the same
+    place, except that `'s` is translated by both `il` and `di`.
+    """
     return place.removesuffix("of") + "determiner" if place.endswith(".of") else place
 
 
@@ -81,12 +82,12 @@ def _positioned(arcs: list[tuple[int, str, str]], positions: dict[str, int]) -> 
 
 
 def pair_as_text(pair: SentencePair) -> str:
-    """Returns the pair as one line, such as `the dog sleeps -> il cane dorme`."""
+    """Formats a pair as one line, such as `the dog sleeps -> il cane dorme`."""
     return f"{' '.join(pair.source)} -> {' '.join(pair.target)}"
 
 
 def arcs_as_text(words: tuple[str, ...], arcs: list[Arc]) -> str:
-    """Returns one line for each arc, from dependent to governor, such as `subject: dog (1) -> sleeps (2)`."""
+    """Formats one line per dependency arc, from dependent to governor, such as `subject: dog (1) -> sleeps (2)`."""
     return "\n".join(
         f"{RELATIONS[relation]}: {words[dependent]} ({dependent}) -> {words[governor]} ({governor})"
         for relation, dependent, governor in arcs

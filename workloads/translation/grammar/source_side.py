@@ -30,7 +30,7 @@ FUNCTION_WORDS = (
 
 
 def source_words(sentence: Sentence) -> dict[str, str]:
-    """Returns the words of the sentence in order, each under its place in the tree, such as `subject.head`."""
+    """Returns the words of the source sentence in order, with their places in the tree, such as `subject.head`."""
     words = _phrase("subject", SUBJECT_PRONOUNS, sentence.subject)
     agreement = person(sentence.subject)
     if sentence.negated:

@@ -24,7 +24,7 @@ _SYNONYM_NATS = tuple(-math.log(p) for p in SYNONYMS)
 
 
 class TargetWord(NamedTuple):
-    """A word of the target sentence.
+    """A word of the target sentence, with its place in the tree.
 
     Attributes:
         place: The place of the word in the tree, such as `subject.head`.
@@ -38,8 +38,7 @@ class TargetWord(NamedTuple):
 
 
 def target_words(sentence: Sentence, choose: Choose) -> list[TargetWord]:
-    """Returns the words of the sentence in order; requests from `choose` the choices that only the target side
-    shows."""
+    """Returns the words of the target sentence in order. `choose` makes the choices that only this language has."""
     subject, obj = sentence.subject, sentence.obj
     dropped = isinstance(subject, Pronoun) and choose("subject.dropped")
     words = [] if dropped else _phrase("subject", subject, choose)

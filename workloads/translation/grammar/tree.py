@@ -8,7 +8,7 @@ from attnsweep.workloads.translation.grammar.common_words import Lexeme
 
 
 class Person(IntEnum):
-    """The grammatical persons with which verbs agree, in the order of a verb's target forms."""
+    """The grammatical persons, in the order of a verb's forms in the target language."""
 
     I = 0  # noqa: E741 (the pronoun's own name)
     YOU = 1
@@ -26,14 +26,14 @@ class Pronoun:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A proper name, which is the same in both languages and takes the third person singular."""
+    """A proper name, which both languages share. Verbs agree in the third person singular."""
 
     word: str
 
 
 @dataclass(frozen=True, slots=True)
 class CommonNoun:
-    """A phrase of a noun and its modifiers.
+    """A noun phrase: a common noun and its modifiers.
 
     Attributes:
         noun: The head of the phrase.
@@ -57,7 +57,7 @@ Phrase: TypeAlias = Pronoun | Name | CommonNoun
 
 @dataclass(frozen=True, slots=True)
 class Relative:
-    """A relative clause. The noun that it modifies is its subject if `subject` is None, else its object.
+    """A relative clause. The modified noun is the clause's subject if `subject` is None, else its object.
 
     Attributes:
         verb: The verb, which is intransitive if both phrases are None.
@@ -94,7 +94,7 @@ _SUBJECT, _OBJECT, _ADJECTIVE, _DETERMINER, _POSSESSOR, _RELATIVE = range(len(RE
 
 
 def dependencies(sentence: Sentence) -> list[tuple[int, str, str]]:
-    """Returns all dependency arcs as (relation, place of the dependent, place of the governor).
+    """Returns all dependency arcs of a sentence as (relation, place of the dependent, place of the governor).
 
     The noun that a relative clause modifies is the subject or object of the clause's verb, and the verb depends on the
     noun by the relation `relative`. The possessive 's is a determiner of the possessed noun, like il.
