@@ -18,7 +18,7 @@ class Reproduction:
     """A reproduction of one figure or table.
 
     A package adds its own to `attnsweep reproduce` by an entry point of the group `attnsweep.reproductions` that names
-    a tuple of `Reproduction`s.
+    a tuple of `Reproduction` objects.
 
     Attributes:
         name: The name that the user types.
