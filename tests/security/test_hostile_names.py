@@ -352,7 +352,7 @@ def test_the_documents_tell_the_ones_from_the_others() -> None:
     security, readme = (" ".join((ROOT / name).read_text().split()) for name in ("docs/security.md", "README.md"))
     for text, looking, loading in (
         (security, r"can be looked at \((.*?)\)", r"Only (.*?) run code of a sweep directory"),
-        (readme, r"if you have trusted it\. (.*?) run none\.", r"runs as you\. (.*?) also run a sweep"),
+        (readme, r"if you have trusted it\. (.*?) run no code", r"runs as you\. (.*?) also run a sweep"),
     ):
         for pattern, commands in ((looking, {*LOOKING, *ALSO_LOOKING}), (loading, {*LOADING})):
             (named,) = re.findall(pattern, text)
