@@ -218,7 +218,7 @@ def compare_kicks(sweep: SweepDirectory, n_zeros: int) -> Comparison:
         notes=[
             "The size of a kick is relative to the weights, tensor by tensor; descent follows in float64. Freed: the "
             "loss falls by 5%.",
-            f"A kick of more than {MOST_TELLING:g} is a new start and proves nothing (docs/zeros.md).",
+            f"A kick of more than {MOST_TELLING:g} is a new start and proves nothing (docs/notes/zeros_tests.md).",
         ],
     )
 

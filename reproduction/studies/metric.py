@@ -1,6 +1,6 @@
 """The parametrization of attention: the same functions of system P trained as k^t q (merged) or as k and q (factored).
 
-It measures the laws of escape times and of runaways for small starts: docs/zeros.md, merged or factored. The loss is
+It measures the laws of escape times and of runaways for small starts: docs/notes/merged_or_factored.md. The loss is
 exact, the optimizer gradient descent. Axes: L training.
 """
 
@@ -116,7 +116,7 @@ def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comp
         table = opposed_shares(N, M, size.n_flow)
     return Comparison(
         title="Merged or factored: how often system P runs away, and how long it stays at the zero",
-        source="attnsweep, docs/zeros.md",
+        source="attnsweep, docs/notes/merged_or_factored.md",
         rows=rows,
         tables=[("Scale-free flow, three factors: share with alpha beta < 0 after |v| has grown by a factor", table)],
         figures=save_figure(metric_figure(measured), directory, "metric"),

@@ -1,4 +1,5 @@
-"""The laws of small starts of system P (docs/zeros.md): which trainings run away, and how often, merged and factored.
+"""The laws of small starts of system P (docs/notes/merged_or_factored.md): which trainings run away, and how
+often, merged and factored.
 
 **Which starts run away, merged**: derived, with no constant to fit.
 The zero has two unstable modes, a faster and a slower one. Weights that are multiples of the shift and of the mean, q

@@ -1,4 +1,4 @@
-"""The init_sigma below which trainings end at the zero (docs/zeros.md, its border): by floating-point type, from the
+"""The init_sigma below which trainings end at the zero (docs/notes/precision.md): by floating-point type, from the
 sweep `precision_border`; and of the full models, whose k^t q is trained as one matrix or as k and q. Axes: R row of the
 ledger.
 """
@@ -38,8 +38,8 @@ def derived_border(dtype: str, form: str) -> float:
     """Returns the sigma at which L-BFGS no longer sees the way down: |gradient|^2 = max(u L, tolerance), L = M - 1.
 
     At a start of size sigma, E |gradient|^2 is c sigma^2 for two factors and 3 M c sigma^4 / 2 for three (k and q of M
-    rows), where c / 2 is the contribution of v, and likewise of q, in the merged form: docs/zeros.md, the border by
-    precision.
+    rows), where c / 2 is the contribution of v, and likewise of q, in the merged form: see
+    docs/notes/precision.md, the border by precision.
     """
     K = M - 1
     half = (2 / N) ** 2 * K * (N + M - 1)
@@ -57,7 +57,7 @@ def compare(sweep: SweepDirectory, console: Console, first_seed: int = 0) -> Com
     console.print("gradient descent in bfloat16")
     return Comparison(
         title="Below which initialization does rounding hold a training at the zero?",
-        source="attnsweep, docs/zeros.md",
+        source="attnsweep, docs/notes/precision.md",
         rows=[*sweep_rows(sweep), *first_order_rows(FIRST_ORDER_SIGMAS, range(first_seed, first_seed + N_FIRST_ORDER))],
         notes=[
             "Border: the sigma at which half of the trainings end at the zero, by logistic regression on log sigma; "
@@ -167,7 +167,7 @@ def reproduce_forms(
             )
     return Comparison(
         title="The stuck border of the full models: k and q trained, or k^t q as one matrix",
-        source="attnsweep, docs/zeros.md",
+        source="attnsweep, docs/notes/precision.md",
         rows=rows,
         notes=["float64, L-BFGS, skip, no softmax. Border: where half of the trainings end at the zero."],
     )

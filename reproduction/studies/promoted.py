@@ -1,4 +1,5 @@
-"""docs/zeros.md: which float32 trainings are stuck at a zero of the loss, and which are held there only by rounding.
+"""docs/notes/precision.md: which float32 trainings are stuck at a zero of the loss, and which are held there only by
+rounding.
 
 Axes: T trial.
 """
@@ -49,12 +50,12 @@ def compare(sweep: SweepDirectory, directory: Path, console: Console) -> Compari
     borders = [border(f"{name}: border in init_sigma", curve, at_scale_one(curve)) for name, curve in curves.items()]
     return Comparison(
         title="Stuck in float32: at a zero of the loss, or of the arithmetic?",
-        source="attnsweep, docs/zeros.md",
+        source="attnsweep, docs/notes/precision.md",
         rows=[_freed(rows, stays), *borders],
         tables=[("By initialization, moved to scale one", _by_sigma(curves))],
         figures=save_figure(_figure(curves, borders), directory, "zeros_promoted"),
         notes=[
-            "Promotion: repeated in float64, from the own start and from the end (docs/zeros.md).",
+            "Promotion: repeated in float64, from the own start and from the end (docs/notes/precision.md).",
             "init_sigma is divided by what the attention scale multiplies the border by, as derived.",
         ],
     )

@@ -43,7 +43,7 @@ def sweep(home: Path, no_mlflow: None) -> Iterator[subprocess.Popen[str]]:
         assert process.stderr is not None
         try:
             for line in process.stderr:
-                if line.startswith("trials"):
+                if re.search(r"trainings [1-9]", line):
                     break
             # Its trainings play no part in what is looked at, and would keep a core busy.
             (trainer,) = (pid for pid, command in _tree(process.pid).items() if command.startswith("ray::TrainerActor"))
