@@ -26,7 +26,7 @@ _TYPED_CHARACTERS = 400
 
 
 def main() -> None:
-    """The console script. A user's mistake is one line on stderr and exit code 2."""
+    """Runs the console script. A user's mistake is reported as one line on stderr, with exit code 2."""
     # Before all others, so that it is called after them.
     atexit.register(_hide_leaks)
     if sys.stdout is None:
@@ -79,7 +79,7 @@ _LEAKS = r"^(nanobind: (leaked|this is likely)| - (leaked|\.\.\. skipped)|See ht
 
 
 def _hide_leaks() -> None:
-    """Takes the lines `_LEAKS` from what is still written to stderr; everything else stays."""
+    """Removes the lines that match `_LEAKS` from everything written to stderr from now on."""
     _flush()
     grep = shutil.which("grep")
     if not {"duckdb", "torch"} <= sys.modules.keys() or grep is None:
@@ -90,13 +90,13 @@ def _hide_leaks() -> None:
 
 
 def _flush() -> None:
-    """Writes what is buffered of stdout, unless it is closed."""
+    """Writes the buffered output to stdout, unless stdout is closed."""
     if sys.stdout is not None:
         sys.stdout.flush()
 
 
 def _complain(text: str) -> None:
-    """Prints a message on stderr, without credentials or control characters."""
+    """Prints an error message on stderr, without credentials or control characters."""
     from attnsweep.orchestrator.terminal import plain
 
     typer.echo(f"attnsweep: {plain(without_credentials(text))}", err=True)

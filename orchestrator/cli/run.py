@@ -23,6 +23,7 @@ from attnsweep.workloads.errors import UserError
 if TYPE_CHECKING:
     from attnsweep.search_spaces.sweep import Sweep
 
+_THIS_MACHINE = Resources()
 _what = partial(typer.Option, rich_help_panel="What")
 _where = partial(typer.Option, rich_help_panel="Where")
 _note = partial(typer.Option, rich_help_panel="Notes")
@@ -41,6 +42,7 @@ def sweep_names() -> list[str]:
     return shipped_names()
 
 
+@on.with_resources()
 def run(
     spec: Annotated[
         str,
@@ -84,15 +86,7 @@ def run(
         bool, _where("--or-resume", help="Continue the sweep if --dir holds it; for schedulers that repeat commands.")
     ] = False,
     of_shard: OfShard = None,
-    address: on.Address = None,
-    local: on.Local = False,
-    trainers: on.Trainers = None,
-    wait_nodes: on.WaitNodes = 0,
-    device: on.OnDevice = "auto",
-    priority: on.Priority = 0,
-    engine: on.ByEngine = "auto",
-    pack_size: on.PackSize = None,
-    max_failures: on.MaxFailures = None,
+    resources: Resources = _THIS_MACHINE,
     note: Annotated[str, _note(help="A note, stored with the sweep.")] = "",
     tags: Annotated[
         list[str] | None,
@@ -141,17 +135,6 @@ def run(
     annotation = Annotation(note, parse_tags(tags or []), tuple(sorted({*(keep_weights or ())})))
     place = place_of(new_directory(sweep.name, directory), "--dir")
 
-    resources = Resources(
-        address=address,
-        local=local,
-        n_trainers=on.parse_trainers(trainers),
-        n_nodes=wait_nodes,
-        device=device,
-        priority=priority,
-        engine=engine,
-        pack_size=pack_size,
-        max_failures=max_failures,
-    )
     code = code_for(spec, sweep, trusted=trust)
     # With `--or-resume` Ray is not started ahead, because nothing may be left to do.
     with nullcontext() if or_resume else starting_meanwhile(resources):
@@ -166,16 +149,10 @@ def run(
     conclude(summary, kept, on_finish, on_failure, report=not no_report, as_json=as_json)
 
 
+@on.with_resources("engine")
 def resume(
     directory: SweepDir,
-    address: on.Address = None,
-    local: on.Local = False,
-    trainers: on.Trainers = None,
-    wait_nodes: on.WaitNodes = 0,
-    device: on.OnDevice = "auto",
-    priority: on.Priority = 0,
-    pack_size: on.PackSize = None,
-    max_failures: on.MaxFailures = None,
+    resources: Resources = _THIS_MACHINE,
     trials: Annotated[
         str | None, typer.Option(metavar="+N", help="Add this many trials to the sweep, finished or not.")
     ] = None,
@@ -194,16 +171,6 @@ def resume(
 ) -> None:
     """Resume an interrupted sweep."""
     processes.start_ahead()
-    resources = Resources(
-        address=address,
-        local=local,
-        n_trainers=on.parse_trainers(trainers),
-        n_nodes=wait_nodes,
-        device=device,
-        priority=priority,
-        pack_size=pack_size,
-        max_failures=max_failures,
-    )
     more_trials = on.parse_more(trials, "--trials", "trials")
     more_replicates = on.parse_more(replicates, "--replicates", "replicates")
     # The sweep is opened first, so that an error appears before seconds are spent on starting Ray.
@@ -236,7 +203,7 @@ def forecast(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forecast a sweep: the steps in which trainings leave their start, the share that does in time, and the price."""
+    """Forecast a sweep: when trainings leave their start, what share does so in time, and the price of the sweep."""
     from attnsweep.orchestrator.tools.forecast.forecast import forecast as forecast_sweep
 
     sweep = _sweep(spec, fixed, trials=trials, replicates=replicates)
@@ -261,7 +228,7 @@ def specs(
 
 
 def _sweep(spec: str, fixed: list[str] | None, **budget: int | None) -> "Sweep":
-    """Loads the sweep of a file or name, and applies the options of the command line."""
+    """Loads a sweep by the name of its file or a shipped sweep, and applies the options of the command line."""
     from attnsweep.search_spaces.loading import assignments, load_sweep
 
     sweep = load_sweep(spec).fix(assignments(fixed))
