@@ -351,7 +351,7 @@ def test_the_others_run_it_only_with_trust(
 def test_the_documents_tell_the_ones_from_the_others() -> None:
     security, readme = (" ".join((ROOT / name).read_text().split()) for name in ("docs/security.md", "README.md"))
     for text, looking, loading in (
-        (security, r"can be looked at \((.*?)\)", r"Only (.*?) run code of a sweep directory"),
+        (security, r"can be inspected safely \((.*?)\)", r"Only (.*?) run code of a sweep directory"),
         (readme, r"if you have trusted it\. (.*?) run no code", r"runs as you\. (.*?) also run a sweep"),
     ):
         for pattern, commands in ((looking, {*LOOKING, *ALSO_LOOKING}), (loading, {*LOADING})):
