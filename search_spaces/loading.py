@@ -96,7 +96,7 @@ def _written(path: Path) -> Sweep:
     try:
         return Sweep.from_json(json.dumps(read_yaml(given_file(path, "SPEC", "a YAML file").read_text())))
     except (OSError, ValueError, TypeError) as error:
-        # `json.dumps` raises a TypeError for a YAML value that JSON lacks: a date.
+        # `json.dumps` raises a TypeError for a YAML value that JSON lacks, such as a date.
         raise UserError(
             "SPEC", given=str(path), expected="a sweep as YAML", fix=f"correct the file ({error})"
         ) from error

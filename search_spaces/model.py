@@ -47,9 +47,11 @@ def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecErr
         fields: The names of all valid fields, from which the fix suggests the nearest.
     """
     mistakes = error.errors(include_url=False)
-    # A misspelled required field is also reported as missing; "no such field" is the more useful of the two mistakes.
+    # Pydantic reports a misspelled required field as two mistakes: as an unknown field and as a missing field. The
+    # unknown field is shown, because it is more useful.
     first = next((mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"), mistakes[0])
-    # The tags of unions that users never write are blank strings (`measured._SEVERAL`): they are not printed.
+    # Unions have tags that users never write. These tags are blank strings (`measured._SEVERAL`), and blank parts of
+    # the place are not printed.
     place = ".".join(text for part in first["loc"] if (text := str(part).strip())) or "spec"
     hints = {
         "extra_forbidden": (

@@ -48,7 +48,8 @@ def check_sweep(
     for name, condition in sweep.conditional().items():
         _check_condition(name, condition, sweep, declared)
     _check_combinations(sweep, parameters)
-    # Interventions are checked now because one after the last step would otherwise be refused trial by trial.
+    # Interventions are checked when the sweep is made. An intervention after the last step would otherwise be refused
+    # trial by trial.
     for text in _extremes(sweep.varied()[INTERVENTION]) if INTERVENTION in sweep.space.keys() & sweep.varied() else []:
         _check_combinations(sweep.fix({INTERVENTION: text}), parameters)
     named = [("objective.outcome", objective) for objective in sweep.objectives]
@@ -105,7 +106,7 @@ def _check_goals(sweep: Sweep, goals: str, other_fix: str) -> None:
 
 def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
     for index, choice in enumerate(choices):
-        # Like Optuna, this takes 1, 1.0 and True for equal.
+        # Like Optuna, the comparison treats 1, 1.0 and True as equal.
         if choice in choices[:index]:
             raise SpecError(f"{name}.choices", given=choice, expected="each value once", fix="remove one of the two")
 
@@ -164,7 +165,8 @@ def _check_grid(sweep: Sweep) -> None:
             raise SpecError(
                 name, given=ends, expected="ends whose ratio a float can hold", fix="make the range narrower"
             )
-    # `points` is counted, although points of an Int may coincide, because the axes may be too long to build.
+    # The product counts all `points` of an axis, although points of an Int may coincide, because building the axes may
+    # take too much memory.
     n_points = math.prod(_n_points(dimension) for dimension in sweep.drawn().values())
     if n_points > _MOST_POINTS:
         raise SpecError(

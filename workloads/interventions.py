@@ -158,7 +158,7 @@ def intervene(
     if kick is not None and at is not None:
         texts.append(f"kick {kick:g} at {at}")
     n_given = sum(each is not None for each in (parameter, freeze, head, clamp, kick, at))
-    if len(texts) != 1 or n_given != 2:  # Each has two arguments.
+    if len(texts) != 1 or n_given != 2:  # Each intervention has exactly two arguments.
         raise SpecError(
             "intervene",
             given=f"{n_given} of parameter, freeze, head, clamp, kick and at",

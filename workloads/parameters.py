@@ -26,7 +26,8 @@ CERTIFIED_SHARE = 0.05
 
 
 def _check_condition(text: str) -> None:
-    # This module must import no NumPy, and `conditions` does, so it is imported only where a condition is given.
+    # `conditions` is imported only if a condition is given, because it imports NumPy, and importing this module must
+    # not import NumPy.
     from attnsweep.workloads.conditions import terms_of
 
     terms_of(text)
@@ -40,7 +41,7 @@ class _Start:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the fields of its last base first.
+class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the fields of its last base class first.
     """The parameters that the trainings of all workloads have. A workload subclasses it and adds further ones.
 
     A subclass checks combinations of values in `__post_init__`, and raises a `SpecError`.
@@ -136,7 +137,8 @@ class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the field
             return parameters
         except UserError:
             raise
-        except Exception as error:  # Whatever a workload's own `__post_init__` raises refuses these values.
+        # Any exception of a workload's own `__post_init__` means that it refuses these values.
+        except Exception as error:
             raise SpecError(
                 cls.__name__,
                 given=accepted,

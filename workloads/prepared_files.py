@@ -162,7 +162,8 @@ def part_numbers(table: pa.Table, part_names: tuple[str, ...]) -> NDArray[np.int
         ValueError: If a row's part is not one of `part_names`.
     """
     part = pc.index_in(table["part"].cast(pa.string()).combine_chunks(), pa.array(part_names))
-    # For a name that is not in `part_names`, `index_in` gives null, which `to_numpy` without a copy refuses.
+    # `index_in` returns null for a part whose name is not in `part_names`, and `to_numpy` with `zero_copy_only` raises
+    # an error for null.
     return np.asarray(part.to_numpy(zero_copy_only=True).astype(np.int64))
 
 

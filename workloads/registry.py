@@ -78,7 +78,7 @@ def _imported(place: str, class_name: str, reference: str) -> ModuleType:
         return importlib.import_module(place)
     except (UserError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # A user's module may raise anything.
+    except BaseException as error:  # Importing a user's module may raise any exception.
         if isinstance(error, ModuleNotFoundError) and f"{place}.".startswith(f"{error.name}."):
             raise SpecError(
                 "workload",
@@ -207,7 +207,8 @@ def _check_parameter(subject: str, declared: Parameter) -> None:
             subject, declared.kind, f"a field of one of the types {', '.join(kind.__name__ for kind in KINDS)}"
         )
     if declared.since is not None and declared.optional and declared.default is not None:
-        # Null in a row of the ledger may also mean that its version did not declare the parameter.
+        # Null in a row of the ledger may also mean that the row's version of attnsweep did not have the parameter.
+        # Therefore the default must be None.
         raise _refused(subject, declared.default, "the default None, because the parameter is optional and has `since`")
     try:
         declared.accept(declared.default)

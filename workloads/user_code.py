@@ -212,7 +212,7 @@ class _Finder(MetaPathFinder):
         loader = self._loaders.get(fullname)
         if loader is None:
             return None
-        # A package gets no search path, so that importing a module which was not read with the others fails.
+        # A package gets no search path, so the import of a module that was not read with the others fails.
         is_package = loader.is_package(fullname)
         spec = ModuleSpec(fullname, loader, origin=loader.get_filename(fullname), is_package=is_package)
         spec.has_location = True
@@ -242,7 +242,7 @@ _FINDER = _Finder()
 
 
 def _text(file: Path) -> str:
-    # The text is decoded as Python does it: by the encoding that the file declares, with any line endings.
+    # The text is decoded as Python does it: with the encoding that the file declares, and with any line endings.
     try:
         return importlib.util.decode_source(given_file(file, "SPEC", "a Python file").read_bytes())
     except (OSError, SyntaxError, ValueError) as error:

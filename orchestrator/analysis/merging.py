@@ -84,7 +84,7 @@ def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
         out, spec, _shared_defaults(data.directories, spec), annotation=Annotation(note=note), sources=sources
     )
     with closing(directory.place.lock("merge")):
-        # Another process may have completed the merge before this process had the lock.
+        # Another process may have completed the merge before this process got the lock.
         if directory.finished:
             SweepDirectory.check_new(out, "OUT")
         _remove_rows(directory.place)
@@ -203,7 +203,8 @@ def _publish(directory: SweepDirectory, sources: Sequence[SweepDirectory], snaps
     """Writes the rows of all sweeps as one fragment, or no fragment if there are no rows."""
     contents = {}
     for table in TABLES:
-        # A sweep without rows, or without attention heads, has no files of the table.
+        # A sweep without rows has no Parquet files, and a sweep of models without attention heads has none of the table
+        # `heads`.
         parts = [
             _Part(sweep.place, snapshot, number * TRIALS_APART)
             for number, (sweep, snapshot) in enumerate(zip(sources, snapshots, strict=True))

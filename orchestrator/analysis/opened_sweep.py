@@ -142,7 +142,8 @@ class SweepData:
         Raises:
             UserError: If DuckDB refuses the query, the query has no result, or the format's library is missing.
         """
-        # The query runs in a database of its own: an error inside DuckDB would make the shared one unusable.
+        # The query runs in its own DuckDB database, because an error inside DuckDB makes a database unusable for later
+        # queries.
         with naming_damage([sweep.place for sweep in self.directories]), self.connect() as connection:
             return as_format(answer(connection, query), format)
 

@@ -83,7 +83,8 @@ def load_reproductions() -> tuple[dict[str, Reproduction], list[UserError]]:
             errors.append(error)
             continue
         for reproduction in offered:
-            # A package that is installed twice offers the same entry twice.
+            # If a package is installed twice, `entry_points` returns the same reproduction twice. This repetition is
+            # not an error.
             if reproduction.name in reproductions and reproduction is not reproductions[reproduction.name]:
                 errors.append(
                     UserError(
@@ -132,7 +133,7 @@ def _ours_first(entry: EntryPoint) -> tuple[bool, str, str]:
 def _load(entry: EntryPoint) -> Sequence[Reproduction]:
     try:
         offered = entry.load()
-    except (Exception, SystemExit) as error:  # Another package's module may raise anything.
+    except (Exception, SystemExit) as error:  # Loading another package's module may raise any exception.
         raise _unusable(entry, f"{type(error).__name__}: {error}") from error
     if not isinstance(offered, Sequence):
         raise _unusable(entry, type(offered).__name__)

@@ -153,7 +153,7 @@ def run(
         max_failures=max_failures,
     )
     code = code_for(spec, sweep, trusted=trust)
-    # With `--or-resume` Ray is not started ahead, because nothing may be left to do.
+    # With `--or-resume`, Ray is not started in advance, because the sweep may already be complete.
     with nullcontext() if or_resume else starting_meanwhile(resources):
         with importing(without=("pandas",)):
             from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
@@ -161,7 +161,7 @@ def run(
         start = run_or_resume if or_resume else run_sweep
         with hooks.telling_faults(on_failure):
             summary = start(sweep, place, resources, console(stderr=True), code, annotation, warm_starts or (), shard)
-    # A repeated command with `--or-resume` may name further trials.
+    # A repeated `run --or-resume` may give further trials with `--keep-weights`.
     kept = {*annotation.keep_weights, *summary.directory.keep_weights}
     conclude(summary, kept, on_finish, on_failure, report=not no_report, as_json=as_json)
 
@@ -206,7 +206,7 @@ def resume(
     )
     more_trials = on.parse_more(trials, "--trials", "trials")
     more_replicates = on.parse_more(replicates, "--replicates", "replicates")
-    # The sweep is opened first, so that an error appears before seconds are spent on starting Ray.
+    # The sweep is opened before Ray is started, so that an error in the sweep appears at once and not after seconds.
     opened(directory, trusted=trust)
     with starting_meanwhile(resources):
         with importing(without=("pandas",)):

@@ -98,7 +98,7 @@ def _decided(
     is_new = file_claim is not None and not SweepDirectory.is_there(where)
     if not is_new:
         opened(where, trusted=trusted)
-    # Ray is not started ahead, because a claim that is already decided does not need it.
+    # Ray is not started in advance, because a claim that is already decided does not need it.
     with importing(without=("pandas",)):
         from attnsweep.orchestrator.running.verifying import begin, decide
 

@@ -253,7 +253,8 @@ class Source:
     def _draws_anew(self, step: int) -> bool:
         redraw, n_steps = self._redraw(step, [1]), self._training.parameters.n_steps
         store = LaneStore(self._workload, [self._training], "cpu", None, None, redraw)
-        # The last one too: the order of a pass that has begun is kept, that of a later one is drawn anew.
+        # The last step is tested as well: a pass over the data that has begun keeps its order, and only a later pass is
+        # shuffled anew.
         for each in (step, n_steps - 1):
             store.batch_at(each)
         return bool(redraw.found)

@@ -68,8 +68,8 @@ def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
     trainings = ledger.trainings(filter=is_wanted)
     if missing := {*training_ids} - {*trainings["training_id"].to_pylist()}:
         raise _unknown(ledger, min(missing))
-    # Files are sorted by trial, so this condition skips the files without these trials. Ids are filtered afterwards,
-    # because Arrow would copy a long list of ids for each part of each file.
+    # Files are sorted by trial, so the filter by trial skips files without these trials. The filter by training id is
+    # applied afterwards, because Arrow would copy a long list of ids for each part of each file.
     near = pc.field("trial").isin(trainings["trial"].unique().to_pylist())
     return Rows(trainings, ledger.curves(filter=near).filter(is_wanted), ledger.heads(filter=near).filter(is_wanted))
 
@@ -81,7 +81,7 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
             row["trial"],
             row["replicate"],
             Training(workload.parameters.recorded(row), row["seed"]),
-            # Rows of versions without pruning lack `pruned_step`.
+            # Rows of versions without pruning have no column `pruned_step`.
             pruned_step=row.get("pruned_step"),
         )
         for row in trainings.to_pylist()
@@ -90,7 +90,7 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
 
 def has_end(row: Mapping[str, Any]) -> bool:
     """Returns whether a training, by its row of `trainings`, ended with finite weights."""
-    # The step is tested too, because a pruned training may have diverged before.
+    # `diverged_step` is tested besides the outcome, because a pruned training may have diverged before it was pruned.
     return row["outcome"] not in ("failed", "diverged") and row["diverged_step"] is None
 
 

@@ -147,7 +147,7 @@ def require_ledger(place: Place) -> None:
     Raises:
         UserError: If the directory holds none.
     """
-    # Imported only here, because it imports Optuna, which reading rows does not need.
+    # `SweepDirectory` is imported only here, because it imports Optuna, which reading rows does not need.
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
     if not place.has_folder("trainings") and not SweepDirectory.is_there(place):
@@ -180,14 +180,16 @@ def _open_snapshot(place: Place) -> Snapshot:
             counting = counting_names(trainings)
             files = {table: open_files(place, table, counting) for table in TABLES[:-1] if place.has_folder(table)}
         except (FileNotFoundError, UserError) as error:
-            # A file that is removed while it is read may look damaged.
+            # A file that another process removes during the read may look damaged. In this case the listing is
+            # repeated.
             if is_overtaken(place, names):
                 continue
             if isinstance(error, FileNotFoundError):
                 raise damaged(place, error.filename, "no such file") from error
             raise
-        # A listing is no snapshot: if it overlaps a compaction, it can miss both the old files and the new one. Commits
-        # during the listing are harmless, and a reader that waited for a pause in them might never return.
+        # A listing of a folder is not atomic: if a compaction runs meanwhile, the listing can miss both the old files
+        # and the new one. Commits of new files during the listing are harmless, so a reader does not wait for a pause
+        # between commits.
         if not is_overtaken(place, names):
             return _sound(place, {**files, "trainings": {name: trainings[name] for name in counting}})
 
@@ -315,7 +317,8 @@ def publish(
 
     def write(table: str, path: Path) -> None:
         schema, batches = contents[table]
-        # `trainings` is the last of `TABLES`, so the digests of the other files are known by then.
+        # `trainings` is the last table of `TABLES`, so the digests of the other tables' files are known when it is
+        # written.
         metadata = replace(stamp, digests=digests).metadata() if table == "trainings" else stamp.metadata()
         # Losses hardly repeat, so Parquet's dictionary of a column of them would be as large as the column. The bytes
         # of their exponents do repeat: splitting the bytes makes curves a sixth smaller.
@@ -338,7 +341,7 @@ def publish(
 
 
 def _columns_without_rows(place: Place) -> Mapping[str, pa.Schema]:
-    # Imported only here, because it imports Optuna, which reading rows does not need.
+    # `SweepDirectory` is imported only here, because it imports Optuna, which reading rows does not need.
     from attnsweep.orchestrator.ledger.declared import declared_columns
 
     return declared_columns(place)

@@ -133,7 +133,7 @@ def _write_table(table: pa.Table, file: TextIO) -> None:
         grid.add_column(Text(plain(field.name)), justify="right" if _is_number(field.type) else "left", no_wrap=True)
     for record in _records(table.slice(0, TABLE_ROWS)):
         grid.add_row(*(Text(plain(_cell(value))) for value in record))
-    # Files and pipes have no width that the table must fit into.
+    # A file or pipe has no width, so the table may be as wide as needed.
     console = PlainConsole(file=file, width=None if file.isatty() else sys.maxsize)
     console.print(grid)
     if table.num_rows > TABLE_ROWS:

@@ -141,7 +141,7 @@ def trainings_schema(
 
 def schemas_of(workload: "Workload[Any] | type[Workload[Any]]") -> Mapping[str, pa.Schema]:
     """Returns the columns, by table, of a workload's sweeps; without `heads` for a workload without attention heads."""
-    # `Any`, because mypy takes the `__hash__` of the class's instances for the class's own.
+    # The type is `Any`, because mypy confuses the `__hash__` of the class with the `__hash__` of its instances.
     parameters: Any = workload.parameters
     names = (tuple(workload.level_names), tuple(workload.events), tuple(workload.outcomes.items()))
     return _schemas(parameters, *names, tuple(workload.head_score_names))
@@ -226,7 +226,8 @@ def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
     for column in BASE_COLUMNS[table]:
         field = fields.pop(column.name, None)
         if field is None:
-            # A nullable column may be newer than the file.
+            # A nullable column that the file lacks is no misfit: the column may have been added after the file was
+            # written.
             if not column.nullable:
                 yield f"no column {column.name}"
         elif field.type != column.type:
@@ -264,8 +265,8 @@ def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
             n_places = len(places)
         place = place * (high - low + 1) + (numbers - low)
         n_places *= high - low + 1
-    # One number per row is sorted, because pyarrow's sort, which compares key by key, is several times slower. The
-    # stable sort is fast on runs that are already in order, as packs and fragments are.
+    # One number per row is sorted, because pyarrow's sort by several keys is several times slower. The stable sort is
+    # fast on stretches that are already in order, as the rows of a pack or fragment are.
     return table.take(np.argsort(place, kind="stable"))
 
 
@@ -284,7 +285,7 @@ def _field(
 
 
 def _parameter_field(declared: Parameter) -> pa.Field:
-    # The doc of an optional parameter already states the meaning of null.
+    # The description of an optional parameter already states the meaning of null.
     null = "" if declared.optional else "; null = not declared by the version that trained it"
     kind = PARAMETER_TYPES[declared.kind]
     return pa.field(f"param_{declared.name}", kind, metadata={"doc": declared.doc + null})

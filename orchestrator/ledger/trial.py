@@ -155,7 +155,8 @@ def complete_trials(connection: duckdb.DuckDBPyConnection, rule: int | Sequentia
 def complete_among(rows: pa.Table, rule: int | Sequential) -> list[int]:
     """Returns the trials among these rows of `trainings` that have all required trainings, in order."""
     if isinstance(rule, int):
-        # Outcomes do not matter here, and Arrow counts half a million rows faster than Python reads them.
+        # With a fixed number of replicates, outcomes do not matter, and Arrow counts half a million rows faster than
+        # Python reads them.
         counts = rows.group_by("trial").aggregate([("replicate", "count_distinct")])
         return sorted(counts.filter(pc.field("replicate_count_distinct") == rule)["trial"].to_pylist())
     return sorted(trial for trial, ended in ended_trainings(rows).items() if is_complete(rule, ended.stuck))

@@ -17,9 +17,9 @@ Tables: TypeAlias = Mapping[str, ds.Dataset]
 """One sweep's tables by name."""
 
 _LIMITS: dict[str, str | bool | int | float | list[str]] = {
-    # There is no folder to spill to, because SQL could write to it even without external access.
+    # DuckDB gets no folder for temporary files, because SQL could write to that folder even without external access.
     "temp_directory": "",
-    # Half of the memory is left, because the sweep may be training on this machine.
+    # DuckDB may use half of the memory, because a sweep may be training on the same machine.
     "memory_limit": "50%",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -95,8 +95,8 @@ def _database() -> duckdb.DuckDBPyConnection:
     database = duckdb.connect(config=_LIMITS)
     database.execute("SET enable_external_access = false")
     database.execute("SET GLOBAL TimeZone = 'UTC'")
-    # The progress bar, which cursors cannot disable, would be drawn on stdout among the results. In Jupyter without
-    # ipywidgets, DuckDB has no bar and refuses the setting.
+    # DuckDB would draw its progress bar on stdout, between the results, and cursors cannot disable it. In Jupyter
+    # without ipywidgets, DuckDB has no progress bar and refuses the setting.
     if database.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (True,):
         database.execute("SET enable_progress_bar = false")
     database.execute("SET lock_configuration = true")

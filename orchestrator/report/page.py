@@ -154,7 +154,8 @@ def _drawn(
     shown = [
         Shown(
             report=report,
-            # These come before the figures, because they may raise a UserError and figures take time.
+            # The questions (`why`) and the maps are computed before the figures: they may raise a UserError, and
+            # figures take a long time.
             why=tuple(asks(report)) if asks else (),
             maps=tuple(maps(report)) if maps else (),
             pictures=draw_sweep(report, f"{at}_" if several else ""),

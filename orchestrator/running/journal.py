@@ -61,7 +61,7 @@ class StudyLog(BaseJournalBackend):
         self._unread: list[dict[str, Any]] = [json.loads(line) for line in lines]
         self._n_read = 0
         self._asked: list[dict[str, Any]] | None = None
-        # Kept as texts, which the garbage collector need not traverse.
+        # Entries are stored as strings, because the garbage collector does not traverse strings.
         self._unsaved: list[str] = []
         self._has_failed = False
 
@@ -197,8 +197,8 @@ class JournalFile:
         return [line.decode() for line in lines]
 
     def append(self, lines: list[str]) -> None:
-        # The file is unbuffered, because a buffer would write once more, when it is closed, what a disk refused and may
-        # have written.
+        # The file is unbuffered. A buffer would repeat a failed write when the file is closed, although the disk may
+        # already have stored a part of it.
         with self._writing(), locked(self._path), refuse_link(self._path).open("ab+", buffering=0) as file:
             self._pass_notes(file)
             content = "".join(f"{self._chain.seal(line)}\n" for line in lines).encode()

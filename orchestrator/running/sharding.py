@@ -95,7 +95,8 @@ def begin_shard(
         try:
             create(where, shard.count, None)
         except UserError:
-            # Another driver may be writing the record right now. Any other fault of the directory persists.
+            # While another driver writes the record, opening the directory fails for a moment. Any other error lasts
+            # longer than the wait.
             if not SweepDirectory.is_there(where) and time.monotonic() > until:
                 raise
             time.sleep(_LOOK_SECONDS)

@@ -30,7 +30,8 @@ def check_storage(spec: Sweep) -> None:
         if database is None or database.is_absolute():
             get_storage(spec.storage)
             return
-    except Exception as error:  # Each storage library raises its own errors.
+    # Each storage library raises its own kinds of errors, so all exceptions are caught here.
+    except Exception as error:
         reason = without_credentials(str(error)).partition("\n")[0]
         raise SpecError(
             "storage",
@@ -92,7 +93,8 @@ def readable(directory: SweepDirectory) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except Exception as error:  # Each storage library raises its own errors.
+    # Each storage library raises its own kinds of errors, so all exceptions are caught here.
+    except Exception as error:
         reason = without_credentials(str(error)).partition("\n")[0]
         raise UserError(
             name_of(directory),

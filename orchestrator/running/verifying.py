@@ -93,7 +93,7 @@ def decide(
 def read_verdict(directory: SweepDirectory, claim: Claim) -> Verdict:
     """The verdict by the rows that a claim's sweep has."""
     ledger = Ledger(directory.place)
-    # Without rows a ledger has no columns of the workload's own.
+    # A ledger without rows has no columns of the workload's own, so no columns are requested.
     has_rows = ledger.trainings(columns=["replicate"]).num_rows > 0
     return verdict(claim, ledger.trainings(columns=columns(claim) if has_rows else []), directory.stages)
 

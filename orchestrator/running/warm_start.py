@@ -136,7 +136,7 @@ def _check(earlier: SweepDirectory, spec: Sweep) -> None:
             expected="a finished sweep",
             fix=f"finish it with: attnsweep resume {as_argument(earlier.place)}",
         )
-    # Workloads in files are compared without their folder.
+    # A workload in a file is compared without the path of its folder.
     theirs, ours = (sweep.workload.rpartition(":")[2] for sweep in (earlier.spec, spec))
     if theirs != ours:
         raise UserError(

@@ -49,5 +49,5 @@ def _resolved(path: Path) -> Path:
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError):
-        # A path that leads nowhere is refused when it is used.
+        # A path that cannot be resolved is returned as it is, and refused where it is used.
         return path

@@ -42,7 +42,7 @@ def code_of(directory: SweepDirectory) -> UserCode | None:
     file = user_file(directory.spec.workload)
     if file is None:
         return None
-    # Sweeps of earlier versions stored only the path of the code.
+    # Sweeps of earlier versions stored only the path of the code, not the code itself.
     return _stored_code(directory, file.name) if directory.code else read_user_code(file)
 
 

@@ -108,7 +108,8 @@ class SweepRecord(Record):
         record = validate(fields)
         if not isinstance(spec := fields["spec"], dict):
             return record
-        # The sha256 is taken of the stored values, because the model may have gained fields since they were stored.
+        # The sha256 is computed from the stored values instead of the model, because the model may have gained fields
+        # since the values were stored.
         if sha256_of(spec) != record.spec_sha256:
             raise ValueError("a spec that does not match its sha256")
         return record.model_copy(update={"spec": record._added.of(record.spec)})
@@ -247,10 +248,11 @@ class SweepDirectory(SweepRecord):
         _check_readable(directory)
         try:
             place.make()
-            # Code and weights are stored in the shards of a divided sweep, because the shards are what runs.
+            # In a sweep with shards, code and weights are stored in the shards' directories, because only shards are
+            # run.
             if code is not None and not directory.shards:
-                # Written before the record that names them. The names are hashes of the content, so nothing is
-                # overwritten.
+                # Code files are written before the record that names them. Their names are hashes of their content, so
+                # no file is overwritten with other content.
                 for name, text in code.texts.items():
                     place.put_text(code_file(stored[name]), text)
             if base is not None and not directory.shards:
@@ -463,8 +465,8 @@ class SweepDirectory(SweepRecord):
         except DamagedRecordError:
             course = None
         if course is None or changed.spec != self.spec or changed.retried != self.retried:
-            # The course is written first: if a kill prevents the change of the record, the next `resume` finds nothing
-            # to do, and marks the sweep as finished again.
+            # The file of the course (finished or not, and seconds) is written before the record. If the process is
+            # killed between both writes, the next `resume` finds nothing to do and marks the sweep as finished again.
             seconds = course.seconds if course else 0.0
             COURSE.write(self.place, Course(finished=False, seconds=seconds))
         if changed != self:

@@ -63,7 +63,7 @@ def connection(
     try:
         yield address is None
     finally:
-        # Does nothing if Ray has already ended.
+        # `ray.shutdown` does nothing if Ray has already ended.
         ray.shutdown()
 
 
@@ -94,7 +94,7 @@ def start_here(preloaded: Sequence[str]) -> bool:
     """
     if ray.is_initialized():
         return False
-    # Versions of Ray before 2.59 use tokens only if asked to.
+    # Versions of Ray before 2.59 use authentication tokens only if the environment asks for them.
     ask_for_token()
     _keep_token_elsewhere()
     for seconds in (_START_SECONDS, _PATIENT_START_SECONDS):
@@ -123,7 +123,7 @@ def _keep_token_elsewhere() -> None:
     home = Path.home() / ".ray"
     try:
         home.mkdir(parents=True, exist_ok=True)
-        # A file is created, because permissions alone do not tell whether it is possible.
+        # The check creates a temporary file, because permission bits alone do not tell whether a file can be created.
         with TemporaryFile(dir=home):
             pass
     except OSError:

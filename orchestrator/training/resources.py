@@ -141,7 +141,7 @@ def _start_ray(resources: Resources) -> bool:
 def _end_ray(*, is_ours: bool) -> None:
     import ray
 
-    # Does nothing if Ray has already ended.
+    # `ray.shutdown` does nothing if Ray has already ended.
     if is_ours:
         ray.shutdown()
 
@@ -183,7 +183,8 @@ def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None
             priority=resources.priority,
             checkpoint_seconds=resources.checkpoint_seconds,
             programs=programs,
-            # Shut down in this thread: in another one, a reference that is freed meanwhile would end the process.
+            # Ray is shut down in this thread. In another thread, an object reference that is freed during the shutdown
+            # would end the process.
             at_close=ray.shutdown if is_only_here else lambda: None,
         )
 

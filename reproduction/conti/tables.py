@@ -113,7 +113,7 @@ def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n
     for seed in range(n_runs):
         best = torch.full((len(families), len(heads)), torch.inf, dtype=torch.float64)
         for draws in draw_families(heads.shape[-1], window, num_pos, n_draws=n_draws, seed=seed):
-            # A draw with a row of zeros has NaNs, and must never be the nearest.
+            # A draw with a row of zeros contains NaN. Its distance counts as infinite, so that it is never the nearest.
             distance = torch.cdist(heads.flatten(1), draws.matrices.flatten(1), p=1).nan_to_num(torch.inf)
             family_best = best[families.index(draws.family)]
             torch.minimum(family_best, distance.min(1).values, out=family_best)

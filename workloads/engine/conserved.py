@@ -94,7 +94,8 @@ def _quantities(declared: Sequence[Conserved], parameters: State, lanes: NDArray
             entries.setdefault(conserved.quantity, []).append(conserved.conserved(weights).flatten())
         return {name: torch.cat(values) for name, values in entries.items()}
 
-    # A single lane is computed twice: alone, its products and sums would use other kernels, which round differently.
+    # A single lane is computed twice, side by side: for one lane PyTorch would use other kernels for products and sums,
+    # which round differently.
     padded = lanes if lanes.size > 1 else lanes.repeat(2)
     quantities: State = vmap(of_one_training)(
         {name: value[_index(padded, value)].double() for name, value in parameters.items()}

@@ -60,7 +60,8 @@ class LaneStore(LaneState, Generic[P]):
         parameters, buffers, template = starting_state(workload, self.lanes, start)
         layout = Layout(parameters)
         super().__init__(
-            # `digest_of` runs before the module computes anything, because a module may store its last result.
+            # `digest_of` runs before the module computes anything, because a module may store its last result in an
+            # attribute.
             problem=Problem(workload, template, layout, self.lanes.shared, digest_of(template)),
             optimizer=optimizer_of(self.lanes),
             rows=layout.rows(parameters),

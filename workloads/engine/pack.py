@@ -219,8 +219,8 @@ class Pack(Generic[P]):
         }
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        # The cached batches are drawn again for the lanes that were active when they were drawn at first: drawn for
-        # fewer lanes, they might round differently.
+        # The cached batches are drawn again for the lanes that were active when they were first drawn, because batches
+        # for fewer lanes might be rounded differently.
         self._keep(checkpoint["drawn_for"])
         self._store.batch_at(int(checkpoint["first_drawn"]))
         self._keep(checkpoint["position"])
@@ -277,7 +277,7 @@ class Pack(Generic[P]):
 
     def count_numbers(self) -> int:
         """Makes the first evaluation and returns how many numbers it computes per training."""
-        # The count is divided by at least 2, because the engine computes a single lane twice.
+        # The divisor is at least 2, because the engine computes a single lane twice, side by side.
         return count_numbers(lambda: self._train_vmapped([1], 1)) // max(len(self._store.rows), 2)
 
     def compiled_graph(self) -> StepGraph | GradientGraph:

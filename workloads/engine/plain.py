@@ -101,7 +101,8 @@ class _Alone:
 
     def compare(self, loss: Tensor, gradients: State) -> None:
         """Computes loss and gradients alone, and compares them with those that the engine computed in a pack."""
-        # The module is built right before its use, so that all that `build` stores elsewhere is this training's.
+        # The module is built right before its use, so that everything which `build` stores outside the module belongs
+        # to this training.
         self._module = built_alone(self._workload, self._training).to(next(iter(gradients.values())))
         _own_buffers(self._module)
         own_loss = self._at(self._state, self._batch, "loss", self._plain_loss)

@@ -34,7 +34,7 @@ def starting_state(
     modules, again = _alike(workload, lanes)
     built = {name: value.to(lanes.device) for name, value in _stacked(modules).items()}
     template = modules[0].to(lanes.device)
-    # A parameter that requires no gradient is treated as a buffer, which `initial` may draw.
+    # A parameter that requires no gradient is treated like a buffer: `initial` may draw it, but need not.
     parameters = [name for name, value in template.named_parameters() if value.requires_grad]
     initial = workload.initial(template, Lanes(lanes.trainings, lanes.device, built))
     missing = set(parameters) - initial.keys()

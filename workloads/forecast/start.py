@@ -51,7 +51,8 @@ class Start:
     ) -> None:
         lanes = Lanes(trainings, torch.device("cpu"))
         self.weights, drawn, template = starting_state(workload, lanes)
-        # `buffers` may be the state of an ended training, whose weights are not the start.
+        # `buffers` may be the state of an ended training. That state also contains weights, which are ignored because
+        # they are not the weights at the start.
         self._buffers = drawn | {
             name: value.to(lanes.device) for name, value in in_type(buffers or {}, lanes.dtype).items() if name in drawn
         }

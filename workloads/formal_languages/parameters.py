@@ -151,5 +151,6 @@ class FormalLanguagesParameters(TrainingParameters):
                 expected=f"{n_steps} (n_epochs={self.n_epochs} of {self.steps_per_epoch} steps)",
                 fix="remove n_steps, which follows from n_epochs, or remove n_epochs",
             )
-        # `n_steps` follows from other parameters, and the stored value must be the one that is run.
+        # `n_steps` follows from `n_epochs` and other parameters, and the object must contain the number of steps that
+        # is run.
         object.__setattr__(self, "n_steps", n_steps)

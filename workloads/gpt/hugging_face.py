@@ -55,7 +55,8 @@ def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
         bos_token_id=None,
         eos_token_id=None,
     )
-    # The constructor draws weights, which are replaced, from the global generator, which must not change.
+    # The constructor of GPT2LMHeadModel draws random weights, which are replaced below. `fork_rng` keeps these draws
+    # from changing the global generator.
     with torch.random.fork_rng(devices=[]):
         model: nn.Module = GPT2LMHeadModel(config).to(module.token.weight.dtype).eval()
     with torch.no_grad():
@@ -138,7 +139,7 @@ def _check_logits(module: GPT, model: Any, parameters: GPTParameters) -> None:
     generator = torch.Generator().manual_seed(0)
     token_BT = torch.randint(parameters.n_words, (8, parameters.n_tokens), generator=generator)
     ours_BTV, theirs_BTV = module(token_BT), model(token_BT).logits
-    # `not <=` and not `>`, because a comparison with NaN logits is false.
+    # The condition is `not <=` instead of `>`, because a comparison with NaN logits is false and NaN must be refused.
     if not (ours_BTV - theirs_BTV).abs().max() <= _TOLERANCE * ours_BTV.abs().max():
         raise _without(
             "tied", parameters.tied, "true: GPT-2's last layer has no bias, and here no other bias can replace it"

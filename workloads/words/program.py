@@ -119,7 +119,8 @@ def program_of(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], ba
     buffers = {name: value.detach() for name, value in module.named_buffers()}
     groups = (weights, buffers, batch)
     try:
-        # The MATH backend computes attention by basic operations. PyTorch's fused attention is a single operation.
+        # The MATH backend splits attention into basic operations, which the program can name. PyTorch's fused attention
+        # is a single operation.
         with sdpa_kernel(SDPBackend.MATH), OneHotByComparison():
             graph = make_fx(functionalize(one_lane(module, loss), remove="mutations"))(*groups)
     except Exception as error:

@@ -141,7 +141,7 @@ def compare_sweeps(
         )
     ending = _ending(a, b, outcome, detail)
     before = _read(a, ending)
-    # The bins hold the trials of both sweeps, so those of B get numbers that A does not use.
+    # The trials of B are renumbered to follow those of A, so that trials of A and B in one bin keep different numbers.
     after = _read(b, ending, first_trial=int(before.ends.trial.max(initial=0)) + 1)
     changed = _changed(before, after)
     rows_a, rows_b, configuration = _pairs(before, after, changed)
@@ -233,7 +233,7 @@ def _pairs(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Returns the rows of A and of B that are pairs, and the number of each pair's configuration, each (P,)."""
     shared = [name for name in before.parameters if name in after.parameters and name not in changed]
-    # A parameter with one value in all trainings does not distinguish any.
+    # A parameter with the same value in all trainings of A and B is left out of the key: trainings do not differ in it.
     names = [name for name in shared if len({*before.parameters[name], *after.parameters[name]}) > 1]
     waiting: dict[tuple[Configuration, int], list[int]] = defaultdict(list)
     for row, key in enumerate(_keys(after, names)):

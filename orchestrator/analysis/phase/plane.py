@@ -19,7 +19,7 @@ class PlaneAxis:
     def scaled(self, values: Floats) -> Floats:
         """Scales values so that the range tried is -1 to 1, by their logarithms if the axis is logarithmic."""
         if self.log:
-            # A value of 0, which has no place on a logarithmic axis, becomes -inf.
+            # A value of 0 has no place on a logarithmic axis, so its coordinate is -inf.
             with np.errstate(divide="ignore"):
                 return np.asarray(2 * np.log(values / self.low) / np.log(self.high / self.low) - 1)
         return np.asarray(2 * (values - self.low) / (self.high - self.low) - 1)

@@ -123,7 +123,7 @@ def _halved(dimension: Varied, values: Sequence[object], fewest: float, most: in
         place = np.array(halves.place(values))
         if np.median(np.bincount(place)[place]) < max(fewest, _FEWEST_TRIALS):
             break
-        # A halving that separates no trials may be followed by one that does, so the loop goes on.
+        # The loop goes on after a halving that separates no trials, because the next halving may separate some.
         if len(set(place.tolist())) > n_parted:
             bins, n_parted = halves, len(set(place.tolist()))
     return bins

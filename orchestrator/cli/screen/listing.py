@@ -92,7 +92,7 @@ def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
         size = decimal(row.n_bytes)
         table.add_row(as_argument(row.place), row.state, f"{row.n_trainings:,}", *rates, size, "; ".join(remembered))
     console = PlainConsole()
-    # The table may be wider than the terminal, because a path that is cut into pieces cannot be copied.
+    # The table may be wider than the terminal, because users cannot copy a path that is split over several lines.
     width = max(console.width, console.measure(table, options=console.options.update_width(_WIDEST)).maximum)
     PlainConsole(width=width).print(table if rows else "no sweep there")
 
@@ -105,7 +105,7 @@ def _sweeps_below(place: Place, pass_over: Callable[[OSError], object]) -> Itera
     folders = {PurePosixPath(path).parent for path in sizes if PurePosixPath(path).name == SWEEP_FILE}
     for folder in folders:
         if not folders.isdisjoint(folder.parents) or _is_in_mlflow(folder):
-            continue  # The folder is a part of another sweep, or a copy of its record in MLflow.
+            continue  # The folder is skipped if it is a part of another sweep, or a copy of a sweep's record in MLflow.
         n_bytes = sum(size for path, size in sizes.items() if PurePosixPath(path).is_relative_to(folder))
         yield _listed(place if folder == PurePosixPath() else place_of(f"{place}/{folder}"), n_bytes)
 

@@ -50,7 +50,8 @@ def _predicted(workload: Workload[Any], trainings: Sequence[Training[Any]], unti
     """Returns predicted escape steps of trainings of one shape, or of as many as the remaining time allows."""
     parts: list[NDArray[np.float64]] = [np.empty(0)]
     expected = 0.0
-    # The first prediction includes start-up, so the time of the next ones is estimated from a second single one.
+    # The first prediction includes start-up time, so a second prediction of one training estimates the time of the
+    # following ones.
     for n_next in (1, 1, 4, 16, 64):
         n_known, started = sum(map(len, parts)), time.monotonic()
         if n_known >= len(trainings) or started + expected > until:

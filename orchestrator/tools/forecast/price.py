@@ -183,7 +183,7 @@ def _longest(
     """Trains the longest pack that a pilot's time allows; returns it, the seconds of each repetition, and its steps."""
     all_steps = shape[0].n_steps
     n_steps = _shortened(shape[0], min(_FEWEST_STEPS, all_steps)).n_steps
-    # The first pack loads and compiles programs, which is not part of the cost of a step.
+    # The first pack is not timed, because it loads and compiles programs, which is not part of the cost of a step.
     _train(_tasks(shape, n_lanes, spec, n_steps), workload, trainer)
     while True:
         tasks = _tasks(shape, n_lanes, spec, n_steps)

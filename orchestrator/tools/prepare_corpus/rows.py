@@ -52,7 +52,7 @@ def mark_duplicates(sides: list[Sentences], reasons: Reasons) -> None:
     rows = np.flatnonzero(reasons.kept)
     keys = np.zeros(len(rows), dtype=np.int64)
     for side in sides:
-        # The combined keys are numbered anew for each side, so that they stay small enough for 64 bits.
+        # The combined keys of the sides are renumbered from 0 after each side, so that they fit into 64 bits.
         keys = _numbered(keys * (len(reasons.kept) + 1) + _numbered_texts(side.joined())[rows])
     _, first = np.unique(keys, return_index=True)
     is_later = np.zeros(len(reasons.kept), dtype=bool)

@@ -62,7 +62,7 @@ class Sentences:
 
 def split(texts: Sequence[str], unit: Unit, *, lowercase: bool) -> Sentences:
     """Normalizes sentences (NFC) and splits them into words or characters."""
-    # No specials are given, so that a literal <eos> in a text stays text.
+    # `specials` is empty, so that a literal <eos> in a text is treated as text.
     tokenizer = _trained(texts, unit, min_frequency=0, lowercase=lowercase, specials=())
     words = _words(tokenizer)
     chunks = []

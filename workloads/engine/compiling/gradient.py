@@ -130,11 +130,12 @@ class GradientProgram:
             lanes: (K,) int64, the lanes to evaluate; `None` for all.
         """
         n_lanes, n_groups = rows.shape[0], -(-rows.shape[0] // _WIDTH)
-        # Copies of the last lane fill the last group.
+        # The last group is filled up with copies of the last lane.
         place_NW = torch.arange(n_groups * _WIDTH).clamp(max=n_lanes - 1).view(n_groups, _WIDTH)
         losses, gradients = [], []
         for place_W in place_NW:
-            # Inputs are copied into separate tensors, because a traced graph may read parts of them by memory offsets.
+            # Inputs are copied into separate tensors, because a traced graph may address parts of them by memory
+            # offsets.
             rows_Wn, lane_W = rows.detach()[place_W], place_W if lanes is None else lanes[place_W]
             loss_W, gradient_Wn = rows.new_zeros(_WIDTH), torch.zeros_like(rows_Wn)
             for part in range(self._parts.number):

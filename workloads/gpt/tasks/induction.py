@@ -61,7 +61,7 @@ class Induction(Task):
         """Returns -log p of the targets under each reference predictor, also under `context`. `context` is uniform over
         all tokens of the segment except the current one, and ignores their order."""
         del laws
-        # Predictions begin to count where the segment ends, so the tokens that do not count are the segment.
+        # Predictions count from the end of the segment on, so the tokens that do not count are the segment.
         length_LB1 = (~drawn.counts_LBT).sum(-1, keepdim=True).double()
         zeros = torch.zeros_like(drawn.target_LBT, dtype=torch.float64)
         return {
