@@ -61,7 +61,7 @@ class Reproduction:
                 )
         if full and corpus is not None:
             raise UserError(
-                "--corpus", given=corpus, expected="no --full beside it", fix="leave out --full or --corpus"
+                "--corpus", given=corpus, expected="--corpus without --full", fix="leave out --full or --corpus"
             )
         if corpus is not None:
             return replace(self, function=self.of_corpus, sweep="", corpus=corpus)

@@ -23,7 +23,7 @@ class SpecModel(BaseModel):
                 raise SpecError(
                     type(self).__name__,
                     given=f"{len(values)} value{'' if len(values) == 1 else 's'} by position",
-                    expected="all fields by name",
+                    expected="a keyword argument for every field",
                     fix=f"write {type(self).__name__}({', '.join(f'{name}=...' for name in names)})",
                 )
             super().__init__(**fields)

@@ -29,9 +29,9 @@ try:
 except (ImportError, AttributeError) as error:
     raise UserError(
         "optuna",
-        given=f"version {version('optuna')}",
-        expected=f"version {TESTED}, with which attnsweep was tested ({error})",
-        fix=f"pip install 'optuna=={TESTED}.*'",
+        given=f"Optuna version {version('optuna')}",
+        expected=f"Optuna version {TESTED}, which attnsweep was tested with ({error})",
+        fix=f"install the tested version with: pip install 'optuna=={TESTED}.*'",
     ) from error
 
 __all__ = ["SearchSpaceTransform", "constraint_attribute", "kernels_of", "log_gauss_mass", "split_trials"]

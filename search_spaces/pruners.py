@@ -96,7 +96,7 @@ def _read(given: object) -> object:
         raise SpecError(
             "pruner",
             given=kind if isinstance(kind, str) else given,
-            expected=f"one of {', '.join(_KINDS)}, by name or as a pruner of attnsweep",
+            expected=f"a pruner of attnsweep, or the name of a pruner: {', '.join(_KINDS)}",
             fix=did_you_mean(str(kind), _KINDS, otherwise='write pruner="median", or see docs/pruning.md'),
         )
     return _KINDS[kind].model_validate(arguments)
@@ -131,6 +131,6 @@ def make_pruner(pruner: Pruner) -> optuna.pruners.BasePruner:
             f"pruner.{pruner.kind}",
             given=given,
             expected="arguments that Optuna accepts",
-            fix=f"correct them ({error})",
+            fix=f"correct the pruner's arguments ({error})",
         ) from error
     return optuna_pruner

@@ -142,8 +142,8 @@ class TrainingParameters(Hyperparameters, _Start):  # A dataclass puts the field
             raise SpecError(
                 cls.__name__,
                 given=accepted,
-                expected="values that go together",
-                fix=f"the check says: {in_words(error)}",
+                expected="values that are allowed in combination",
+                fix=f"change the values; the workload's check raises {in_words(error)}",
             ) from error
 
     @classmethod

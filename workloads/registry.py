@@ -65,9 +65,12 @@ def load_workload(reference: str, code: UserCode | None = None) -> Workload[Any]
         raise SpecError(
             "workload",
             given=reference,
-            expected=f"one of {', '.join(registered_names())}; or module:Class; or file.py:Class",
+            expected="module:Class, file.py:Class, or the name of an installed workload:"
+            f" {', '.join(registered_names())}",
             fix=did_you_mean(
-                reference, registered_names(), otherwise="correct its name, or install the package that offers it"
+                reference,
+                registered_names(),
+                otherwise="correct the workload's name, or install the package that contains the workload",
             ),
         )
     return _instance(module, class_name, reference)
@@ -83,8 +86,8 @@ def _imported(place: str, class_name: str, reference: str) -> ModuleType:
             raise SpecError(
                 "workload",
                 given=reference,
-                expected="module:Class of a module that is installed (the current directory is not searched)",
-                fix=f"install the module's package; or, for a file beside the sweep, write file.py:{class_name}",
+                expected="module:Class of an installed module (modules in the current directory are not found)",
+                fix=f"install the module's package; or, for a file beside the sweep's file, write file.py:{class_name}",
             ) from error
         raise SpecError(
             "workload",
@@ -100,8 +103,8 @@ def _instance(module: ModuleType, class_name: str, reference: str) -> Workload[A
         raise SpecError(
             "workload",
             given=reference,
-            expected="a workload that the module defines: " + (", ".join(defined) or "it defines none"),
-            fix=f"correct the name {class_name}, or define that class",
+            expected="the name of a workload that the module defines: " + (", ".join(defined) or "none"),
+            fix=f"correct the name {class_name}, or define the class {class_name}",
         )
     kind = getattr(module, class_name)
     if not _is_workload(kind):
@@ -109,7 +112,7 @@ def _instance(module: ModuleType, class_name: str, reference: str) -> Workload[A
             "workload",
             given=reference,
             expected="a subclass of attnsweep.Workload",
-            fix="name the class, not an instance or a function",
+            fix="give the name of the class, not of an instance or a function",
         )
     check_declarations(kind)
     with users_code(reference, "a class that is made without arguments", "correct its __init__, or leave it out"):
@@ -132,13 +135,13 @@ def check_declarations(kind: type[Workload[typing.Any]]) -> None:
     if missing := sorted(kind.__abstractmethods__ | (set() if is_judged else {"judge"})):
         raise SpecError(
             subject,
-            given=f"a class without {', '.join(missing)}",
-            expected="every abstract method of Workload",
-            fix=f"define {missing[0]}",
+            given=f"a class that lacks {', '.join(missing)}",
+            expected="a class that defines every abstract method of Workload",
+            fix=f"define the method {missing[0]}",
         )
     for name in ("name", "summary"):
         if not isinstance(getattr(kind, name, None), str):
-            raise _refused(f"{subject}.{name}", getattr(kind, name, None), "a string as class attribute")
+            raise _refused(f"{subject}.{name}", getattr(kind, name, None), "a class attribute that is a string")
     for name in ("level_names", "head_score_names", "head_layer_names"):
         _check_names(f"{subject}.{name}", getattr(kind, name, None))
     _check_outcomes(f"{subject}.outcomes", kind.outcomes)
@@ -157,15 +160,22 @@ def _check_outcomes(subject: str, own: object) -> None:
     for label, outcome in own.items():
         if not isinstance(label, str) or not _LABEL.fullmatch(label) or label in (*OUTCOMES, "stuck"):
             raise _refused(
-                subject, label, f"a label of lower-case letters, digits and _, none of {', '.join(OUTCOMES)}, stuck"
+                subject,
+                label,
+                "a label of lower-case letters, digits and _ that differs from the built-in labels"
+                f" {', '.join(OUTCOMES)} and stuck",
             )
         if not isinstance(outcome.sentence, str) or not outcome.sentence.strip():
             raise _refused(f"{subject}, {label}", outcome.sentence, "a sentence that says what the outcome means")
         if not isinstance(outcome.colour, str) or not _COLOUR.fullmatch(outcome.colour):
-            raise _refused(f"{subject}, {label}", outcome.colour, 'a colour as "#rrggbb", or "" to have one chosen')
+            raise _refused(
+                f"{subject}, {label}", outcome.colour, 'a colour such as "#1f77b4", or "" for an automatic colour'
+            )
         if not outcome.is_judged:
             raise _refused(
-                f"{subject}, {label}", "is_judged=False", "is_judged=True, as the workload itself gives the outcome"
+                f"{subject}, {label}",
+                "is_judged=False",
+                "is_judged=True, because the workload's own `judge` gives this outcome",
             )
 
 
@@ -186,7 +196,7 @@ def _check_parameters(subject: str, declared: object) -> None:
     for name in declared.__annotations__:
         if name not in fields and name in vars(declared) and isinstance(vars(declared)[name], dataclasses.Field):
             raise _refused(
-                subject, declared.__name__, "a dataclass: put @dataclass(frozen=True, kw_only=True) above it"
+                subject, declared.__name__, "a class with the decorator @dataclass(frozen=True, kw_only=True)"
             )
     for name, field in fields.items():
         if "parameter" not in field.metadata:

@@ -127,7 +127,9 @@ def read_user_code(path: Path) -> UserCode:
     """
     file = given_file(path, "SPEC", "a Python file")
     if file.suffix != ".py":
-        raise UserError("SPEC", given=str(path), expected="a Python file", fix="give the file a name that ends in .py")
+        raise UserError(
+            "SPEC", given=str(path), expected="the path of a Python file", fix="give the file a name that ends in .py"
+        )
     texts: dict[str, str] = {}
     queue = [file.name]
     while queue:
@@ -232,8 +234,8 @@ class _Finder(MetaPathFinder):
             return False
         raise UserError(
             str(Path(code.folder, code.files[name] or name)),
-            given=f"a module {name}, while another module of this name is imported already ({file})",
-            expected="module names that differ",
+            given=f"a module {name}, although another module of this name is already imported ({file})",
+            expected="a module name that no imported module has",
             fix="restart Python, or rename one of the two modules",
         )
 
@@ -250,7 +252,7 @@ def _text(file: Path) -> str:
             str(file),
             given=in_words(error),
             expected="a Python file in UTF-8",
-            fix="correct its encoding or permissions",
+            fix="correct the encoding or the permissions of the file",
         ) from error
 
 

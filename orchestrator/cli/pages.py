@@ -45,8 +45,8 @@ def docs(
         raise UserError(
             "TOPIC",
             given=topic,
-            expected="a page, a heading or a word of the documentation",
-            fix=did_you_mean(topic, [*pages, *headings], "`attnsweep docs` lists the pages"),
+            expected="the name of a page, a heading or a word in the documentation",
+            fix=did_you_mean(topic, [*pages, *headings], "list the pages with: attnsweep docs"),
         )
 
 

@@ -63,8 +63,8 @@ def query(
         raise UserError(
             "SQL",
             given=None,
-            expected="a query after the directory",
-            fix=f'for example: attnsweep query {sql} "FROM trials"',
+            expected="an SQL query after the directory",
+            fix=f'write for example: attnsweep query {sql} "FROM trials"',
         )
     if out is not None:
         check_output(out)
@@ -133,7 +133,12 @@ def report(
 
     for flag, is_given in (("--why", why), ("--heads", heads), ("--outcome", outcome)):
         if watch and is_given:
-            raise UserError(flag, given=f"{flag} --watch", expected="one of the two options", fix="leave --watch out")
+            raise UserError(
+                flag,
+                given=f"{flag} together with --watch",
+                expected=f"either {flag} or --watch",
+                fix="leave out --watch",
+            )
     if watch:
         watch_report(directories, out, typer.echo)
         return

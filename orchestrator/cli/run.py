@@ -129,14 +129,16 @@ def run(
         ("--shard", shard, "all drivers find"),
     ):
         if is_given and directory is None:
-            raise UserError(flag, given="no --dir", expected=f"a directory that {who}", fix="add --dir DIR")
+            raise UserError(
+                flag, given="a command without --dir", expected=f"a directory that {who}", fix="add --dir DIR"
+            )
     for trial in keep_weights or []:
         if not 0 <= trial < sweep.trials:
             raise UserError(
                 "--keep-weights",
                 given=trial,
-                expected=f"the number of a trial, 0..{sweep.trials - 1}",
-                fix="name another trial, or raise --trials",
+                expected=f"the number of a trial of this sweep, from 0 to {sweep.trials - 1}",
+                fix="give another trial's number, or raise --trials",
             )
     annotation = Annotation(note, parse_tags(tags or []), tuple(sorted({*(keep_weights or ())})))
     place = place_of(new_directory(sweep.name, directory), "--dir")

@@ -206,8 +206,8 @@ class Source:
             raise UserError(
                 self.name,
                 given=f"a training that fails when trained again: {text_of(error).rstrip().rpartition(chr(10))[2]}",
-                expected="one that can be trained",
-                fix="correct the cause, or choose another",
+                expected="a training that can be repeated",
+                fix="correct the cause of the error, or choose another training",
             ) from error
 
     @property
@@ -218,15 +218,15 @@ class Source:
         if self.row["outcome"] == "failed":
             raise UserError(
                 "TRAINING_ID",
-                given=f"{self.name}, which failed",
-                expected="a training that was trained",
-                fix='see: attnsweep query DIR "select training_id, outcome from trainings"',
+                given=f"{self.name}, a training that failed with an error",
+                expected="a training that did not fail",
+                fix='list the trainings with: attnsweep query DIR "select training_id, outcome from trainings"',
             )
         if self._training.parameters.optimizer == "lbfgs":
             raise UserError(
                 "TRAINING_ID",
-                given=f"{self.name}, trained with lbfgs, which searches along lines of one fixed loss",
-                expected="an optimizer that takes one step after the other",
+                given=f"{self.name}, a training with lbfgs, whose line searches need the same loss throughout",
+                expected="a training whose optimizer takes one step after the other",
                 fix="run the sweep with another optimizer, such as adam",
             )
 
@@ -235,8 +235,9 @@ class Source:
             raise UserError(
                 "--at",
                 given=step,
-                expected=f"0..{self.n_steps - 1}: {self.name} ended at step {self.n_steps} ({self.row['outcome']})",
-                fix="choose a step before its end",
+                expected=f"a step from 0 to {self.n_steps - 1}, because {self.name} ended as {self.row['outcome']} at"
+                f" step {self.n_steps}",
+                fix="choose a step before the training's end",
             )
         if self._change != "kick" and not self._draws_anew(step):
             missing = {
@@ -246,8 +247,9 @@ class Source:
             raise UserError(
                 "--redraw",
                 given=f"{self._change} at step {step}",
-                expected=f"something that is drawn anew; {self.name} draws {missing[self._change]}",
-                fix="--redraw kick" if self._change == "data" else "--redraw data, or kick",
+                expected=f"random numbers that can be drawn anew, but the training {self.name} draws"
+                f" {missing[self._change]}",
+                fix="use --redraw kick" if self._change == "data" else "use --redraw data or --redraw kick",
             )
 
     def _draws_anew(self, step: int) -> bool:

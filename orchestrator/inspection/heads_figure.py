@@ -34,7 +34,7 @@ def check_format(out: Path) -> None:
         raise UserError(
             "--out",
             given=str(out),
-            expected=f"a name that ends in {' or '.join(FORMATS)}",
+            expected=f"a file name that ends in {' or '.join(FORMATS)}",
             fix="write for example --out heads.png",
         )
 

@@ -52,8 +52,8 @@ def find_training(ledger: Ledger, name: str) -> str:
         raise UserError(
             "TRAINING_ID",
             given=name,
-            expected=f"the name of one training; {len(matches)} have it",
-            fix=f"write more characters: {', '.join(matches[:_MOST_HINTS])}, ...",
+            expected=f"the name of one training, but {len(matches)} trainings have names that begin like this",
+            fix=f"write more characters of the name: {', '.join(matches[:_MOST_HINTS])}, ...",
         )
     return str(matches[0])
 
@@ -115,9 +115,9 @@ def ended_training(
     if not has_end(row):
         raise UserError(
             "TRAINING_ID",
-            given=f"{name}, which ended as {row['outcome']}",
+            given=f"{name}, a training with the outcome {row['outcome']}",
             expected="a training whose last weights are finite",
-            fix=f'see: attnsweep query DIR "{query}"',
+            fix=f'list such trainings with: attnsweep query DIR "{query}"',
         )
     (task,) = recorded_tasks(workload, rows.trainings)
     return row, rows, task.training

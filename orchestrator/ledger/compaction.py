@@ -90,7 +90,7 @@ def recover(place: Place) -> Recovery:
     except FileNotFoundError as gone:
         # A symbolic link without a target is reported as damage: no other process removes files while this one has the
         # lock.
-        raise damaged(place, gone.filename, "no such file") from gone
+        raise damaged(place, gone.filename, "a file that does not exist") from gone
     counting = set(counting_names(trainings))
     uncommitted = set()
     n_files = 0
@@ -204,7 +204,7 @@ def _one_spec(place: Place, snapshot: Snapshot) -> str:
     if len(specs) > 1:
         raise UserError(
             str(place),
-            given=f"rows of {len(specs)} sweeps (spec {', '.join(spec[:12] for spec in specs)})",
+            given=f"rows of {len(specs)} sweeps, with the spec hashes {', '.join(spec[:12] for spec in specs)}",
             expected="the rows of one sweep",
             fix="remove the files that were copied into the directory from another sweep",
         )

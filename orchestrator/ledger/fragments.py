@@ -154,7 +154,7 @@ def require_ledger(place: Place) -> None:
         raise UserError(
             "DIR",
             given=str(place),
-            expected="a sweep directory, with a folder trainings in it",
+            expected="a sweep directory, which contains a folder named trainings",
             fix="give the directory that `attnsweep run` printed",
         )
 
@@ -185,7 +185,7 @@ def _open_snapshot(place: Place) -> Snapshot:
             if is_overtaken(place, names):
                 continue
             if isinstance(error, FileNotFoundError):
-                raise damaged(place, error.filename, "no such file") from error
+                raise damaged(place, error.filename, "a file that does not exist") from error
             raise
         # A listing of a folder is not atomic: if a compaction runs meanwhile, the listing can miss both the old files
         # and the new one. Commits of new files during the listing are harmless, so a reader does not wait for a pause
@@ -276,20 +276,20 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
     except FileNotFoundError as gone:
         raise FileNotFoundError(gone.errno, gone.strerror, path) from gone
     except KeyError as lacking:
-        raise damaged(place, path, f"no {lacking.args[0].decode()} in its metadata") from lacking
+        raise damaged(place, path, f"a file without the entry {lacking.args[0].decode()} in its metadata") from lacking
     except ValidationError as damage:
-        raise damaged(place, path, "malformed entries replaces or digests in its metadata") from damage
+        raise damaged(place, path, "a malformed entry `replaces` or `digests` in the file's metadata") from damage
     except (OSError, ValueError) as damage:
         raise damaged(place, path, reason(damage)) from damage
     if version > SCHEMA_VERSION:
         raise UserError(
             path,
-            given=f"schema_version {version}",
-            expected=f"{SCHEMA_VERSION} or lower",
-            fix="read it with the newer attnsweep that wrote it",
+            given=f"a file with schema_version {version}",
+            expected=f"a schema_version up to {SCHEMA_VERSION}",
+            fix="read the file with the newer version of attnsweep that wrote it",
         )
     if name in stamp.replaces:
-        raise damaged(place, path, "a file that replaces itself")
+        raise damaged(place, path, "a file whose metadata says that it replaces itself")
     if wrong:
         raise damaged(place, path, wrong)
     return OpenFile(fragment=fragment, rows=fragment.metadata.num_rows, stamp=stamp)

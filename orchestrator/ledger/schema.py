@@ -207,14 +207,17 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     missing = sorted(set(schema.names) - set(table.column_names))
     unknown = sorted(set(table.column_names) - set(schema.names))
     if missing or unknown:
-        raise ValueError(f"columns: missing {missing}, unknown {unknown}")
+        raise ValueError(
+            f"expected the columns of the schema, but the columns {missing} are missing and the columns {unknown} are"
+            " unknown"
+        )
     conformed = pa.table([_column(table[field.name], field) for field in schema], schema=schema)
     for field in schema:
         if field.type == pa.float64() and not field.nullable and conformed[field.name].null_count:
             conformed = conformed.filter(pc.is_valid(conformed[field.name]))
     for field in schema:
         if not field.nullable and conformed[field.name].null_count:
-            raise ValueError(f"{field.name}: got null, which the schema does not allow")
+            raise ValueError(f"column {field.name}: got null, which the schema does not allow")
     return conformed
 
 
@@ -305,7 +308,7 @@ def _column(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     if field.type == TEXT and pa.types.is_dictionary(values.type):
         values = values.cast(TEXT)
     if values.type != field.type:
-        raise ValueError(f"{field.name}: got {values.type}, expected {field.type}")
+        raise ValueError(f"column {field.name}: got the type {values.type}, expected the type {field.type}")
     if values.type == pa.float64():
         return pc.if_else(pc.is_finite(values), values, pa.scalar(None, pa.float64()))
     return values

@@ -225,9 +225,9 @@ def refuse_doubles(place: Place, snapshot: Snapshot) -> None:
     if n := _n_doubled(place, snapshot):
         raise UserError(
             f"{place}/trainings",
-            given=f"{n} trainings that are recorded more than once",
-            expected="each training once in the files that are to be merged",
-            fix=f"attnsweep resume {as_argument(place)}, which sets the files that repeat them aside",
+            given=f"{n} trainings that are recorded in more than one file",
+            expected="files that record each training once",
+            fix=f"set the repeating files aside with: attnsweep resume {as_argument(place)}",
         )
 
 

@@ -126,7 +126,7 @@ def _unite(connection: duckdb.DuckDBPyConnection, sweeps: Sequence[Tables], tria
     known = [name for name in names if name is not None]
     if twice := sorted({name for name in known if known.count(name) > 1}):
         raise UserError(
-            "DIR", given=f"the sweep {twice[0]} twice", expected="different sweeps", fix="name each sweep once"
+            "DIR", given=f"the sweep {twice[0]}, named twice", expected="different sweeps", fix="name each sweep once"
         )
     for table in BASE_COLUMNS:
         parts = []

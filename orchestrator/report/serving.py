@@ -133,8 +133,8 @@ def _listening(served: ServedReport, port: int) -> Iterator[str]:
         raise UserError(
             "--port",
             given=port,
-            expected=f"a free port ({error.strerror})",
-            fix="leave --port out, and any free port is taken",
+            expected=f"a port that can be opened ({error.strerror})",
+            fix="leave out --port: attnsweep then chooses a free port",
         ) from error
     thread = threading.Thread(target=server.serve_forever, name="attnsweep serve", daemon=True)
     thread.start()

@@ -220,7 +220,7 @@ class JournalFile:
             raise StoreError(
                 str(self._path),
                 given="a change by another program",
-                expected="only entries and notes of this sweep while it runs",
+                expected="a journal that only this sweep writes while it runs",
                 fix="stop that program, undo its change, and continue with: attnsweep resume DIR",
             )
         self._n_bytes += len(added)
@@ -232,9 +232,9 @@ class JournalFile:
         if seals.broken:
             raise UserError(
                 str(self._path),
-                given=f"line {seals.broken[0]}, which has changed since it was written",
+                given=f"a journal whose line {seals.broken[0]} has changed since it was written",
                 expected="the study's journal as attnsweep wrote it",
-                fix="restore it from a copy; to see what is wrong: attnsweep audit DIR",
+                fix="restore the journal from a copy; to see what is wrong: attnsweep audit DIR",
             )
         return seals.chain
 

@@ -154,7 +154,9 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
     for expected, (number, name) in enumerate(later, start=first + 1):
         if number != expected:
             raise _damaged(
-                prefix, f"{folder}/{_piece(expected)}", f"no such piece, although there is a later one, {name}"
+                prefix,
+                f"{folder}/{_piece(expected)}",
+                f"a missing piece of the journal, although the later piece {name} exists",
             )
     # The names of pieces that earlier versions wrote contain the number of the first line. Pieces of this version
     # simply follow each other.
@@ -168,7 +170,8 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
             raise _damaged(
                 prefix,
                 f"{folder}/{name}",
-                f"a piece from line {begins} on, but none of lines {len(lines)} to {begins - 1}",
+                f"a piece that begins at line {begins} of the journal, but no piece with the lines {len(lines)} to"
+                f" {begins - 1}",
             )
         # A piece that begins before this line is skipped: its lines are already in the joined first piece, and the
         # piece itself has not been removed yet.
@@ -178,7 +181,11 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
     seals = read_seals(line.encode() for line in lines)
     if bad := sorted({*seals.broken, *seals.foreign}):
         name = next(name for name, end in ends.items() if bad[0] <= end)
-        raise _damaged(prefix, f"{folder}/{name}", "a piece that does not continue those before it, or was changed")
+        raise _damaged(
+            prefix,
+            f"{folder}/{name}",
+            "a piece of the journal that was changed, or does not continue the pieces before it",
+        )
     passed = [name for _, name in _ours(names) if name not in ends]
     begun = [name for _, name in later if _OPENING in texts[name]]
     return Pieces(lines, seals, later[-1][0] if later else first, list(ends), passed, begun)

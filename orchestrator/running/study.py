@@ -176,8 +176,9 @@ class Study:
         if unknown:
             raise UserError(
                 name_of(self._directory),
-                given=f"a study that lacks {len(unknown)} trials of the ledger, the first of them trial {unknown[0]}",
-                expected="every trial that has been trained",
+                given=f"a study without {len(unknown)} trials that are in the ledger, the first of which is trial"
+                f" {unknown[0]}",
+                expected="a study that contains every trained trial",
                 fix="restore the study from a copy; to see what is wrong:"
                 f" attnsweep audit {as_argument(self._directory.place)}",
             )
@@ -333,7 +334,7 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
             # `JournalFile` of Optuna is not used, because it would also write to the study's file.
             storage = JournalStorage(JournalFileBackend(str(regular_file(folder.path / STUDY_FILE))))
         else:
-            raise FileNotFoundError(f"there is no {STUDY_FILE}")
+            raise FileNotFoundError(f"the file {STUDY_FILE} of the study does not exist")
         trials = storage.get_all_trials(storage.get_study_id_from_name(directory.sweep), deepcopy=False)
         return _by_the_sweeps_numbers(directory.of_shard, trials)
 

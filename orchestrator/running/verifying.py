@@ -114,13 +114,15 @@ def check_claim(claim: Claim) -> None:
                 if event not in workload.events:
                     known = ", ".join(workload.events) or f"none: {claim.workload} declares no events"
                     fix = did_you_mean(event, workload.events, otherwise="name one of them, or an outcome")
-                    raise SpecError("states", given=event, expected=f"an event: {known}", fix=fix)
+                    raise SpecError("states", given=event, expected=f"the name of an event: {known}", fix=fix)
             default = workload.parameters.declared()["n_steps"].default
             last = claim.groups[each.group].get("n_steps", claim.fixed.get("n_steps", default))
             step = each.by if each.kind == "rate" else statement.bound
             if step is not None and step > last:
                 fix = "state an earlier one, or raise n_steps"
-                raise SpecError("states", given=statement.text, expected=f"a step up to n_steps={last}", fix=fix)
+                raise SpecError(
+                    "states", given=statement.text, expected=f"a statement about steps up to n_steps={last}", fix=fix
+                )
 
 
 def _stored_claim(directory: SweepDirectory, given: Claim | None) -> Claim:
@@ -129,16 +131,16 @@ def _stored_claim(directory: SweepDirectory, given: Claim | None) -> Claim:
         raise UserError(
             "CLAIM",
             given=f"{directory.place}, a sweep without a claim",
-            expected="a directory that `attnsweep verify` has made, or a claim's file",
-            fix="write the claim to a file: docs/verify.md",
+            expected="a directory that `attnsweep verify` has made, or the file of a claim",
+            fix="write the claim to a file, as docs/verify.md describes",
         )
     if given is None:
         return stored
     if not stored.says_the_same(given):
         raise UserError(
             "--dir",
-            given=f"{directory.place}, which holds another claim: {stored.claim}",
-            expected="a new directory, or this claim: groups, statements, batch, confidence and seed as they were",
-            fix="choose another --dir, or leave out the file's name to continue the other claim",
+            given=f"{directory.place}, which contains another claim: {stored.claim}",
+            expected="a new directory, or a claim with unchanged groups, statements, batch, confidence and seed",
+            fix="choose another --dir, or leave out the claim's file to continue the claim in the directory",
         )
     return given

@@ -123,7 +123,7 @@ def versions(engine: Engine = "vmapped") -> dict[str, str]:
     except NoCompilerError as error:
         raise UserError(
             "engine",
-            given=f"{engine}, but {error}",
-            expected="a machine that can compile the engine's programs",
+            given=f"the engine {engine}, although {error}",
+            expected="a machine that can compile this engine's programs",
             fix="use another machine, or start a new sweep with --engine vmapped",
         ) from error

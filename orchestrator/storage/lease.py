@@ -117,7 +117,7 @@ class ObjectLock:
             raise StoreError(
                 str(self._store),
                 given="a store that overwrites an object in spite of If-None-Match",
-                expected="a store with conditional writes, as S3 has them",
+                expected="a store with conditional writes like those of S3",
                 fix="keep the sweep in a directory, or in another store",
             )
         lease = self._store.versioned(self._file)
@@ -137,7 +137,10 @@ class ObjectLock:
             self._write(self._version)
         except TakenError as error:
             raise LostLeaseError(
-                error.subject, given=error.given, expected="the sweep's lease until the run ends", fix=_LOST_FIX
+                error.subject,
+                given=error.given,
+                expected="a sweep whose lease this process holds until the run ends",
+                fix=_LOST_FIX,
             ) from error
 
     def _write(self, version: str) -> None:

@@ -250,7 +250,7 @@ class LocalFolder:
                 str(path),
                 given=error.strerror,
                 expected="a sweep directory that can be written",
-                fix="check the path, or ask its owner for write access",
+                fix="check the path, or ask the directory's owner for write access",
             ) from error
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -258,7 +258,7 @@ class LocalFolder:
             with opened:
                 opened.seek(0)
                 owner = Owner.from_json(opened.read().decode(errors="replace"))
-            raise taken(str(self.path), owner, "wait until it ends, or stop it") from error
+            raise taken(str(self.path), owner, "wait until that process ends, or stop it") from error
         except OSError as error:
             with opened, self.writing(), naming(path):
                 raise error
@@ -308,7 +308,7 @@ class LocalFolder:
                 expected="a sweep directory that can be written",
                 fix="free some disk space"
                 if error.errno in _NO_ROOM
-                else "check its disk, and your write access to it",
+                else "check the disk, and your write access to the directory",
             ) from error
 
 
@@ -341,7 +341,7 @@ def regular_file(path: Path) -> Path:
         OSError: If anything else is there, or nothing.
     """
     if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+        raise OSError(errno.EINVAL, "this path is not a regular file", str(path))
     return path
 
 
@@ -376,7 +376,12 @@ def _without_following(path: str, flags: int) -> int:
 
 def _unlink(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        raise UserError(str(path), given="a folder", expected="a file that attnsweep wrote", fix="remove the folder")
+        raise UserError(
+            str(path),
+            given="a folder with the name of the file",
+            expected="a file that attnsweep wrote",
+            fix="remove the folder",
+        )
     path.unlink()
 
 

@@ -103,12 +103,12 @@ class RecordFile(Generic[R]):
                 # A different spelling of the same content, such as 1E-9 for 1e-9, counts as a changed byte too.
                 is_as_written = text == _written(content)
                 if content.pop(_CHECKSUM) != sha256_of(content):
-                    raise ValueError("contents that do not match their sha256")
+                    raise ValueError("the contents do not match the stored sha256")
                 if not is_as_written:
-                    raise ValueError("other bytes than were written, with the same contents")
+                    raise ValueError("the contents are unchanged, but the bytes differ from those that were written")
             return self.model.model_validate_json(json.dumps(content))
         except RecursionError as error:
-            raise ValueError("JSON that is nested too deeply") from error
+            raise ValueError("the JSON is nested too deeply") from error
         except UserError as mistake:
             raise ValueError(f"{mistake.subject}: {mistake.given!r}") from mistake
 

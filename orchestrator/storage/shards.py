@@ -45,7 +45,7 @@ class Shard:
     def __post_init__(self) -> None:
         if not 0 <= self.index < self.count <= MOST_SHARDS:
             raise ValueError(
-                f"shard {self.index} of {self.count}: shards are numbered from 0, and at most {MOST_SHARDS}"
+                f"got shard {self.index} of {self.count}, expected a number from 0 on and at most {MOST_SHARDS} shards"
             )
 
     def __str__(self) -> str:

@@ -70,8 +70,8 @@ def check_trusted(code: UserCode | None, where: object) -> None:
         raise UserError(
             str(where),
             given=f"code that you have not run before: {', '.join(code.texts)}",
-            expected="a sweep of your own, or one whose code you trust",
-            fix=f"read these files (in {code.folder}), then add --trust to run them",
+            expected="a sweep whose code you wrote or trust",
+            fix=f"read the files in the folder {code.folder}, then add --trust to run them",
         )
 
 
@@ -94,8 +94,8 @@ def _stored_code(directory: SweepDirectory, main: str) -> UserCode:
     if main not in directory.code:
         raise UserError(
             f"{directory.place}/{SWEEP_FILE}",
-            given=f"the files {', '.join(directory.code)}",
-            expected=f"{main} among them, which the workload names",
+            given=f"a record that names only the code files {', '.join(directory.code)}",
+            expected=f"a record that also names {main}, the file of the workload",
             fix="restore the file from a copy",
         )
     texts = {name: _stored_text(directory, name, sha256) for name, sha256 in directory.code.items()}
@@ -113,5 +113,8 @@ def _stored_text(directory: SweepDirectory, name: str, sha256: str) -> str:
             return text
         given = f"sha256 {sha256_of_text(text)}"
     raise UserError(
-        file, given=given, expected=f"{name} as the sweep stored it", fix=f"restore it from a copy of {name}"
+        file,
+        given=given,
+        expected=f"the unchanged code of {name}, which the sweep stored",
+        fix=f"restore the file from a copy of {name}",
     )

@@ -111,7 +111,7 @@ class SweepRecord(Record):
         # The sha256 is computed from the stored values instead of the model, because the model may have gained fields
         # since the values were stored.
         if sha256_of(spec) != record.spec_sha256:
-            raise ValueError("a spec that does not match its sha256")
+            raise ValueError("the spec does not match the stored sha256")
         return record.model_copy(update={"spec": record._added.of(record.spec)})
 
     @field_serializer("spec")
@@ -171,7 +171,7 @@ class SweepDirectory(SweepRecord):
             raise UserError(
                 subject,
                 given=str(place),
-                expected="a directory without a sweep",
+                expected="a directory that contains no sweep yet",
                 fix=resume if subject == "--dir" else "choose another directory",
             )
         if not is_shard and not place.is_vacant():
@@ -288,7 +288,7 @@ class SweepDirectory(SweepRecord):
             raise UserError(
                 "DIR",
                 given=str(place),
-                expected=f"a sweep directory, with a {SWEEP_FILE} in it",
+                expected=f"a sweep directory, which contains a file {SWEEP_FILE}",
                 fix=nearest(
                     place, SWEEP_FILE, otherwise=f"give the directory that `attnsweep run` printed ({error.strerror})"
                 ),
@@ -323,9 +323,9 @@ class SweepDirectory(SweepRecord):
             where = as_argument(self.place)
             raise UserError(
                 str(self.place),
-                given=f"a sweep of {self.shards} shards, none of which has begun",
+                given=f"a sweep of {self.shards} shards of which none has begun",
                 expected="at least one shard that has begun",
-                fix=f"begin one with: attnsweep run SPEC --shard 0/{self.shards} --dir {where} --or-resume",
+                fix=f"begin a shard with: attnsweep run SPEC --shard 0/{self.shards} --dir {where} --or-resume",
             )
         return self.parts[0] if self.shards else self
 
@@ -533,7 +533,7 @@ def _check_readable(directory: SweepDirectory) -> None:
         raise SpecError(
             "SPEC",
             given=directory.spec.name,
-            expected="a sweep that can be read back from a file: texts and paths in UTF-8",
+            expected="a sweep that can be stored in a file, whose texts and paths are UTF-8",
             fix=f"correct the text, or rename the file that it names ({reason_of(error)})",
         ) from error
 

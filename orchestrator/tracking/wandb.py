@@ -72,7 +72,7 @@ class WandbStore:
             raise UserError(
                 "wandb-sync",
                 given=in_one_line(error),
-                expected="a server of W&B that answers",
+                expected="a W&B server that can be reached",
                 fix="run `wandb login`, or set WANDB_MODE=offline and run `wandb sync` later",
             ) from error
 

@@ -176,7 +176,7 @@ class PoolPlan:
             node_id: Counter(lot[: limits.get(node_id, len(lot))]) for node_id, lot in allotment.by_node.items()
         }
         if self.record.refused and not claims and not any(shares.values()):
-            raise PoolError(f"no node can train: {self.record.in_words()}")
+            raise PoolError(f"no node of the cluster can train: {self.record.in_words()}")
         self.record.wait_for(len(allotment.pending))
         return {**shares, None: Counter(allotment.pending)}
 

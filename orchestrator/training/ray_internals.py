@@ -42,9 +42,9 @@ try:
 except (ImportError, AttributeError) as error:
     raise UserError(
         "ray",
-        given=f"version {ray.__version__}",
-        expected=f"version 2.58 to {TESTED}, with which attnsweep was tested ({error})",
-        fix=f"pip install 'ray[default]=={TESTED}.*'",
+        given=f"Ray version {ray.__version__}",
+        expected=f"a Ray version from 2.58 to {TESTED}, which attnsweep was tested with ({error})",
+        fix=f"install a tested version with: pip install 'ray[default]=={TESTED}.*'",
     ) from error
 
 
@@ -100,7 +100,7 @@ def up_within(seconds: float) -> Iterator[None]:
             except RuntimeError as error:
                 # No pause is needed between attempts, because each call of Ray's `get_node` already waits for a second.
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"this node did not come up within {seconds:g} s") from error
+                    raise TimeoutError(f"Ray's node on this machine did not start within {seconds:g} s") from error
 
     ray_services.get_node = get_node
     before = os.environ.get(_CONTROL_STORE_WAIT)

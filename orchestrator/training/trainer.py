@@ -70,8 +70,8 @@ class Trainer:
         if run.engine == "merged" and device == "cpu":
             raise UserError(
                 "engine",
-                given="merged, on a CPU",
-                expected="a GPU, because merged steps are compiled for GPUs",
+                given="the engine merged on a CPU",
+                expected="a GPU, because the engine merged compiles its steps for GPUs",
                 fix="continue with --device cuda, or start a new sweep with --engine auto",
             )
         self._workload = workload

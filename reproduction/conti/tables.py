@@ -77,7 +77,7 @@ def load_heads() -> Tensor:
         raise UserError(
             VARIABLE,
             given=named,
-            expected="the file of the thesis's heads, or ./thesis_heads.npy",
+            expected="the path of the file with the thesis's attention heads, by default ./thesis_heads.npy",
             fix="take matrix_list.pkl of github.com/EddieConti/Master-Thesis-UB, cut its eight matrices to 16 x 16, "
             "and save them as one array with numpy.save",
         )
@@ -85,11 +85,11 @@ def load_heads() -> Tensor:
         heads = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise UserError(
-            VARIABLE, given=str(path), expected="an array in NumPy's .npy format", fix="write it with numpy.save"
+            VARIABLE, given=str(path), expected="an array in NumPy's .npy format", fix="write the array with numpy.save"
         ) from error
     if not isinstance(heads, np.ndarray) or heads.shape != _SHAPE:
         given = f"shape {heads.shape}" if isinstance(heads, np.ndarray) else str(path)
-        raise UserError(VARIABLE, given=given, expected=f"shape {_SHAPE}", fix=f"check {path}")
+        raise UserError(VARIABLE, given=given, expected=f"an array of the shape {_SHAPE}", fix=f"check the file {path}")
     return checked_attention(heads, any_row_sum=True, subject=str(path))
 
 

@@ -173,7 +173,7 @@ def test_a_driver_in_another_environment_is_refused(three: Path, tmp_path: Path)
     shutil.rmtree(path / "shard-1")
     (environment,) = found.environments.values()
     for name, version, words in (
-        ("numpy", "99", r"numpy .* -> 99.*install the same environment here"),
+        ("numpy", "99", r"numpy .* -> 99.*install the first driver's environment on this machine"),
         ("engine", "blocks, by another compiler", "--engine: got .*another driver has begun the sweep with vmapped"),
     ):
         other = environment.model_copy(update={"versions": {**environment.versions, name: version}})

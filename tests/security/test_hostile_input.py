@@ -26,7 +26,7 @@ PATHS = {
     "x/" * 3000: "DIR: got 'x/x/x/",
     "file": "DIR: got 'file', expected a sweep directory",
     "nowhere": "DIR: got 'nowhere', expected a sweep directory",
-    "": "DIR: got '', expected a directory, or s3://BUCKET/PREFIX; give a directory: . is the current folder",
+    "": "DIR: got '', expected a directory, or s3://BUCKET/PREFIX; give a directory, for example . for the current folder",
     "pipe.py": "DIR: got 'pipe.py', expected a sweep directory",
     "/dev/null": "DIR: got '/dev/null', expected a sweep directory",
     "s3://[..": "DIR: got 's3://[..', expected a directory, or s3://BUCKET/PREFIX",
@@ -45,7 +45,7 @@ SPECS = {
     "recursion.py": "recursion.py: sweep(): got 'RecursionError: maximum recursion depth exceeded",
     "wants.py": "wants.py: sweep(): got \"TypeError: sweep() missing 1 required positional argument: 'n'\", expected "
     "a function without arguments that returns an attnsweep.Sweep",
-    "none.py": "none.py: sweep(): got None, expected an attnsweep.Sweep; return a Sweep from it",
+    "none.py": "none.py: sweep(): got None, expected an attnsweep.Sweep; return a Sweep",
     "no_repr.py": "no_repr.py: sweep(): got <Mute>, expected an attnsweep.Sweep",
     "generator.py": "generator.py: sweep(): got <generator object",
     "without.py": "without.py: got 'no function sweep()', expected a function sweep()",
@@ -87,7 +87,7 @@ SPECS = {
     "equal.py": "init_sigma.choices: got 1.0, expected each value once; remove one of the two",
     "grid.py": "space: got 'a grid of 1,000,000,000 points', expected at most 100,000 points; lower points on",
     "points.py": "space: got 'a grid of 1,000,000,000 points', expected at most 100,000",
-    "ratio.py": "init_sigma: got '1e-308 to 1e+308', expected ends whose ratio a float can hold; make the range",
+    "ratio.py": "init_sigma: got '1e-308 to 1e+308', expected a range whose ends have a ratio that a float can represent; make the range",
     "int_value.py": "warmup_steps: got 1000",
     "int_64.py": "warmup_steps: got 9223372036854775808, expected a whole number >= 0 and <= 9.22337e+18",
     "int_choice.py": "warmup_steps: got 1000",
@@ -102,11 +102,11 @@ SPECS = {
     "replicates.py": "replicates: got 1000",
     "at_most.py": "at_most: got 1000",
     "quantile.py": "quantile: got 1000",
-    "storage.py": "storage: got 'postgresql://[::1', expected an Optuna storage URL that can be opened",
-    "storage_nul.py": "storage: got 'sqlite:////\\x00', expected an Optuna storage URL that can be opened",
+    "storage.py": "storage: got 'postgresql://[::1', expected the URL of an Optuna storage that can be opened",
+    "storage_nul.py": "storage: got 'sqlite:////\\x00', expected the URL of an Optuna storage that can be opened",
 }
 WORKLOADS = {
-    "abstract.py": "W: got 'a class without judge', expected every abstract method of Workload; define judge",
+    "abstract.py": "W: got 'a class without judge', expected a class that defines every abstract method of Workload; define judge",
     "parameters_none.py": "W.parameters: got None, expected a subclass of TrainingParameters; correct the workload's",
     "parameters_gone.py": "W.parameters: got None, expected a subclass of TrainingParameters",
     "parameters_dict.py": "W.parameters: got <class 'dict'>, expected a subclass of TrainingParameters",
@@ -124,7 +124,7 @@ WORKLOADS = {
     "field_unknown.py": "W.parameters: got 'P', expected field annotations that Python can resolve (name 'Nope'",
     "default_none.py": "P.kept: got None, expected a default that the parameter accepts: a whole number",
     "no_dataclass.py": "W.parameters: got 'P', expected a dataclass: put @dataclass(frozen=True, kw_only=True)",
-    "post_init.py": "P: got {}, expected values that go together; the check says: ZeroDivisionError: division by zero",
+    "post_init.py": "P: got {}, expected values that are allowed in combination; the check says: ZeroDivisionError: division by zero",
     "workload_nul.json": "SPEC: got 'a\\x00b.py', expected a Python file; check the path (embedded null byte)",
     "workload_long.json": "SPEC: got 'mmm",
     "workload_module.json": "workload: got 'mmm",
@@ -161,10 +161,10 @@ SET = {
 ADDRESSES = {
     **dict.fromkeys(
         ("[::1", "[::1]:", "[::1]:x", "ray://[::1", "[zz]:1", "℀:1", "ray://℀:1", "x:99999", "", ":", "ray://", "//"),
-        "expected auto, HOST:PORT or ray://HOST:PORT; give the address that `ray start --head` printed",
+        "expected the address of a Ray cluster: auto, HOST:PORT or ray://HOST:PORT; give the address that `ray start --head` printed",
     ),
     LONG + ":1": "expected the address of a running Ray cluster; start one with `ray start --head`, or leave the "
-    "address out to run here (no machine can have this name)",
+    "address out to run here (the host name is not valid, so no machine can have it)",
     "a\nb:1": "expected the address of a running Ray cluster",
 }
 OPTIONS = {
@@ -195,9 +195,9 @@ TRACKING_URIS = {
         ("http://[::1", "http://[", "postgresql://[::1", "sqlite:///good", f"sqlite:///{LONG}", "sqlite:///loop"),
         "expected the URI of an MLflow store, such as sqlite:///FILE or http://HOST:PORT; correct the URI (",
     ),
-    "foo://": "expected an MLflow store that answers",
-    "sqlite:///file/x": "expected an MLflow store that answers",
-    "postgresql+nodriver://h/x": "expected an MLflow store that answers",
+    "foo://": "expected an MLflow store that can be reached",
+    "sqlite:///file/x": "expected an MLflow store that can be reached",
+    "postgresql+nodriver://h/x": "expected an MLflow store that can be reached",
 }
 FILES = {
     "score-heads": {
@@ -207,8 +207,8 @@ FILES = {
         "folder.npy": "check the path (Is a directory)",
         "nowhere": "check the path (No such file or directory)",
         LONG: "check the path (File name too long)",
-        "binary.npy": "write it with numpy.save",
-        "large.npy": "write it with numpy.save",
+        "binary.npy": "write the array with numpy.save",
+        "large.npy": "write the array with numpy.save",
     },
     "prepare-corpus --out o": {
         "loop.tsv": "check the path (Symlink loop from 'loop.tsv')",
@@ -221,7 +221,7 @@ FILES = {
     },
 }
 OTHERS: list[Case] = [
-    (["reproduce", "shin-handmade", "--dir", "file"], "--dir: got 'file', expected a directory of this machine"),
+    (["reproduce", "shin-handmade", "--dir", "file"], "--dir: got 'file', expected a directory on this machine, because figures are written to it"),
     (["reproduce", "x" * DEEP], "NAME: got 'xxx"),
     (["specs", "exits.py"], "exits.py: sweep(): got 'SystemExit: 0"),
     (["replay", "good", "9" * 30 + "/1"], "TRAINING_ID: got '999"),

@@ -112,7 +112,7 @@ WAYS = pytest.mark.parametrize("ask", [_one, _several, _opened])
 @WAYS
 def test_what_is_no_query_is_not_run(roots: tuple[Path, Path], ask: Callable[..., pa.Table]) -> None:
     for sql in NOT_A_QUERY:
-        with pytest.raises(UserError, match=r"start it with SELECT or FROM, and ask one query at a time|Parser Error"):
+        with pytest.raises(UserError, match=r"begin the query with SELECT or FROM, and give one query at a time|Parser Error"):
             pytest.fail(f"{sql}: {ask(roots, sql.format(root=roots[0]))}")
 
 

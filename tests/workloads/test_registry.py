@@ -88,7 +88,7 @@ def test_a_class_that_is_not_there(place: Path, form: str) -> None:
     with pytest.raises(SpecError) as caught:
         load_workload(reference)
     assert caught.value.given == reference
-    assert caught.value.expected == "a workload that the module defines: CategoryPairs, Mine"
+    assert caught.value.expected == "the name of a workload that the module defines: CategoryPairs, Mine"
     assert "Nine" in caught.value.fix
 
 

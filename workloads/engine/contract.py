@@ -136,7 +136,8 @@ class Verdicts:
                 raise TypeError(f"Verdicts.{name}: got {kind}, expected a NumPy array of str")
         if self.outcome.shape != self.detail.shape:
             raise ValueError(
-                f"Verdicts: got outcome {self.outcome.shape} and detail {self.detail.shape}, expected equal shapes"
+                f"Verdicts: got `outcome` of the shape {self.outcome.shape} and `detail` of the shape"
+                f" {self.detail.shape}, expected equal shapes"
             )
 
     @classmethod

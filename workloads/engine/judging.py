@@ -30,12 +30,14 @@ def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts
     """
     verdicts = workload.judge(parameters, evidence)
     if not isinstance(verdicts, Verdicts):
-        raise TypeError(f"{workload.name}.judge: got {type(verdicts).__name__}, expected Verdicts as its result")
+        raise TypeError(
+            f"{workload.name}.judge: got a result of the type {type(verdicts).__name__}, expected a Verdicts object"
+        )
     expected = evidence.metrics["eval_loss"].shape
     if verdicts.outcome.shape != expected:
         raise ValueError(
-            f"{workload.name}.judge: got labels of shape {verdicts.outcome.shape}, expected {expected}: "
-            "one label per training and probe"
+            f"{workload.name}.judge: got labels of the shape {verdicts.outcome.shape}, expected the shape {expected}, "
+            "which is one label per training and probe"
         )
     known = [name for name, outcome in with_own(workload.outcomes).items() if outcome.is_judged]
     for label in verdicts.possible or np.unique(verdicts.outcome).tolist():
@@ -43,11 +45,12 @@ def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts
             raise LabelError(
                 "an outcome of judge",
                 given=label,
-                expected=", ".join(known),
+                expected=f"an outcome that the workload declares: {', '.join(known)}",
                 fix=did_you_mean(
                     label,
                     known,
-                    f"declare it: outcomes = {{{label!r}: attnsweep.Outcome(...)}}; or return a known outcome with a"
+                    f"declare the outcome: outcomes = {{{label!r}: attnsweep.Outcome(...)}}; or return a known"
+                    " outcome with a"
                     " detail of your own: (outcome, detail)",
                 ),
             )

@@ -104,7 +104,9 @@ class Pack(Generic[P]):
         """
         pack = cls(workload, trainings, device, programs=programs, width=width, prune_at=prune_at)
         if str(checkpoint["fingerprint"]) != pack._fingerprint():
-            raise CheckpointError(f"{workload.name}: the checkpoint belongs to other trainings or another version")
+            raise CheckpointError(
+                f"{workload.name}: the checkpoint belongs to other trainings or to another version of attnsweep"
+            )
         pack._restore(checkpoint)
         return pack
 

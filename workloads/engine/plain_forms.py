@@ -117,9 +117,9 @@ def _recurrent(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
         if not isinstance(has_biases, bool):
             raise SpecError(
                 "nn.utils.rnn.pack_padded_sequence",
-                given="sequences of several lengths in one tensor",
-                expected="sequences of one length",
-                fix="leave it out: pad the sequences, and give the padding the weight 0 in the loss",
+                given="packed sequences of several lengths",
+                expected="sequences of the same length",
+                fix="leave out pack_padded_sequence: pad the sequences, and give the padding the weight 0 in the loss",
             )
         x_TBD = input.transpose(0, 1) if batch_first else input
         states, n_directions = [hx] if isinstance(hx, Tensor) else list(hx), 1 + bidirectional

@@ -32,7 +32,8 @@ def numbers_of(name: str, values: Tensor) -> Tensor:
     if values.dim() != 1 or values.is_complex():
         raise TypeError(
             f"{name}: got {str(values.dtype).removeprefix('torch.')} of shape {tuple(values.shape[1:])} for each "
-            "training, expected one real number; reduce it with .mean(), or with .abs() if it is complex"
+            "training, expected one real number per training; reduce the tensor with .mean(), or with .abs() if it is"
+            " complex"
         )
     return values
 

@@ -87,9 +87,11 @@ def _check_constants(lanes: Lanes[Any], modules: Sequence[nn.Module]) -> None:
     apart = f"declare {' and '.join(candidates)} with static=True, which trains them apart" if candidates else ""
     raise SpecError(
         f"{difference.name} of the module",
-        given=f"{difference.one} in the module of one training and {difference.other} in that of another",
-        expected="one value for all trainings that share a program: only parameters and buffers may differ",
-        fix=" or ".join(filter(None, ["in `build`, make a buffer of it (register_buffer)", apart])),
+        given=f"the value {difference.one} in one training's module and the value {difference.other} in another"
+        " training's module",
+        expected="the same value for all trainings that share a program, because only parameters and buffers may"
+        " differ",
+        fix=" or ".join(filter(None, ["register the value as a buffer in `build` (register_buffer)", apart])),
     )
 
 

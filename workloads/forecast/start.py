@@ -97,8 +97,8 @@ def scale_with_sigma(large: State, small: State) -> list[str]:
         if torch.equal(value, small[name]):
             continue
         if not torch.allclose(value, RATIO * small[name], rtol=_ROUNDING, atol=0.0):
-            raise NotAScaleFamilyError(f"{name} does not start in proportion to init_sigma")
+            raise NotAScaleFamilyError(f"the parameter {name} does not start in proportion to init_sigma")
         names.append(name)
     if not names:
-        raise NotAScaleFamilyError("no parameter starts in proportion to init_sigma")
+        raise NotAScaleFamilyError("no parameter of the module starts in proportion to init_sigma")
     return names

@@ -60,7 +60,7 @@ class Part:
             raise SpecError(
                 "identities",
                 given=f'Part("{self.parameter}")',
-                expected=f"a parameter of the module: {', '.join(state)}",
+                expected=f"the name of a parameter of the module: {', '.join(state)}",
                 fix=did_you_mean(self.parameter, state, otherwise="correct the parameter's name"),
             )
         value = state[self.parameter]

@@ -54,7 +54,7 @@ def output_of(returned: Any) -> Tensor:
             "the model's output",
             given=type(returned).__name__,
             expected="a tensor, a tuple whose first item is a tensor, or an object with `logits`",
-            fix="return the logits, or the predictions, from `forward`",
+            fix="let the module's `forward` return the logits or the predictions",
         )
     return output
 
@@ -69,7 +69,9 @@ def read_loss(loss: object) -> Loss:
         if loss not in LOSSES:
             known = " or ".join(map(repr, LOSSES))
             fix = did_you_mean(loss, LOSSES, otherwise="pass a function of output and target")
-            raise SpecError("loss", given=loss, expected=f"{known}, or a function that computes a loss", fix=fix)
+            raise SpecError(
+                "loss", given=loss, expected=f"the name of a loss, {known}, or a function that computes a loss", fix=fix
+            )
         return LOSSES[loss]
     call = read_call("loss", loss)
     return Loss(of=call, metrics=lambda _: {}, levels=lambda _: {}, call=call)

@@ -135,9 +135,9 @@ def compare_sweeps(
     if workloads[0] != workloads[1]:
         raise UserError(
             "B",
-            given=f"a sweep of {workloads[1]}",
-            expected=f"a sweep of {workloads[0]}, like A",
-            fix="compare sweeps of one workload",
+            given=f"a sweep of the workload {workloads[1]}",
+            expected=f"a sweep of A's workload, {workloads[0]}",
+            fix="give two sweeps of the same workload",
         )
     ending = _ending(a, b, outcome, detail)
     before = _read(a, ending)
@@ -270,7 +270,7 @@ def _crossing(
                 "--by",
                 given=name,
                 expected="a parameter that varies within A and B",
-                fix="leave it out of --by: A and B differ in this parameter, so it is compared anyway",
+                fix="leave this parameter out of --by: A and B differ in it, so it is compared anyway",
             )
         values = dict(zip(trials, [*before.parameters[name], *after.parameters[name]], strict=True))
         axes.append(tuple(groups_by(specs, name, values)))

@@ -142,7 +142,12 @@ def hazard_ratios(
         UserError: Without a factor.
     """
     if not factors:
-        raise UserError("by", given=None, expected="a parameter, whose bins are compared", fix='add by="PARAMETER"')
+        raise UserError(
+            "by",
+            given=None,
+            expected="the name of a parameter, because hazards are compared between its bins",
+            fix='add by="PARAMETER"',
+        )
     came = [np.bincount(factor.place, times.came, len(factor.labels)).astype(int) for factor in factors]
     references = [int(n_came.argmax()) for n_came in came]
     estimates, note = _fit(times, factors, came, references, once_per_trial)

@@ -72,8 +72,8 @@ class Bins:
             if foreign := [value for value in values if value not in choices]:
                 raise UserError(
                     "DIR",
-                    given=f"a row with the parameter {value_label(foreign[0])}",
-                    expected=f"one of the choices in sweep.json: {', '.join(map(value_label, choices))}",
+                    given=f"a row in which this parameter has the value {value_label(foreign[0])}",
+                    expected=f"one of the choices that sweep.json declares: {', '.join(map(value_label, choices))}",
                     fix="check the sweep with: attnsweep audit DIR",
                 )
             return [choices.index(value) for value in values]

@@ -236,7 +236,9 @@ def _by_group(claim: Claim, trainings: pa.Table) -> dict[str, list[Row]]:
         if values not in group_of:
             settings = ", ".join(f"{name}={value}" for name, value in zip(claim.parameters, values, strict=True))
             given, expected = f"a training with {settings}", "trainings of the claim's groups"
-            raise UserError("trainings", given=given, expected=expected, fix="restore the sweep from a copy")
+            raise UserError(
+                "trainings", given=given, expected=expected, fix="restore the sweep's directory from a copy"
+            )
         rows_of[group_of[values]][row["replicate"]] = row
     return {group: [rows[at] for at in takewhile(rows.__contains__, count())] for group, rows in rows_of.items()}
 

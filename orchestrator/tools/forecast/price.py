@@ -213,12 +213,12 @@ def _train(tasks: list[Task], workload: Workload[Any], trainer: Trainer) -> tupl
     if isinstance(report, Raised):
         raise UserError(
             workload.name,
-            given=f"an error on {platform.node()}: {report.error}",
-            expected="a workload that trains",
+            given=f"a training that fails on the machine {platform.node()}: {report.error}",
+            expected="a workload whose trainings run without an error",
             fix="correct the workload's code",
         )
     if not isinstance(report, Trained):
-        raise PoolError("the pilot was interrupted")
+        raise PoolError("the pilot run, which measures speed for the forecast, was interrupted")
     return report, float(pc.sum(report.rows.trainings["train_seconds"]).as_py())
 
 

@@ -101,7 +101,7 @@ def read_rows(path: Path, column: str | None) -> RawRows:
             raise UserError(
                 "--column",
                 given=column,
-                expected=f"the name of one column of text among {', '.join(columns) or 'none'}",
+                expected=f"the name of a text column, out of {', '.join(columns) or 'none'}",
                 fix=f"see the columns of {path}",
             )
         (texts,), n_wrong_fields = read((column,))
@@ -139,7 +139,10 @@ def _tsv_columns(path: Path) -> tuple[list[str], _Read]:
         names = header.decode().removesuffix("\r").split("\t")
     except UnicodeDecodeError as error:
         raise UserError(
-            "FILE", given=str(path), expected=_ACCEPTED, fix=f"write it in UTF-8 (its header line: {error.reason})"
+            "FILE",
+            given=str(path),
+            expected=_ACCEPTED,
+            fix=f"save the file in UTF-8 (the error in its header line: {error.reason})",
         ) from error
 
     def read(chosen: tuple[str, ...]) -> tuple[list[pa.LargeBinaryArray], int]:
@@ -194,8 +197,8 @@ def _choose(path: Path, columns: Sequence[str], source: str | None, target: str 
     if len(columns) < 2:
         raise UserError(
             "FILE",
-            given=f"{path}, text columns {', '.join(map(repr, columns)) or 'none'}",
-            expected=f"{_ACCEPTED}, with two columns of text",
+            given=f"{path}, whose text columns are {', '.join(map(repr, columns)) or 'none'}",
+            expected=f"{_ACCEPTED} with two columns of text",
             fix=fix,
         )
     for flag, name in (("--source", source), ("--target", target)):
@@ -203,7 +206,7 @@ def _choose(path: Path, columns: Sequence[str], source: str | None, target: str 
             raise UserError(
                 flag,
                 given=name,
-                expected=f"the name of one column among {', '.join(columns)}",
+                expected=f"the name of a column, out of {', '.join(columns)}",
                 fix=f"see the columns of {path}",
             )
     first = source if source is not None else next(name for name in columns if name != target)
@@ -212,7 +215,7 @@ def _choose(path: Path, columns: Sequence[str], source: str | None, target: str 
         raise UserError(
             "--target",
             given=second,
-            expected=f"a column other than the source, among {', '.join(columns)}",
-            fix="give --source and --target two names",
+            expected=f"another column than that of --source, out of {', '.join(columns)}",
+            fix="give --source and --target different columns",
         )
     return first, second

@@ -71,7 +71,7 @@ def refuse_none(dropped: dict[str, int], kept: NDArray[np.bool_], expected: str,
         why = in_words({name: count for name, count in dropped.items() if count})
         raise UserError(
             "FILE",
-            given=f"{sum(dropped.values())} rows, of which none can be used" + (f" ({why})" if why else ""),
+            given=f"a file of {sum(dropped.values())} rows, none of which can be used" + (f" ({why})" if why else ""),
             expected=expected,
             fix=fix,
         )

@@ -103,7 +103,7 @@ def test_rows_that_are_missing_or_strange_are_found(
 @pytest.mark.slow
 def test_nothing_is_trained_in_it(sources: tuple[SweepDirectory, SweepDirectory], tmp_path: Path) -> None:
     merged = merge_sweeps(tmp_path / "all", [each.place for each in sources])
-    says = r"got '2 sweeps that were merged for analysis'.*name the sweep itself: .*wide"
+    says = r"got '2 sweeps that were merged for analysis'.*give one of the merged sweeps: .*wide"
     for words in (["resume"], ["replay", "0/0"], ["why", "0/0"], ["heads", "0/0"]):
         with pytest.raises(UserError, match=says):
             CliRunner().invoke(app, [words[0], str(merged.place), *words[1:]], catch_exceptions=False)
@@ -147,7 +147,7 @@ def test_a_merge_goes_to_a_new_place_outside_its_sources(
 ) -> None:
     places = [each.place for each in sources]
     with pytest.raises(
-        UserError, match=r"^OUT: got '.*wide', expected a directory without a sweep; choose another directory$"
+        UserError, match=r"^OUT: got '.*wide', expected a directory that contains no sweep yet; choose another directory$"
     ):
         merge_sweeps(tmp_path / "wide", places)
     with pytest.raises(UserError, match=r"^OUT: got '.*wide/all', expected a place outside .*wide; name another OUT$"):
@@ -177,13 +177,13 @@ def test_unfinished_and_merged_sweeps_are_refused(
     other = finished(tmp_path / "other", [0.5])
     with pytest.raises(UserError, match="merged for analysis"):
         merge_sweeps(tmp_path / "more", [other.place, merged.place])
-    with pytest.raises(UserError, match="expected every sweep named once"):
+    with pytest.raises(UserError, match="expected different sweeps, each named once"):
         open_sweep(second, merged.place)
     with pytest.raises(UserError, match="expected at least two"):
         merge_sweeps(tmp_path / "more", [first])
     with pytest.raises(UserError, match="named once"):
         merge_sweeps(tmp_path / "more", [first, first])
-    with pytest.raises(UserError, match="a directory without a sweep"):
+    with pytest.raises(UserError, match="a directory that contains no sweep yet"):
         merge_sweeps(tmp_path / "all", [first, second])
     sources[1].record_run(finished=False, seconds=1.0)
     with pytest.raises(UserError, match=r"not finished.*attnsweep resume"):

@@ -49,8 +49,8 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["quickstart", "--set", "init_sigma=-1"], "init_sigma: got -1, expected a finite number >= 0, or null"),
         (["quickstart", "--set", "init_sigma"], "--set: got 'init_sigma', expected NAME=VALUE"),
         (["quickstart", "--set", "variant=both"], "variant: got 'both', expected one of positions_only,"),
-        (["quickstart", "--replicates", "0"], "replicates: got 0, expected greater than or equal to 1"),
-        (["quickstart", "--trials", "0"], "trials: got 0, expected greater than or equal to 1"),
+        (["quickstart", "--replicates", "0"], "replicates: got 0, expected a number greater than or equal to 1"),
+        (["quickstart", "--trials", "0"], "trials: got 0, expected a number greater than or equal to 1"),
         (
             ["quickstart", "--engine", "vmapped", "--address", "127.0.0.1:1"],
             "--address: got '127.0.0.1:1', expected the address of a running",
@@ -68,8 +68,8 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--local: got '--trainers 2', expected at most --trainers 1, because",
         ),
         (["quickstart", "--trials", "many"], "Invalid value for '--trials': Input should be a valid integer"),
-        (["quickstart", "--trainers", "0"], "--trainers: got '0', expected N or MIN..MAX, whole numbers from 1; "),
-        (["quickstart", "--trainers", "4..2"], "--trainers: got '4..2', expected N or MIN..MAX, whole numbers from 1"),
+        (["quickstart", "--trainers", "0"], "--trainers: got '0', expected N or MIN..MAX in whole numbers from 1 on; "),
+        (["quickstart", "--trainers", "4..2"], "--trainers: got '4..2', expected N or MIN..MAX in whole numbers from 1 on"),
         (["quickstart", "--trainers", "many"], "--trainers: got 'many', expected N or MIN..MAX"),
         (
             ["quickstart", "--local", "--wait-nodes", "2"],
@@ -81,7 +81,7 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             ["quickstart", "--local", "--device", "cuda"],
-            "--device: got 'cuda', expected a GPU that PyTorch can use here",
+            "--device: got 'cuda', expected a GPU that PyTorch can use on this machine",
         ),
         (
             ["quickstart", "--set", "init_sigma=NaN"],

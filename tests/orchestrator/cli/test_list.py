@@ -92,13 +92,13 @@ def test_a_path_is_never_cut(begun: Path, capsys: pytest.CaptureFixture[str], mo
 
 
 def test_there_is_no_such_folder(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="expected a folder with sweeps below it"):
+    with pytest.raises(UserError, match="expected a folder that contains sweeps"):
         print_list([str(tmp_path / "none")], as_json=False)
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="expected a folder with sweeps below it"):
+    with pytest.raises(UserError, match="expected a folder that contains sweeps"):
         print_list([str(tmp_path / "file")], as_json=False)
 
 

@@ -238,10 +238,10 @@ def test_it_answers_in_words_in_json_and_in_python(coins: SweepDirectory) -> Non
         ),
         (["0/0", "--at", "3", "--redraw", "noise"], "0/0 draws no dropout masks after it; --redraw data, or kick"),
         (["0/0", "--at", "3", "--redraw", "kick", "--size", "0"], "--size: got 0.0, expected a number above 0"),
-        (["0/0", "--at", "3", "--n", "0"], "--n: got 0, expected 1 continuation or more"),
-        (["0/0"], "--at, --bisect: got 'neither', expected one of the two options"),
-        (["0/0", "--at", "3", "--bisect"], "--at, --bisect: got 'both', expected one of the two options"),
-        (["0/0", "--at", "3", "--outcome", "solved"], "got 'solved', expected --outcome together with --bisect"),
+        (["0/0", "--at", "3", "--n", "0"], "--n: got 0, expected a number of continuations from 1 on"),
+        (["0/0"], "--at, --bisect: got 'neither', expected either {flag} or --watch"),
+        (["0/0", "--at", "3", "--bisect"], "--at, --bisect: got 'both', expected either {flag} or --watch"),
+        (["0/0", "--at", "3", "--outcome", "solved"], "got 'solved', expected --outcome only together with --bisect"),
         (["0/0", "--bisect", "--redraw", "kick", "--outcome", "solvd"], "did you mean solved?"),
         (["9/9", "--at", "3"], "TRAINING_ID: got '9/9', expected a training of"),
     ],
@@ -258,5 +258,5 @@ def test_a_failed_training_and_one_that_searches_along_lines_are_refused(tmp_pat
     with pytest.raises(UserError, match="0/0, trained with lbfgs, which searches along lines of one fixed loss"):
         fork(lines, "0/0", step=1)
     edit_row(lines, "trainings", 1, outcome="failed")
-    with pytest.raises(UserError, match="0/1, which failed', expected a training that was trained"):
+    with pytest.raises(UserError, match="0/1, which failed', expected a training that did not fail"):
         fork(lines, "0/1", step=1)

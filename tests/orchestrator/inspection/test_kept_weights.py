@@ -82,7 +82,7 @@ def test_a_damaged_file_is_refused_by_name(sweep: SweepDirectory) -> None:
     keep_weights(sweep, [0], lambda _: None)
     for path in kept_files(sweep):
         path.write_bytes(path.read_bytes()[:-9] + b"X" + path.read_bytes()[-8:])
-    with pytest.raises(UserError, match=r"weights/.*parquet: got 'other bytes than were written'"):
+    with pytest.raises(UserError, match=r"weights/.*parquet: got 'a weights file whose bytes differ from those that were written'"):
         trained_weights(str(sweep.place), "0/0")
 
 
@@ -91,7 +91,7 @@ def test_gradients_are_checked_at_kept_weights(sweep: SweepDirectory) -> None:
     keep_weights(sweep, [0, 1], lambda _: None)
     for path in kept_files(sweep):
         path.write_bytes(b"")
-    with pytest.raises(UserError, match="other bytes than were written"):
+    with pytest.raises(UserError, match="a weights file whose bytes differ from those that were written"):
         check_sweep(sweep, lambda _: None)
 
 

@@ -66,7 +66,7 @@ def test_kept_weights_are_taken_and_nothing_is_trained(whole: Path, tmp_path: Pa
     assert torch.equal(torch.get_rng_state(), state)
     for path in (tmp_path / "s" / "weights").glob("*"):
         path.write_bytes(b"")
-    with pytest.raises(UserError, match="other bytes than were written"):
+    with pytest.raises(UserError, match="a weights file whose bytes differ from those that were written"):
         open_sweep(tmp_path / "s").module("0/0")
     again = open_sweep(whole).module("0/0").state_dict()
     assert all(torch.equal(value, again[name]) for name, value in module.state_dict().items())

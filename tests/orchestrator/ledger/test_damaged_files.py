@@ -136,7 +136,7 @@ CASES = [
 ]
 HARMLESS = {
     ("status", "course.json", "a link to nowhere"): "a sweep that was interrupted has no course.json",
-    ("status", SWEEP_FILE, "a link to nowhere"): "a directory without a sweep.json is no sweep",
+    ("status", SWEEP_FILE, "a link to nowhere"): "a directory that contains no sweep yet.json is no sweep",
 }
 
 
@@ -218,7 +218,7 @@ def test_a_file_with_other_columns_is_named(case: str, sweep: Path, told: Told) 
 @pytest.mark.parametrize(
     ("key", "value", "wrong"),
     [
-        ("replaces", b"", "malformed entries replaces or digests in its metadata"),
+        ("replaces", b"", "a malformed entry `replaces` or `digests` in the file's metadata"),
         ("replaces", b'"abc"', "replaces or digests"),
         ("replaces", b'[{"a": 1}]', "replaces or digests"),
         ("replaces", b"[" * 100_000, "replaces or digests"),
@@ -243,7 +243,7 @@ def test_a_file_that_replaces_itself_is_named(sweep: Path) -> None:
     _file(sweep, "curves").rename(sweep / "curves" / old.name)
     rows = pq.read_table(old)
     pq.write_table(rows.replace_schema_metadata(rows.schema.metadata | {b"replaces": json.dumps([old.stem])}), old)
-    with pytest.raises(UserError, match=rf"^{old}: got 'a file that replaces itself', expected a Parquet file"):
+    with pytest.raises(UserError, match=rf"^{old}: got 'a file whose metadata says that it replaces itself', expected a Parquet file"):
         Ledger(sweep).trainings()
 
 

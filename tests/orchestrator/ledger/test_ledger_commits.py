@@ -278,7 +278,7 @@ def test_a_reader_does_not_wait_for_a_pause_in_the_commits(tmp_path: Path, monke
 def test_rows_of_heads_need_a_workload_with_heads(tmp_path: Path) -> None:
     with (
         open_writer(tmp_path, WITHOUT_HEADS) as writer,
-        pytest.raises(ValueError, match="heads: got rows, from a workload that was declared without heads"),
+        pytest.raises(ValueError, match="heads: got rows of attention heads, expected none, because the workload declares no heads"),
     ):
         writer.commit("p0", *pack_rows("p0", [(0, 0)]))
     assert not (tmp_path / "heads").exists()
@@ -300,7 +300,7 @@ def test_another_sweeps_rows_are_refused(tmp_path: Path) -> None:
         open_writer(tmp_path, spec_sha256=other)
     assert str(refused.value) == (
         f"{file_of(tmp_path, 'trainings', 'p0')}: got 'rows of the spec 5ec5ec5ec5ec', expected rows of this sweep, "
-        "ffffffffffff; choose a directory without a sweep"
+        "ffffffffffff; choose a directory that contains no sweep yet"
     )
     copied = tmp_path / "other"
     copied.mkdir()
@@ -321,7 +321,7 @@ def test_a_directory_that_is_no_sweep_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UserError) as refused:
             opened(tmp_path)
         assert str(refused.value) == (
-            f"DIR: got '{tmp_path}', expected a sweep directory, with a folder trainings in it; "
+            f"DIR: got '{tmp_path}', expected a sweep directory, which contains a folder named trainings; "
             "give the directory that `attnsweep run` printed"
         )
     assert list(tmp_path.iterdir()) == []

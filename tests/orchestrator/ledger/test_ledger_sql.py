@@ -219,7 +219,7 @@ def test_bad_sql_is_answered_in_one_line(ledger: Ledger) -> None:
         query_all([ledger], "selec 1")
     with pytest.raises(UserError, match=r"DuckDB says: Conversion Error"):
         query_all([ledger], "select outcome::int from trainings")
-    with pytest.raises(UserError, match=r"got '', .*; start it with SELECT or FROM, and ask one query at a time$"):
+    with pytest.raises(UserError, match=r"got '', .*; begin the query with SELECT or FROM, and give one query at a time$"):
         query_all([ledger], "")
 
 
@@ -297,7 +297,7 @@ def test_no_column_is_lost_because_another_has_its_name(ledger: Ledger, tmp_path
 def test_a_query_that_was_forgotten_is_asked_for() -> None:
     mistake = CliRunner().invoke(cli.app, ["query", "sweep"]).exception
     assert str(mistake).startswith(
-        "SQL: got None, expected a query after the directory; for example: attnsweep query sweep "
+        "SQL: got None, expected an SQL query after the directory; for example: attnsweep query sweep "
     )
 
 
@@ -340,7 +340,7 @@ def test_a_table_shows_its_first_rows_in_full_width(capsys: pytest.CaptureFixtur
 def test_bad_output_options_are_refused(tmp_path: Path) -> None:
     answer = pa.table({"a": [1]})
     with pytest.raises(
-        UserError, match=r"^--out: got None, expected a file, for --format parquet; add --out FILE.parq"
+        UserError, match=r"^--out: got None, expected a file name, which --format parquet needs; add --out FILE.parq"
     ):
         render(answer, "parquet", None)
     for format in ("table", "csv", "json", "parquet"):

@@ -170,7 +170,7 @@ def test_a_damaged_or_missing_base_is_named(whole: Path, tmp_path: Path) -> None
     assert read_base(file.stem).workload == "gpt"
     file.write_text(file.read_text().replace('"n_steps": 8', '"n_steps": 9'))
     with pytest.raises(
-        UserError, match=r"bases/.*\.json: got 'other bytes than were written', expected the weights of"
+        UserError, match=r"bases/.*\.json: got 'a weights file whose bytes differ from those that were written', expected the weights of"
     ):
         load_workload_of(directory)
     file.unlink()
@@ -185,7 +185,7 @@ def test_a_damaged_or_missing_base_is_named(whole: Path, tmp_path: Path) -> None
         ("whole", {}, r"base: got 'whole', expected a training of another sweep, such as sweeps/first:0/3"),
         ("missing:0/0", {}, r"base=missing:0/0: got 'missing', expected DIR: a sweep directory"),
         ("whole:0/9", {}, r"base=whole:0/9: got '0/9', expected TRAINING_ID: a training of whole, by its id"),
-        ("whole:0/1", {"lora_rank": None}, r"base: got .*, expected null without lora_rank; set lora_rank, or"),
+        ("whole:0/1", {"lora_rank": None}, r"base: got .*, expected base=null, because lora_rank is not set; set lora_rank, or"),
         (
             "whole:0/1",
             {"d_model": 16, "d_ffn": None},

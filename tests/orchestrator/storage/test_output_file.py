@@ -87,7 +87,7 @@ def test_nothing_but_a_regular_file_is_replaced(kind: str, tmp_path: Path) -> No
         lambda: write_report([folder_of(sweep)], out),
         lambda: _write_trace(Rows(TABLE, TABLE, None), folder),
     ]
-    reason = "Too many levels of symbolic links" if kind == "loop" else "a folder, a device or a pipe is there"
+    reason = "Too many levels of symbolic links" if kind == "loop" else "this path is a folder, a device or a pipe"
     for write in writers:
         with pytest.raises(
             UserError, match=rf"^--(out|trace): got '.*', expected a file .*; choose another path \({reason}"

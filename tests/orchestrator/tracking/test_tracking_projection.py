@@ -110,7 +110,7 @@ def test_a_sweep_goes_on_without_mlflow(
     assert f"MLflow ({shown}): MlflowException: " in warning
     assert "secret" not in warning
     assert warning.endswith(f"; the sweep goes on, `attnsweep mlflow-sync {directory.place}` logs what is missing")
-    with pytest.raises(UserError, match=f"--tracking-uri: got '{shown}', expected an MLflow store that answers"):
+    with pytest.raises(UserError, match=f"--tracking-uri: got '{shown}', expected an MLflow store that can be reached"):
         sync(directory, with_password)
     assert sync(directory) == SyncResult(n_logged=2, n_present=0)
 

@@ -189,7 +189,7 @@ def test_stored_parameters_give_what_is_shared_and_refuse_the_rest(name: str) ->
     assert isinstance(shared, AnyParameters)
     assert shared.n_steps == 7
     with pytest.raises(
-        SpecError, match=rf"{name}: got 'an access by a module that has stored the parameters of its training'"
+        SpecError, match=rf"{name}: got 'an access to this parameter by a module that has stored the parameters of its training'"
     ):
         getattr(shared, name)
     _, _, template = starting_state(AnyModule(Storing), lanes_of(*_trainings(0.1, 0.1)))

@@ -74,7 +74,7 @@ def _judging(answer: Callable[[Evidence], Any]) -> CategoryPairs:
         (lambda _: None, r"category_pairs\.judge: got NoneType, expected Verdicts"),
         (
             lambda _: Verdicts.first_of({"solved": NO}),
-            r"category_pairs\.judge: got labels of shape \(1, 2\), expected \(2, 9\): one label per training and probe",
+            r"category_pairs\.judge: got labels of shape \(1, 2\), expected \(2, 9\): which is one label per training and probe",
         ),
     ],
 )

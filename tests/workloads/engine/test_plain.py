@@ -69,8 +69,8 @@ def _hooked(module: Any) -> Any:
 
 
 LOSSES: dict[str, tuple[Callable[[Any], Tensor], str]] = {
-    "a counter": (_counted, "the loss: got 'another value when it is computed again'"),
-    "the last output": (_remembered, "the loss: got 'another value when it is computed again'"),
+    "a counter": (_counted, "the loss: got 'a loss whose value changes when it is computed again'"),
+    "the last output": (_remembered, "the loss: got 'a loss whose value changes when it is computed again'"),
     "an average that is assigned": (
         _averaged,
         "seen of the module: got 'a change of its values while loss was computed'",

@@ -53,7 +53,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: _with(row=nn.Parameter(torch.ones(1).expand(4))),
         "row of the module: got 'entries that share memory, as made by expand'",
     ),
-    "parameters in one memory": (_sharing, "first and second of the module: got 'tensors in the same memory'"),
+    "parameters in one memory": (_sharing, "first and second of the module: got 'two tensors in the same memory'"),
     "a buffer in a parameter's memory": (
         _snapshot,
         r"weight and start of the module: got .* replace one of them by its \.clone",

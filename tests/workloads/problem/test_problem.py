@@ -311,7 +311,7 @@ def test_the_comparison_with_plain_pytorch_writes_into_nothing_that_modules_shar
         ({"model": lambda n=[3]: n}, "n of model: got 'n=[3]', expected one of the types float, int, bool, str"),
         ({"model": lambda learning_rate=1.0: learning_rate}, "learning_rate of model"),
         ({"data": lambda draw, n=4: (draw, n)}, "n of data: got 4, expected 3"),
-        ({"data": lambda *draw: draw}, "data: got '*draw', expected arguments that have names"),
+        ({"data": lambda *draw: draw}, "data: got '*draw', expected a function without *args and **kwargs"),
         (
             {"loss": "mes"},
             "loss: got 'mes', expected 'cross_entropy' or 'mse', or a function that computes a loss; did you mean mse?",
@@ -333,7 +333,7 @@ def test_a_mistake_is_told_before_anything_runs(changes: dict[str, Any], told: s
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (lambda: torch.zeros(3), "data: got 'Tensor', expected a pair (inputs, target) of tensors"),
+        (lambda: torch.zeros(3), "data: got 'Tensor', expected a function that returns a pair (inputs, target) of tensors"),
         (lambda: (torch.zeros(3, 3), torch.zeros(4, 3)), "data: got '[3] rows of inputs and 4 of the target'"),
         (lambda: (torch.zeros(3, 3), torch.tensor(np.random.default_rng().normal(size=(3, 3)))), "other tensors when"),
     ],

@@ -88,7 +88,7 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
         raise SpecError(
             "window",
             given=window,
-            expected=f"1..{n_tokens} (the number n of tokens)",
+            expected=f"a width from 1 to the number of tokens, {n_tokens}",
             fix="set a window that fits into the matrix",
         )
     most = n_tokens // window
@@ -96,8 +96,8 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
         raise SpecError(
             "num_pos",
             given=num_pos,
-            expected=f"0..{most} (n // window)",
-            fix=f"lower num_pos, or window={window}",
+            expected=f"a number of blocks from 0 to {most}, which is the number of tokens // window",
+            fix=f"lower num_pos, or lower window={window}",
         )
 
 

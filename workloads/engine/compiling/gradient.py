@@ -89,7 +89,7 @@ def gradient_graph(lanes: LaneState, batch: Batch) -> GradientGraph:
     problem, read = lanes.problem, _read(lanes.buffers, batch)
     split, layout = problem.workload.split(problem.parameters), problem.layout
     if split is not None and under(DROPOUT, batch):
-        raise NoRuleError("a loss with dropout that takes its data in parts is not compiled")
+        raise NoRuleError("a loss with dropout whose data are split into parts cannot be compiled")
     parts = Parts(split, _n_parts(read, split))
     names, loss_of = tuple(read), one_lane(problem.template, problem.workload.loss)
 
@@ -105,7 +105,9 @@ def gradient_graph(lanes: LaneState, batch: Batch) -> GradientGraph:
     check_known(gradient.graph)
     check_no_places(gradient.graph)
     if gradient.n_numbers < _FEWEST_NUMBERS:
-        raise NoRuleError(f"an evaluation computes fewer than {_FEWEST_NUMBERS:,} numbers")
+        raise NoRuleError(
+            f"an evaluation of the loss computes fewer than {_FEWEST_NUMBERS:,} numbers, too few to gain from compiling"
+        )
     return gradient
 
 

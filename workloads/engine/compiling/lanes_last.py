@@ -42,10 +42,13 @@ def check_known(graph: fx.GraphModule) -> None:
     """
     for node in operations_of(graph):
         if _rule_of(node.target) is None:
-            raise NoRuleError(f"the operation {node.target} cannot be compiled for a block")
+            raise NoRuleError(f"the operation {node.target} cannot be compiled for a block of lanes")
     for value in constants_of(graph).values():
         if not 0 < value.numel() <= _MOST_WRITTEN_OUT:
-            raise NoRuleError(f"a constant tensor of {value.numel()} numbers cannot be compiled; make it a buffer")
+            raise NoRuleError(
+                f"a constant tensor of {value.numel()} numbers cannot be compiled; make the tensor a buffer of the"
+                " module"
+            )
 
 
 def check_rules(graph: fx.GraphModule) -> None:
@@ -61,10 +64,13 @@ def check_rules(graph: fx.GraphModule) -> None:
             sizes = (*shape_of(node.args[0])[-2:], shape_of(node.args[1])[-1])
             if min(sizes) >= _FEWEST_OF_A_GEMM:
                 product = "x".join(map(str, sizes))
-                raise NoRuleError(f"its matrix products, such as {product}, are faster in the vmapped engine")
+                raise NoRuleError(
+                    f"the workload's matrix products, such as {product}, are faster in the engine vmapped"
+                )
         if node.target is aten.as_strided.default and slices_of(node) is None:
             raise NoRuleError(
-                f"the operation {node.target} cannot be compiled for a block, except where the view is a slice"
+                f"the operation {node.target} cannot be compiled for a block of lanes, unless it takes a slice of the"
+                " tensor"
             )
         check_lookup(node)
 

@@ -214,7 +214,7 @@ def _with_room() -> Iterator[None]:
         if refusal is None or isinstance(error, NoCompilerError):
             raise
         raise NoCompilerError(
-            f"compiled programs cannot be stored in {_folder()} or {tempfile.gettempdir()} ({refusal}): make room"
+            f"compiled programs cannot be stored in {_folder()} or {tempfile.gettempdir()} ({refusal}): free disk space"
             " there, or set XDG_CACHE_HOME and TMPDIR"
         ) from error
 
@@ -294,6 +294,7 @@ def _folder() -> Path:
             pass
     except OSError as error:
         raise NoCompilerError(
-            f"compiled programs cannot be stored in {folder} ({error.strerror}): set XDG_CACHE_HOME"
+            f"compiled programs cannot be stored in {folder} ({error.strerror}): set XDG_CACHE_HOME to a writable"
+            " folder"
         ) from error
     return folder

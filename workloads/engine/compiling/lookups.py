@@ -30,13 +30,13 @@ def check_lookup(node: Any) -> None:
         NoRuleError: If the operation cannot be computed for a block, or would be slow.
     """
     if node.target is aten.index.Tensor and not all(_is_place(index) for index in node.args[1]):
-        raise NoRuleError("an index that is not one tensor of whole numbers per leading axis cannot be compiled")
+        raise NoRuleError("indexing can be compiled only if each leading axis has one index tensor of whole numbers")
     if node.target in LOOKUPS:
         n_rows = node.args[2] if node.target is aten.embedding_dense_backward.default else shape_of(node.args[0])[0]
         if n_rows > _LONGEST_TABLE:
-            raise NoRuleError(f"an embedding of {n_rows} rows is slow in blocks")
+            raise NoRuleError(f"an embedding table of {n_rows} rows is slow in blocks of lanes")
         if node.target is aten.embedding_dense_backward.default and node.args[4]:
-            raise NoRuleError("an embedding that scales its gradient by frequency cannot be compiled for a block")
+            raise NoRuleError("an embedding with scale_grad_by_freq=True cannot be compiled for a block of lanes")
     if node.target is aten.gather.default and not shape_of(node.args[0]):
         raise NoRuleError("reading an entry of a tensor without axes cannot be compiled")
     if node.target in _SCATTERS:
@@ -57,7 +57,7 @@ def check_no_places(graph: fx.GraphModule) -> None:
     """
     for node in operations_of(graph):
         if node.target in (aten.gather.default, *_SCATTERS):
-            raise NoRuleError(f"the operation {node.target} is compiled as part of whole steps only")
+            raise NoRuleError(f"the operation {node.target} can be compiled only as a part of whole training steps")
 
 
 def shape_of(node: Any) -> tuple[int, ...]:
