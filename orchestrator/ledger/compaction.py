@@ -90,7 +90,7 @@ def recover(place: Place) -> Recovery:
     except FileNotFoundError as gone:
         # A symbolic link without a target is reported as damage: no other process removes files while this one has the
         # lock.
-        raise damaged(place, gone.filename, "a file that does not exist") from gone
+        raise damaged(place, gone.filename, "no such file") from gone
     counting = set(counting_names(trainings))
     uncommitted = set()
     n_files = 0

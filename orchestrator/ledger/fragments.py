@@ -185,7 +185,7 @@ def _open_snapshot(place: Place) -> Snapshot:
             if is_overtaken(place, names):
                 continue
             if isinstance(error, FileNotFoundError):
-                raise damaged(place, error.filename, "a file that does not exist") from error
+                raise damaged(place, error.filename, "no such file") from error
             raise
         # A listing of a folder is not atomic: if a compaction runs meanwhile, the listing can miss both the old files
         # and the new one. Commits of new files during the listing are harmless, so a reader does not wait for a pause

@@ -72,7 +72,8 @@ def test_the_search_finds_them() -> None:
             "search_spaces/optuna_internals.py",
             "optuna.samplers.CmaEsSampler",
             "_split_optimizer_str",
-            rf"optuna: got 'version {optuna.__version__}', expected version 5\.0, with which attnsweep was tested"
+            rf"optuna: got 'Optuna version {optuna.__version__}', expected Optuna version 5\.0,"
+            r" which attnsweep was tested with"
             r" \(.*'_split_optimizer_str'\); pip install 'optuna==5\.0\.\*'",
         ),
         (

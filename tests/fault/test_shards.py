@@ -174,7 +174,11 @@ def test_a_driver_in_another_environment_is_refused(three: Path, tmp_path: Path)
     (environment,) = found.environments.values()
     for name, version, words in (
         ("numpy", "99", r"numpy .* -> 99.*install the first driver's environment on this machine"),
-        ("engine", "blocks, by another compiler", "--engine: got .*another driver has begun the sweep with vmapped"),
+        (
+            "engine",
+            "blocks, by another compiler",
+            "--engine: got .*another driver has begun the sweep with the engine vmapped",
+        ),
     ):
         other = environment.model_copy(update={"versions": {**environment.versions, name: version}})
         with pytest.raises(UserError, match=words):
@@ -292,7 +296,7 @@ def test_a_sweep_whose_shards_have_no_rows_yet_is_read(three: Path, tmp_path: Pa
     shutil.copytree(three, tmp_path / "s", ignore=shutil.ignore_patterns("shard-*"))
     assert "param_init_sigma" in Ledger(tmp_path / "s").trainings().column_names
     assert not SweepDirectory.open(tmp_path / "s").finished
-    with pytest.raises(UserError, match="none of which has begun"):
+    with pytest.raises(UserError, match="of which none has begun"):
         SweepDirectory.open(tmp_path / "s").with_files()
     # As a driver leaves it that is killed before it has made its shard's record.
     (tmp_path / "s" / "shard-0" / "code").mkdir(parents=True)

@@ -72,7 +72,7 @@ def test_a_dimension_by_position_is_the_one_by_name(
             "step: got 3, expected no such field; remove it, or correct its name",
         ),
         (lambda: Int(1.5, 2), "low: got 1.5, expected a valid integer; correct the value"),  # type: ignore[arg-type]
-        (lambda: Float(2, 1), "low: got 2.0, expected at most high=1; swap low and high"),
+        (lambda: Float(2, 1), "low: got 2.0, expected at most high=1; exchange low and high"),
         (
             lambda: DIMENSIONS.validate_json('{"kind":"float","low":1}'),
             "high: got 'nothing', expected a value; give high",

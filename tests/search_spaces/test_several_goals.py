@@ -79,18 +79,21 @@ def test_a_constraint_is_met_up_to_its_bound_and_a_diverged_training_is_on_the_w
         ({"constraints": ["solved_onset >= 5"]}, "constraints: got 'solved_onset >= 5', expected texts such as"),
         (
             {"objective": OnsetQuantile("solved"), "pruner": MedianPruner(), "prune_anyway": True},
-            "pruner: got 'median with the objective onset of solved', expected an objective that is known before a",
+            "pruner: got 'median with the objective onset of solved', expected an objective whose"
+            " value is known before a",
         ),
         ({"constraints": 0.1}, "constraints: got 0.1, expected a valid tuple"),
         (
             {"objective": TWO, "sampler": "cmaes"},
-            "sampler: got 'cmaes with several objectives', expected a sampler that supports them: tpe, nsga2, random,"
+            "sampler: got 'the sampler cmaes with several objectives', expected a sampler that"
+            " supports several objectives and constraints: tpe, nsga2, random,"
             " qmc,"
             " grid; use sampler=tpe, or name one objective",
         ),
         (
             {"constraints": "stuck_rate <= 0.1", "sampler": "boundary"},
-            "sampler: got 'boundary with constraints', expected a sampler that supports them: tpe, nsga2, random, qmc,"
+            "sampler: got 'the sampler boundary with constraints', expected a sampler that"
+            " supports several objectives and constraints: tpe, nsga2, random, qmc,"
             " grid;"
             " use sampler=tpe, or drop the constraints",
         ),

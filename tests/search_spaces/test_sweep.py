@@ -135,8 +135,8 @@ def _sweep(**fields: Any) -> Sweep:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"trials": 0}, "trials: got 0, expected a number greater than or equal to 1; correct the value"),
-        ({"replicates": 0}, "replicates: got 0, expected a number greater than or equal to 1; correct the value"),
+        ({"trials": 0}, "trials: got 0, expected greater than or equal to 1; correct the value"),
+        ({"replicates": 0}, "replicates: got 0, expected greater than or equal to 1; correct the value"),
         ({"replicate": 2}, "replicate: got 2, expected no such field; did you mean replicates?"),
         (
             {"sampler": "bo"},
@@ -164,7 +164,7 @@ def test_a_mistake_in_a_sweep_is_named(fields: dict[str, Any], message: str) -> 
 def test_values_by_position_are_refused() -> None:
     make: Any = Sweep
     with pytest.raises(
-        SpecError, match=r"^Sweep: got '2 values by position', expected all fields by name; write Sweep"
+        SpecError, match=r"^Sweep: got '2 values by position', expected a keyword argument for every field; write Sweep"
     ):
         make("s", "gpt")
     make = LossQuantile
@@ -178,7 +178,7 @@ def test_the_name_of_an_objective_takes_its_defaults() -> None:
 
 
 def test_a_mistake_in_a_dimension_is_named() -> None:
-    with pytest.raises(SpecError, match=r"low: got 2\.0, expected at most high=1; swap low and high"):
+    with pytest.raises(SpecError, match=r"low: got 2\.0, expected at most high=1; exchange low and high"):
         Float(low=2, high=1)
     with pytest.raises(SpecError, match=r"low: got 0\.0, expected low > 0, because log=True; raise low, or remove log"):
         Float(low=0, high=1, log=True)
@@ -201,12 +201,14 @@ def test_a_mistake_in_a_dimension_is_named() -> None:
         ),
         (
             {"space": {"init_sigma": Float(low=0.1, high=1)}, "sampler": "grid"},
-            "init_sigma.points: got None, expected the number of values on this parameter's axis, which sampler=grid needs; "
+            "init_sigma.points: got None, expected the number of values on this parameter's axis,"
+            " which sampler=grid needs; "
             "write Float(low=0.1, high=1, points=8)",
         ),
         (
             {"space": {"init_sigma": Float(low=0.1, high=1, points=3)}, "sampler": "grid"},
-            "trials: got 8, expected 1..3 (the points of the grid); lower the number of trials, or add points to the grid",
+            "trials: got 8, expected 1 to 3 trials, because the grid has 3 points; lower the"
+            " number of trials, or add points to the grid",
         ),
         (
             {"objective": Rate("sovled")},
@@ -289,8 +291,12 @@ class TestLoading:
         [
             ("def sweep(:\n", "expected valid Python code (invalid syntax); see line 1"),
             ("1/0\n", "got 'ZeroDivisionError: division by zero, in line 1', expected a file that runs"),
-            ("x = 1\n", "got 'no function sweep()', expected a function sweep(); add to the file: def sweep() -> Sweep"),
-            ("def sweep(): return 3\n", "got 3, expected an attnsweep.Sweep; return a Sweep"),
+            (
+                "x = 1\n",
+                "got 'a file without a function sweep()', expected a Python file that defines the"
+                " function sweep(); add to the file: def sweep() -> Sweep",
+            ),
+            ("def sweep(): return 3\n", "got 3, expected a function that returns an attnsweep.Sweep; return a Sweep"),
         ],
     )
     def test_a_broken_file_is_named(self, tmp_path, content: str, message: str) -> None:  # type: ignore[no-untyped-def]

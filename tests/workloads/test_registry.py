@@ -114,7 +114,7 @@ FINE = Outcome("knows its pairs only")
         ({"outcomes": {"memorized": "a text"}}, r"Mine\.outcomes: got .*, expected a dictionary such as"),
         (
             {"outcomes": {"solved": FINE}},
-            "got 'solved', expected a label of lower-case letters, digits and _, none of",
+            "got 'solved', expected a label of lower-case letters, digits and _ that differs from the built-in labels",
         ),
         ({"outcomes": {"stuck": FINE}}, "got 'stuck', expected a label of lower-case letters"),
         ({"outcomes": {"Two words": FINE}}, "got 'Two words', expected a label of lower-case letters"),
@@ -122,7 +122,7 @@ FINE = Outcome("knows its pairs only")
         ({"outcomes": {"memorized": Outcome("fine", "red")}}, "memorized: got 'red', expected a colour as \"#rrggbb\""),
         (
             {"outcomes": {"memorized": Outcome("fine", is_judged=False)}},
-            "expected is_judged=True, as the workload itself",
+            "expected is_judged=True, because the workload's own",
         ),
         ({"events": {"fits": "fits"}}, "got 'fits', expected comparisons of a metric with a number"),
         ({"events": {"fits": 1}}, r"Mine\.events: got .*, expected a dictionary such as"),

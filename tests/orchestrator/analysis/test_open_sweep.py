@@ -76,7 +76,10 @@ def test_a_missing_library_is_named_with_the_fix(sweep: SweepData, monkeypatch: 
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without_polars)
-    with pytest.raises(UserError, match="format: got 'polars', expected polars to be installed; pip install polars"):
+    with pytest.raises(
+        UserError,
+        match="format: got 'polars', expected the installed library polars; install it with: pip install polars",
+    ):
         sweep.trials("polars")
 
 

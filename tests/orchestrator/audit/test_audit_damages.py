@@ -75,7 +75,7 @@ def test_a_spec_that_was_edited(sweep: SweepDirectory) -> None:
     found = audit(sweep.place)
     assert problems_of(found) == [
         f"{record}: the contents do not match the stored sha256; "
-        "restore the weights file from a copy: to change a sweep, run a new one instead of editing its record"
+        "restore the file from a copy: to change a sweep, run a new one instead of editing its record"
     ]
     assert lines_of(found) == ["sweep.json cannot be read: nothing else was checked"]
 

@@ -85,8 +85,8 @@ def test_a_package_adds_its_own(
         ("no_such_package:MINE", "\"ModuleNotFoundError: No module named 'no_such_package'\""),
         ("figures_of_a_user:NONE", "\"AttributeError: module 'figures_of_a_user' has no attribute 'NONE'\""),
         ("figures_of_a_user:ONE", "'Reproduction'"),
-        ("figures_of_a_user:OTHERS", "\"a sequence with 'mine'\""),
-        ("figures_of_a_user:UNTITLED", '"a sequence with Reproduction(name='),
+        ("figures_of_a_user:OTHERS", "\"a sequence that contains 'mine'\""),
+        ("figures_of_a_user:UNTITLED", '"a sequence that contains Reproduction(name='),
     ],
 )
 def test_a_broken_entry_is_one_line_and_hides_no_other(

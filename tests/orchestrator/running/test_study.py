@@ -133,7 +133,7 @@ def test_a_refused_trial_that_a_kill_kept_from_being_told_is_told_when_the_study
 def test_a_storage_that_cannot_be_opened_is_named_before_anything_is_written(tmp_path: Path) -> None:
     spec = _directory(tmp_path / "a", "random").spec.but(storage="nonsense://user:secret@x")
     with pytest.raises(
-        SpecError, match=r"storage: got 'nonsense://\.\.\.@x', expected an Optuna storage URL"
+        SpecError, match=r"storage: got 'nonsense://\.\.\.@x', expected the URL of an Optuna storage"
     ) as raised:
         check_storage(spec)
     assert "secret" not in str(raised.value)

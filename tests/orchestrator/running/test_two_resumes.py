@@ -131,7 +131,7 @@ def test_a_run_that_is_refused_records_nothing(unfinished: Path) -> None:
     whole, before = journal.read_text(), (unfinished / "sweep.json").read_bytes()
     journal.unlink()
     for _ in range(2):
-        with pytest.raises(UserError, match="a study that lacks 2 trials of the ledger"):
+        with pytest.raises(UserError, match="a study without 2 trials that are in the ledger"):
             resume_sweep(unfinished, HERE, more_trials=2)
         assert (unfinished / "sweep.json").read_bytes() == before
         assert not (unfinished / COURSE.name).exists()

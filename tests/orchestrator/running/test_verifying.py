@@ -69,7 +69,7 @@ def test_a_claim_is_decided_in_a_sweep_that_grows(tmp_path: Path, no_mlflow: Non
     assert "a test &amp; nobody" in page
     assert "supported, 16 trainings" in badge
     code, said = verify(claim_file(tmp_path, 0.5), "--dir", where)
-    assert (code, "which holds another claim" in said) == (1, True)
+    assert (code, "which contains another claim" in said) == (1, True)
 
 
 def test_a_claim_without_rows_is_undecided(tmp_path: Path) -> None:

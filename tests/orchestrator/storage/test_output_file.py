@@ -105,4 +105,4 @@ def test_a_query_looks_before_it_asks(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    assert capsys.readouterr().err.endswith(f"choose another path (there is no folder {tmp_path}/none)\n")
+    assert capsys.readouterr().err.endswith(f"choose another path (the folder {tmp_path}/none does not exist)\n")

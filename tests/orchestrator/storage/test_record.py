@@ -97,7 +97,11 @@ def test_another_spelling_of_the_same_content_is_damage(written: bytes, spelled:
     names = [name for name in (COURSE_FILE, REPLAYS.name) if written in (path / name).read_bytes()]
     assert names
     for name in names:
-        with pytest.raises(DamagedRecordError, match=r"a weights file whose bytes differ from those that were written, with the same contents"):
+        with pytest.raises(
+            DamagedRecordError,
+            match=r"the contents are unchanged, but the bytes differ from those that were"
+            r" written",
+        ):
             _read(path, name, (path / name).read_bytes().replace(written, spelled))
 
 
@@ -136,7 +140,11 @@ def test_records_of_before_there_were_checksums_are_read(path: Path) -> None:
     content = json.loads((path / SWEEP_FILE).read_text())
     del content["sha256"]
     content["spec"]["trials"] += 1
-    with pytest.raises(DamagedRecordError, match=r"got 'the spec does not match the stored sha256', .*; restore the file"):
+    with pytest.raises(
+        DamagedRecordError,
+        match=r"got 'the spec does not match the stored sha256', .*; restore the"
+        r" file",
+    ):
         _read(path, SWEEP_FILE, json.dumps(content).encode())
 
 
@@ -173,7 +181,7 @@ def test_a_resumed_sweep_writes_a_damaged_course_anew(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_back_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"SPEC: got 's', expected a sweep that can be read back from a file"):
+    with pytest.raises(SpecError, match=r"SPEC: got 's', expected a sweep that can be stored in a file"):
         SweepDirectory.create(tmp_path / "s", small_sweep("s", description="\ud800"), {})
     assert list(tmp_path.iterdir()) == []
 
@@ -189,5 +197,9 @@ def test_a_path_that_is_not_utf8_is_recorded(tmp_path: Path, monkeypatch: pytest
 def test_no_sweep_is_no_damage(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for name in ("nowhere", "file"):
-        with pytest.raises(UserError, match=rf"^DIR: got '.*{name}', expected a sweep directory, with a sweep.json"):
+        with pytest.raises(
+            UserError,
+            match=rf"^DIR: got '.*{name}', expected a sweep directory, which contains a file"
+            r" sweep.json",
+        ):
             SweepDirectory.open(tmp_path / name)

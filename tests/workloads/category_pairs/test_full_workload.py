@@ -50,10 +50,10 @@ def test_conformance(mode: dict[str, Value]) -> None:
             {"variant": "solution_1", "expectation": "sampled", "optimizer": "lbfgs"},
             r"expectation: got 'sampled', expected fixed_sample \(lbfgs needs",
         ),
-        ({"skip": False}, r"skip: got False, expected its default True under variant=positions_only: .*full models"),
+        ({"skip": False}, r"skip: got False, expected the default True under variant=positions_only, .*full models"),
         (
             {"variant": "solution_3", "expectation": "sampled", "flavour": "lean_3"},
-            r"flavour: got 'lean_3', expected its default 'unconstrained' .* belongs to variant=combined",
+            r"flavour: got 'lean_3', expected the default 'unconstrained' .* belongs to variant=combined",
         ),
     ],
 )

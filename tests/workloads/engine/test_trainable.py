@@ -43,7 +43,7 @@ class OptimizedModule(nn.Module):
 
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
-    "no module": (lambda: None, "build: got None, expected an nn.Module"),
+    "no module": (lambda: None, "build: got None, expected a function `build` that returns an nn.Module"),
     "compiled": (lambda: nn.Sequential(nn.Linear(4, 4), OptimizedModule()), "1: got 'a module of torch.compile or"),
     "lazy": (lambda: nn.LazyLinear(4), "weight of the module: got 'a tensor without a shape, as in nn.LazyLinear'"),
     "complex buffer": (lambda: _with(turn=torch.ones(2, dtype=torch.complex64)), "turn of the module: got 'complex"),
@@ -56,7 +56,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "parameters in one memory": (_sharing, "first and second of the module: got 'two tensors in the same memory'"),
     "a buffer in a parameter's memory": (
         _snapshot,
-        r"weight and start of the module: got .* replace one of them by its \.clone",
+        r"weight and start of the module: got .* replace one of the tensors by its \.clone",
     ),
 }
 
