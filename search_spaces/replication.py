@@ -40,7 +40,7 @@ class Sequential(SpecModel):
             raise SpecError(
                 "at_most",
                 given=self.at_most,
-                expected=f"at_most as large as batch={self.batch} or larger",
+                expected=f"a number that is at least batch={self.batch}",
                 fix="raise the field at_most",
             )
         return self

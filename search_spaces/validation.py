@@ -216,14 +216,14 @@ def _check_pruned(sweep: Sweep) -> None:
     if isinstance(objective, OnsetQuantile):
         raise SpecError(
             "pruner",
-            given=f"{sweep.pruner and sweep.pruner.kind} with the objective {objective.label}",
+            given=f"the pruner {sweep.pruner and sweep.pruner.kind} with the objective {objective.label}",
             expected="an objective whose value is known before a training ends",
-            fix="write objective=LossQuantile(), or drop the pruner",
+            fix="write objective=LossQuantile(), or remove the pruner",
         )
     if not isinstance(objective, LossQuantile) and not sweep.prune_anyway:
         raise SpecError(
             "pruner",
-            given=f"{sweep.pruner and sweep.pruner.kind} with the objective {objective.label}",
+            given=f"the pruner {sweep.pruner and sweep.pruner.kind} with the objective {objective.label}",
             expected="an objective of losses: a training that looks stuck may only be slow (of those still unsolved at"
             " step 512, 12% to 25% were solved later), so pruning would bias the rate",
             fix="write objective=LossQuantile(), or prune_anyway=True (--prune-anyway): docs/pruning.md",

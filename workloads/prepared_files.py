@@ -121,7 +121,7 @@ def _read(kind: Format[Any], path: str, mtime_ns: int, size: int) -> Any:
         raise kind.refused(path, noun, "prepare the corpus")
     if (version := metadata[kind.version_key].decode(errors="replace")) != _VERSION:
         raise kind.refused(
-            f"{path}, a file of the format version {version}", f"a file of the format version {_VERSION}", again
+            f"the file {path} of the format version {version}", f"a file of the format version {_VERSION}", again
         )
     try:
         content = kind.assembled(table.select(kind.schema.names).cast(kind.schema), json.loads(metadata[_WORDS_KEY]))
@@ -179,7 +179,7 @@ def pinned_file(values: Mapping[str, Value], path: Path, content: Digested) -> d
         raise SpecError(
             "corpus_digest",
             given=values["corpus_digest"],
-            expected=f"{content.digest}, the digest of the file {path}",
+            expected=f"the digest {content.digest} of the file {path}",
             fix="restore the file, which has changed since the sweep began, or begin another sweep",
         )
     return {"corpus": str(path), "corpus_digest": content.digest}

@@ -91,7 +91,7 @@ def _imported(place: str, class_name: str, reference: str) -> ModuleType:
             ) from error
         raise SpecError(
             "workload",
-            given=f"{reference}, whose module raised {in_words(error)}",
+            given=f"the workload {reference}, whose module raised {in_words(error)}",
             expected="a module that can be imported",
             fix=f"correct the module; to see where it fails: python -c 'import {place}'",
         ) from error

@@ -161,7 +161,7 @@ def _check(directories: Sequence[SweepDirectory]) -> None:
                 raise UserError(
                     str(sweep.place),
                     given=f"a sweep with {name}={getattr(sweep.spec, name)}",
-                    expected=f"{getattr(first.spec, name)}, the value in the first sweep, {first.place}",
+                    expected=f"the value {getattr(first.spec, name)}, as in the first sweep, {first.place}",
                     fix="read both sweeps with open_sweep, which applies each sweep's rules to its own trials",
                 )
 

@@ -82,7 +82,7 @@ class SweepData:
             if sweep.spec.workload != directories[0].spec.workload:
                 raise UserError(
                     "DIR",
-                    given=f"{sweep.place}, a sweep of the workload {sweep.spec.workload}",
+                    given=f"the sweep {sweep.place} of the workload {sweep.spec.workload}",
                     expected=f"sweeps of the workload {directories[0].spec.workload}, like the first sweep,"
                     f" {directories[0].place}",
                     fix="open only sweeps of the same workload together",

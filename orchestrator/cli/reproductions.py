@@ -123,7 +123,7 @@ def with_options(reproduction: Reproduction, *, full: bool, corpus: str | None) 
         fix = f"leave {option} out"
         raise UserError(
             option,
-            given=f"{option} for the reproduction {reproduction.name}",
+            given=f"the option {option} for the reproduction {reproduction.name}",
             expected="a reproduction that has options",
             fix=fix,
         )

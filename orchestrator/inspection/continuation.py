@@ -205,7 +205,7 @@ class Source:
         except Exception as error:
             raise UserError(
                 self.name,
-                given=f"a training that fails when trained again: {text_of(error).rstrip().rpartition(chr(10))[2]}",
+                given=f"a training that fails when it is repeated: {text_of(error).rstrip().rpartition(chr(10))[2]}",
                 expected="a training that can be repeated",
                 fix="correct the cause of the error, or choose another training",
             ) from error
@@ -218,14 +218,14 @@ class Source:
         if self.row["outcome"] == "failed":
             raise UserError(
                 "TRAINING_ID",
-                given=f"{self.name}, a training that failed with an error",
+                given=f"the training {self.name}, which failed with an error",
                 expected="a training that did not fail",
                 fix='list the trainings with: attnsweep query DIR "select training_id, outcome from trainings"',
             )
         if self._training.parameters.optimizer == "lbfgs":
             raise UserError(
                 "TRAINING_ID",
-                given=f"{self.name}, a training with lbfgs, whose line searches need the same loss throughout",
+                given=f"the training {self.name} with lbfgs, whose line searches need the same loss throughout",
                 expected="a training whose optimizer takes one step after the other",
                 fix="run the sweep with another optimizer, such as adam",
             )

@@ -115,7 +115,7 @@ def ended_training(
     if not has_end(row):
         raise UserError(
             "TRAINING_ID",
-            given=f"{name}, a training with the outcome {row['outcome']}",
+            given=f"the training {name} with the outcome {row['outcome']}",
             expected="a training whose last weights are finite",
             fix=f'list such trainings with: attnsweep query DIR "{query}"',
         )

@@ -140,15 +140,16 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
         parts = [part for place in places for part in parts_of(place)]
         for fault in (fault for part in parts for fault in examine(part).damaged.values()):
             raise fault from error
+        ledgers = ", ".join(map(str, places))
         failure = error if isinstance(error, OSError) else _quoted(str(error))
         if failure is not None:
             # The files were checked a moment ago and are sound. Therefore even an error that looks like damage is
             # reported as an unreadable file.
-            raise unreadable(failure.filename or ", ".join(map(str, places)), failure) from error
+            raise unreadable(failure.filename or ledgers, failure) from error
         if type(error).__module__.partition(".")[0] in ("pyarrow", "duckdb", "_duckdb"):
             raise UserError(
-                ", ".join(map(str, places)),
-                given=f"{type(error).__name__}: {reason(error)}",
+                ledgers,
+                given=f"a file whose reading raises {type(error).__name__}: {reason(error)}",
                 expected="a ledger that attnsweep wrote",
                 fix="check the ledger with: attnsweep audit DIR",
             ) from error

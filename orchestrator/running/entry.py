@@ -115,7 +115,7 @@ def check_same(spec: Sweep, code: UserCode | None, directory: SweepDirectory) ->
     if spec.but(description=directory.spec.description).sha256() != directory.spec_sha256:
         raise UserError(
             "--dir",
-            given=f"{place}, which contains another sweep: {directory.spec.name}, with the spec hash"
+            given=f"the directory {place}, which contains another sweep: {directory.spec.name}, with the spec hash"
             f" {directory.spec_sha256[:12]}",
             expected=f"a new directory, or one with this sweep: {spec.name}, with the spec hash {spec.sha256()[:12]}",
             fix=f"choose another --dir; to continue the other sweep: attnsweep resume {as_argument(place)}",
@@ -123,7 +123,8 @@ def check_same(spec: Sweep, code: UserCode | None, directory: SweepDirectory) ->
     if dict(directory.code) != (code.sha256 if code else {}):
         raise UserError(
             "--dir",
-            given=f"{place}, which contains this sweep with other code in the files {', '.join(directory.code)}",
+            given=f"the directory {place}, which contains this sweep with other code in the files"
+            f" {', '.join(directory.code)}",
             expected="a new directory, or one with this sweep and the same code",
             fix=f"choose another --dir; to continue with the stored code: attnsweep resume {as_argument(place)}",
         )

@@ -127,7 +127,7 @@ def refuse_whole(directory: SweepDirectory) -> None:
     if directory.shards:
         raise UserError(
             "--dir",
-            given=f"{directory.place}, a sweep of {directory.shards} shards",
+            given=f"the directory {directory.place} of a sweep of {directory.shards} shards",
             expected=f"the number of the shard to run, given by {_FLAG}",
             fix=f"add {_FLAG} I/{directory.shards}; or continue all shards that have begun: attnsweep resume"
             f" {as_argument(directory.place)}",
@@ -143,7 +143,7 @@ def refuse_extension(directory: SweepDirectory) -> None:
     if directory.shards or directory.shard:
         raise UserError(
             "--trials, --replicates",
-            given=f"{directory.place}, a sweep of several drivers",
+            given=f"the directory {directory.place} of a sweep of several drivers",
             expected="a sweep of one driver, because several drivers share the sweep's record, which must not change",
             fix="run a new sweep with another --seed, and read both sweeps together with open_sweep(A, B)",
         )

@@ -130,7 +130,7 @@ def _stored_claim(directory: SweepDirectory, given: Claim | None) -> Claim:
     if stored is None:
         raise UserError(
             "CLAIM",
-            given=f"{directory.place}, a sweep without a claim",
+            given=f"the directory {directory.place} of a sweep without a claim",
             expected="a directory that `attnsweep verify` has made, or the file of a claim",
             fix="write the claim to a file, as docs/verify.md describes",
         )
@@ -139,7 +139,7 @@ def _stored_claim(directory: SweepDirectory, given: Claim | None) -> Claim:
     if not stored.says_the_same(given):
         raise UserError(
             "--dir",
-            given=f"{directory.place}, which contains another claim: {stored.claim}",
+            given=f"the directory {directory.place}, which contains another claim: {stored.claim}",
             expected="a new directory, or a claim with unchanged groups, statements, batch, confidence and seed",
             fix="choose another --dir, or leave out the claim's file to continue the claim in the directory",
         )

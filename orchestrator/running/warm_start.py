@@ -133,7 +133,7 @@ def _check(earlier: SweepDirectory, spec: Sweep) -> None:
     if not earlier.finished:
         raise UserError(
             _FLAG,
-            given=f"{earlier.place}, an unfinished sweep",
+            given=f"the unfinished sweep {earlier.place}",
             expected="a finished sweep",
             fix=f"finish this sweep with: attnsweep resume {as_argument(earlier.place)}",
         )
@@ -142,7 +142,7 @@ def _check(earlier: SweepDirectory, spec: Sweep) -> None:
     if theirs != ours:
         raise UserError(
             _FLAG,
-            given=f"{earlier.place}, a sweep of the workload {theirs}",
+            given=f"the sweep {earlier.place} of the workload {theirs}",
             expected=f"a sweep of the new sweep's workload, {ours}",
             fix="give the directory of another sweep",
         )
@@ -190,7 +190,7 @@ def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, 
         raise _MisfitError(f"values that the workload refuses: {refused}") from None
     for name, value in has.items():
         if (expected := getattr(resolved, name)) != value:
-            raise _MisfitError(f"{name}={value!r}, while the new sweep has the value {expected!r}")
+            raise _MisfitError(f"the value {name}={value!r}, while the new sweep has the value {expected!r}")
     return drawn
 
 
@@ -200,15 +200,18 @@ def _value(spec: Sweep, name: str, dimension: Varied, has: Mapping[str, Scalar])
         row = tuple(has[column] for column in zipped_names(name))
         value: Scalar = next((text for text in zipped.drawn().choices if tuple(Zip.row(str(text))) == row), None)
         if value is None:
-            raise _MisfitError(f"{name}={row}, while the new sweep has no such row")
+            raise _MisfitError(f"the row {name}={row}, while the new sweep has no such row")
         return value
     value = has[name]
     if isinstance(dimension, Categorical):
         if value not in dimension.choices:
             raise _MisfitError(
-                f"{name}={value!r}, while the new sweep's choices are {', '.join(map(repr, dimension.choices))}"
+                f"the value {name}={value!r}, while the new sweep's choices are"
+                f" {', '.join(map(repr, dimension.choices))}"
             )
         return next(choice for choice in dimension.choices if choice == value)
     if not isinstance(value, int | float) or not dimension.low <= value <= dimension.high:
-        raise _MisfitError(f"{name}={value!r}, while the new sweep's range is {dimension.low:g} to {dimension.high:g}")
+        raise _MisfitError(
+            f"the value {name}={value!r}, while the new sweep's range is {dimension.low:g} to {dimension.high:g}"
+        )
     return value

@@ -110,7 +110,7 @@ class RecordFile(Generic[R]):
         except RecursionError as error:
             raise ValueError("the JSON is nested too deeply") from error
         except UserError as mistake:
-            raise ValueError(f"{mistake.subject}: {mistake.given!r}") from mistake
+            raise ValueError(f"the field {mistake.subject} has the value {mistake.given!r}") from mistake
 
 
 def _written(content: Mapping[str, Any]) -> str:

@@ -80,7 +80,7 @@ def test_another_pruner_is_refused(pruner: object, words: str) -> None:
         ),
         (
             {"pruner": "median", "objective": StuckRate()},
-            "pruner: got 'median with the objective stuck_rate', .* 12% to 25% were solved later.*--prune-anyway",
+            "pruner: got 'the pruner median with the objective stuck_rate', .* 12% to 25% were solved later.*--prune-anyway",
         ),
         (
             {"pruner": "median", "replicates": Sequential()},

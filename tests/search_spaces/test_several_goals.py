@@ -79,7 +79,7 @@ def test_a_constraint_is_met_up_to_its_bound_and_a_diverged_training_is_on_the_w
         ({"constraints": ["solved_onset >= 5"]}, "constraints: got 'solved_onset >= 5', expected texts such as"),
         (
             {"objective": OnsetQuantile("solved"), "pruner": MedianPruner(), "prune_anyway": True},
-            "pruner: got 'median with the objective onset of solved', expected an objective whose"
+            "pruner: got 'the pruner median with the objective onset of solved', expected an objective whose"
             " value is known before a",
         ),
         ({"constraints": 0.1}, "constraints: got 0.1, expected a valid tuple"),

@@ -132,7 +132,7 @@ class VerdictTable:
                 "a table of verdicts",
                 given=f"the label {twice[0]} in two rows",
                 expected="each label in one row only",
-                fix="join the two rows into one, or give one of them another detail",
+                fix="join the two rows into one, or give one of the rows another detail",
             )
 
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:

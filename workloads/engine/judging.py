@@ -76,7 +76,7 @@ def first_held(
         holds = np.asarray(where_held(when, parameters, evidence, f"{workload.name}.events, {name}"))
         if holds.dtype != np.bool_ or holds.shape != expected:
             raise ValueError(
-                f"{workload.name}.events, {name}: got an array of {holds.dtype} of shape {holds.shape}, expected bool"
+                f"{workload.name}.events, {name}: got a {holds.dtype} array of the shape {holds.shape}, expected bool"
                 f" and {expected}: one value per training and probe"
             )
         holds = holds & (np.arange(expected[1]) <= last_probe[:, None])

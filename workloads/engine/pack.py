@@ -290,7 +290,7 @@ class Pack(Generic[P]):
         """
         store = self._store
         if is_rounded(store.lanes):
-            raise NoRuleError("a training in bfloat16 is not compiled")
+            raise NoRuleError("trainings in bfloat16 cannot be compiled")
         return compiled_graph(store, store.batch_at(0))
 
     def step_graph(self) -> StepGraph:

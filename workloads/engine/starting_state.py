@@ -39,7 +39,10 @@ def starting_state(
     initial = workload.initial(template, Lanes(lanes.trainings, lanes.device, built))
     missing = set(parameters) - initial.keys()
     if missing:
-        raise TypeError(f"{workload.name}.initial: got no values of {sorted(missing)}, expected all trained parameters")
+        raise TypeError(
+            f"{workload.name}.initial: got no values of {sorted(missing)}, expected the values of all trained"
+            " parameters"
+        )
     stacked = {
         name: value.detach().to(lanes.device)
         for name, value in (built | initial | in_type(start or {}, lanes.dtype)).items()

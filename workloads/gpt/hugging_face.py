@@ -78,7 +78,7 @@ def _check(parameters: GPTParameters) -> None:
         raise _without("qk", parameters.qk, "qk=factored, because GPT-2 keeps the matrices of queries and keys apart")
     if parameters.qk_rank not in (None, d_head):
         raise _without(
-            "qk_rank", parameters.qk_rank, f"qk_rank={d_head}, because GPT-2's queries are d_model / n_heads wide"
+            "qk_rank", parameters.qk_rank, f"the rank {d_head}, because GPT-2's queries are d_model / n_heads wide"
         )
 
 

@@ -185,7 +185,7 @@ class GPTParameters(TrainingParameters):
                 raise SpecError(
                     "base",
                     given=self.base,
-                    expected=f"a training without {name}",
+                    expected=f"a base that was trained without {name}",
                     fix=f"choose a base that was trained without {name}",
                 )
         differing = {
@@ -213,7 +213,7 @@ class GPTParameters(TrainingParameters):
             raise SpecError(
                 "n_words",
                 given=values["n_words"],
-                expected=f"{len(text.words)}, the size of the vocabulary of {path}",
+                expected=f"{len(text.words)} words, the size of the vocabulary of {path}",
                 fix="remove n_words, which follows from the corpus",
             )
         return pinned | {"n_words": len(text.words)}

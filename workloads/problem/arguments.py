@@ -95,7 +95,7 @@ def parameters_class(
                 raise SpecError(
                     f"{argument.name} of {role}",
                     given=declared[1].default,
-                    expected=f"{known[1].default}, the default of the same argument in another function",
+                    expected=f"the default {known[1].default} that the same argument has in another function",
                     fix=f"give {argument.name} the same default in all functions",
                 )
     for argument_name, role in without_default:

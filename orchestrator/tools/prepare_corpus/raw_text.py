@@ -197,7 +197,7 @@ def _choose(path: Path, columns: Sequence[str], source: str | None, target: str 
     if len(columns) < 2:
         raise UserError(
             "FILE",
-            given=f"{path}, whose text columns are {', '.join(map(repr, columns)) or 'none'}",
+            given=f"the file {path}, whose text columns are {', '.join(map(repr, columns)) or 'none'}",
             expected=f"{_ACCEPTED} with two columns of text",
             fix=fix,
         )

@@ -95,7 +95,7 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
     assert "--out: got" in refused(lambda: export(sweep, "safetensors", tmp_path / "full"))
     assert "TRAINING_ID: got '3/0'" in refused(lambda: export(sweep, "safetensors", tmp_path / "out", training="3/0"))
     failed = sweep_on_disk(tmp_path / "failed", small_sweep("failed"), trial_rows(0, ["failed"] * 4))
-    assert "got '0/0, a training with the outcome failed'" in refused(
+    assert "got 'the training 0/0 with the outcome failed'" in refused(
         lambda: export(Path(str(failed.place)), "safetensors", tmp_path / "out", training="0/0")
     )
     monkeypatch.setitem(sys.modules, "safetensors", None)

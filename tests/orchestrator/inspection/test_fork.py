@@ -231,7 +231,7 @@ def test_it_answers_in_words_in_json_and_in_python(coins: SweepDirectory) -> Non
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["0/0", "--at", "8"], "--at: got 8, expected a step from 0 to 7, because 0/0 ended as"),
+        (["0/0", "--at", "8"], "--at: got 8, expected a step from 0 to 7, because the training 0/0 ended at step 8"),
         (
             ["0/0", "--at", "3"],
             "--redraw: got 'data at step 3', expected random numbers that can be drawn anew, but"
@@ -256,10 +256,10 @@ def test_bad_input_gets_one_sentence(arguments: list[str], said: str, pairs: Swe
 def test_a_failed_training_and_one_that_searches_along_lines_are_refused(tmp_path: Path) -> None:
     spec: Sweep = small_sweep("lines", trials=1, replicates=2)
     lines = trained_sweep(tmp_path / "s", spec.but(space={**spec.space, "optimizer": "lbfgs"}))
-    with pytest.raises(UserError, match="0/0, a training with lbfgs, whose line searches need the same loss"):
+    with pytest.raises(UserError, match="the training 0/0 with lbfgs,  whose line searches need the same loss"):
         fork(lines, "0/0", step=1)
     edit_row(lines, "trainings", 1, outcome="failed")
     with pytest.raises(
-        UserError, match="0/1, a training that failed with an error', expected a training that did not fail"
+        UserError, match="the training 0/1, which failed with an error', expected a training that did not fail"
     ):
         fork(lines, "0/1", step=1)

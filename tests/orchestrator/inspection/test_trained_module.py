@@ -105,7 +105,7 @@ def test_a_failed_training_and_code_that_is_gone_are_refused(tmp_path: Path, mon
     failed = records(sweep, outcome="failed")[0]
     name = f"{failed['trial']}/{failed['replicate']}"
     with pytest.raises(
-        UserError, match=f"got '{name}, a training with the outcome failed', expected a training whose last weights"
+        UserError, match=f"got 'the training {name} with the outcome failed', expected a training whose last weights"
     ):
         open_sweep(tmp_path / "s").module(name)
     with pytest.raises(UserError, match="got 'a training that fails when it is repeated: in two lines"):

@@ -142,12 +142,12 @@ def test_rows_and_conditions_of_the_new_space_are_found(tmp_path: Path) -> None:
         ({"workload": "gpt"}, r"got '.*earlier, a sweep of category_pairs', expected a sweep of gpt"),
         (
             {"space": {"n_steps": 9}},
-            r"got '.*earlier, whose trial 0 has init_sigma=0.01, while the new sweep has the value"
+            r"got '.*earlier, whose trial 0 has the value init_sigma=0.01, while the new sweep has the value"
             r" 0.1'",
         ),
         (
             {"space": {"n_steps": 9, "init_sigma": Float(0.0, 1.0), "learning_rate": Float(1e-3, 0.1)}},
-            r"got '.*earlier, whose trial 0 has n_steps=8, while the new sweep has the value 9',"
+            r"got '.*earlier, whose trial 0 has the value n_steps=8, while the new sweep has the value 9',"
             r" expected trials that this sweep",
         ),
     ],
@@ -161,7 +161,7 @@ def test_a_sweep_that_cannot_be_told_is_refused(earlier: Path, tmp_path: Path) -
     spec = small_sweep("earlier", trials=2)
     sweep_on_disk(tmp_path / "running", spec, rows(0))
     with pytest.raises(
-        UserError, match="an unfinished sweep', expected a finished sweep; finish this sweep with: attnsweep"
+        UserError, match="got 'the unfinished sweep .*', expected a finished sweep;  finish this sweep with: attnsweep"
     ):
         told(small_sweep("later"), tmp_path / "running")
     finished(tmp_path / "failed", spec, trial_rows(0, ["failed"] * 4))

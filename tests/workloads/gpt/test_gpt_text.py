@@ -172,7 +172,7 @@ def test_trainings_without_a_text_are_those_of_before() -> None:
     [
         (
             {"n_words": 7},
-            r"n_words: got 7, expected \d+, the size of the vocabulary of .*; remove n_words, which"
+            r"n_words: got 7, expected \d+ words, the size of the vocabulary of .*; remove n_words, which"
             r" follows",
         ),
         ({"n_tokens": 1024}, r"n_tokens: got 1024, expected fewer than \d+ tokens, the length of the smaller part"),

@@ -60,7 +60,7 @@ def test_the_logits_are_equal(values: dict[str, Any]) -> None:
             "attention_scale: got 'log_n_inv_sqrt_d', expected inv_sqrt_d or one",
         ),
         ({"qk": "merged"}, "qk: got 'merged', expected qk=factored, because GPT-2 keeps"),
-        ({"qk_rank": 4}, "qk_rank: got 4, expected qk_rank=6, because GPT-2's queries are d_model / n_heads wide"),
+        ({"qk_rank": 4}, "qk_rank: got 4, expected the rank 6, because GPT-2's queries are d_model / n_heads wide"),
         ({"n_words": 20}, "tied: got False, expected tied=true, because GPT-2's last layer has no bias"),
         ({"layer_norm_eps": 0.0, "n_words": 20}, "tied: got False, expected true"),
     ],

@@ -74,6 +74,6 @@ def _check_row_sums(attention: Tensor, subject: str) -> None:
         subject,
         given=f"attention weights whose rows sum to {sums.min().item():.6g} up to {sums.max().item():.6g}",
         expected=f"rows that sum to 1 within {ROW_SUM_TOLERANCE:g}",
-        fix="capture them in eval mode, in float32, with all keys, because dropout, missing keys and half precision "
+        fix="capture the weights in eval mode, in float32, with all keys: dropout, missing keys and half precision "
         "change the sums; or accept any sum with --any-row-sum or any_row_sum=True",
     )
