@@ -235,8 +235,8 @@ class Source:
             raise UserError(
                 "--at",
                 given=step,
-                expected=f"a step from 0 to {self.n_steps - 1}, because {self.name} ended as {self.row['outcome']} at"
-                f" step {self.n_steps}",
+                expected=f"a step from 0 to {self.n_steps - 1}, because the training {self.name} ended at step"
+                f" {self.n_steps}",
                 fix="choose a step before the training's end",
             )
         if self._change != "kick" and not self._draws_anew(step):

@@ -121,8 +121,7 @@ class FormalLanguagesParameters(TrainingParameters):
             raise SpecError(
                 "d_model",
                 given=self.d_model,
-                expected=f"at least {self.of.n_position_features}, the number of position features, each of which"
-                " needs a dimension",
+                expected=f"at least {self.of.n_position_features} dimensions, because each position feature needs one",
                 fix="raise d_model",
             )
         if self.tokens == "kinds" and self.of.n_marked_positions is None:
@@ -151,8 +150,8 @@ class FormalLanguagesParameters(TrainingParameters):
             raise SpecError(
                 "n_steps",
                 given=self.n_steps,
-                expected=f"{n_steps} steps, which follows from n_epochs={self.n_epochs} epochs of"
-                f" {self.steps_per_epoch} steps",
+                expected=f"{n_steps} steps, because n_epochs={self.n_epochs} epochs have {self.steps_per_epoch} steps"
+                " each",
                 fix="remove n_steps or n_epochs",
             )
         # `n_steps` follows from `n_epochs` and other parameters, and the object must contain the number of steps that

@@ -208,7 +208,7 @@ def test_the_permutation_test_finds_structure_and_no_more() -> None:
     [
         (
             torch.eye(3) * 1.1,
-            r"rows sum to 1.1 up to 1.1', expected rows that sum to 1 within 1e-05; capture them in eval mode",
+            r"rows sum to 1.1 up to 1.1', expected rows that sum to 1 within 1e-05; capture the weights in eval mode",
         ),
         (torch.full((2, 2), torch.nan), "4 entries that are NaN or infinite"),
         (torch.eye(2) * 2 - 0.5, "the negative entry -0.5', expected attention weights that are probabilities"),
