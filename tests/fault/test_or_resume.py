@@ -147,7 +147,8 @@ def test_a_directory_with_another_sweep_is_refused(finished: Path) -> None:
         UserError,
         match=r"--dir: got '.*/s, which contains another sweep: small, with the spec hash \w{12}',"
         r" expected a new directory, or one with"
-        r" sweep: small, spec \w{12}; choose another --dir; to continue the other sweep: attnsweep resume .*/s$",
+        r" this sweep: small, with the spec hash \w{12}; choose another --dir; to continue the"
+        r" other sweep: attnsweep resume .*/s$",
     ):
         _repeat(sweeps.small_sweep(trials=9), finished)
     assert {path: path.read_bytes() for path in finished.rglob("*.*") if path.is_file()} == record

@@ -18,9 +18,7 @@ from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_row
 
 ROOT = Path(__file__).parents[2]
 WHY = "this node did not come up\n" + "[state-dump] ...\n" * 50
-NOT_STARTED = (
-    "attnsweep: Ray did not start on this machine in two attempts, the last of 120 s (Exception: this node did not come"
-)
+NOT_STARTED = "attnsweep: Ray did not start on this machine in two attempts, the second of 120 s (Exception: this node"
 
 
 @pytest.fixture

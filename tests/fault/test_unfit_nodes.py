@@ -101,7 +101,7 @@ def test_rows_come_from_the_drivers_versions_and_code_alone(
     add_node(tmp_path / "other")
     with pytest.raises(SweepError) as stopped:
         sweeps.run(sweeps.small_sweep(), tmp_path / "s", local=False)
-    words = "no node can train: host .*: its versions or code differ from the driver's: "
+    words = "no node of the cluster can train: host .*: its versions or code differ from the driver's: "
     assert stopped.match(words)
     assert str(stopped.value).endswith(expected)
 

@@ -212,7 +212,7 @@ def test_a_mistake_in_a_dimension_is_named() -> None:
         ),
         (
             {"objective": Rate("sovled")},
-            "objective.outcome: got 'sovled', expected one of solved, degenerate_zero, marginal, runaway, plateau, "
+            "objective.outcome: got 'sovled', expected an outcome of the workload: solved, degenerate_zero, marginal, runaway, plateau, "
             "overfit, diverged, stuck; did you mean solved?",
         ),
         (
@@ -230,7 +230,9 @@ def test_a_space_that_does_not_fit_its_workload_is_refused(changes: dict[str, An
 def test_a_rate_may_be_one_of_an_outcome_that_the_workload_declares() -> None:
     parameters, sweep = load_workload("category_pairs").parameters, _sweep(objective=Rate("memorized"))
     check_sweep(sweep, parameters, {"memorized": Outcome("knows its sample only")})
-    with pytest.raises(SpecError, match=r"objective\.outcome: got 'memorized', expected one of solved, .*, stuck"):
+    with pytest.raises(
+        SpecError, match=r"objective\.outcome: got 'memorized', expected an outcome of the workload: solved, .*, stuck"
+    ):
         check_sweep(sweep, parameters)
 
 
@@ -309,7 +311,7 @@ class TestLoading:
 
     def test_an_unknown_name_lists_what_there_is(self) -> None:
         listed = "abrupt_learning, abrupt_learning_starts, abrupt_learning_tasks, attention_structure, "
-        with pytest.raises(UserError, match=rf"SPEC: got 'quikstart', expected one of {listed}"):
+        with pytest.raises(UserError, match=rf"SPEC: got 'quikstart', expected a Python file .*{listed}"):
             load_sweep("quikstart")
 
 

@@ -70,7 +70,7 @@ SPECS = {
     f"{LONG}.py": "SPEC: got 'ddd",
     f"{LONG}.json": "SPEC: got 'ddd",
     LONG: "SPEC: got 'ddd",
-    "": "SPEC: got '', expected one of abrupt_learning,",
+    "": "SPEC: got '', expected a Python file with a function sweep(),",
     "a\0.py": "argument: got 'a\\x00.py', expected UTF-8 text without NUL",
     "\ud800.json": "argument: got '\\ud800.json', expected UTF-8 text without NUL",
     "empty.json": "SPEC: got 'empty.json', expected a JSON file; correct the file (Expecting value",
@@ -88,8 +88,9 @@ SPECS = {
     "kind.json": "space.n_steps: got {'kind': []}, expected a value, or one of the kinds 'value', 'categorical',",
     "twice.py": "init_sigma.choices: got 0.1, expected each choice once; remove the repeated choice",
     "equal.py": "init_sigma.choices: got 1.0, expected each choice once; remove the repeated choice",
-    "grid.py": "space: got 'a grid of 1,000,000,000 points', expected at most 100,000 points; lower points on",
-    "points.py": "space: got 'a grid of 1,000,000,000 points', expected at most 100,000",
+    "grid.py": "space: got 'a grid of 1,000,000,000 points', expected a grid of at most 100,000 points;"
+    " lower the field points",
+    "points.py": "space: got 'a grid of 1,000,000,000 points', expected a grid of at most 100,000",
     "ratio.py": "init_sigma: got '1e-308 to 1e+308', expected a range whose ends have a ratio that a float"
     " can represent; make the range",
     "int_value.py": "warmup_steps: got 1000",
@@ -225,7 +226,7 @@ FILES = {
         "pipe.tsv": "check the path (it is not a regular file)",
         "folder.tsv": "check the path (Is a directory)",
         LONG: "check the path (File name too long)",
-        "binary.tsv": "1 rows, of which none can be used",
+        "binary.tsv": "1 rows, none of which can be used",
         "file": "separate the columns by tabs",
     },
 }

@@ -43,7 +43,7 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (
             ["quikstart"],
-            "SPEC: got 'quikstart', expected one of abrupt_learning, ",
+            "SPEC: got 'quikstart', expected a Python file with a function sweep(), a YAML file, ",
         ),
         (["quickstart", "--set", "init_sigm=1"], "init_sigm: got 1, expected a parameter of the workload"),
         (["quickstart", "--set", "init_sigma=-1"], "init_sigma: got -1, expected a finite number >= 0, or null"),
@@ -57,7 +57,7 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             ["quickstart", "--engine", "vmapped", "--address", "nowhere"],
-            "--address: got 'nowhere', expected auto, HOST:PORT or ray://",
+            "--address: got 'nowhere', expected the address of a Ray cluster: auto,",
         ),
         (
             ["quickstart", "--local", "--address", "auto"],
@@ -92,11 +92,15 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             ["quickstart", "--set", "variant=categories_only", "--set", "attention_activation=softmax"],
-            "expectation: got 'population', expected sampled",
+            "expectation: got 'population', expected expectation=sampled",
         ),
         (["missing.py"], "SPEC: got 'missing.py', expected a Python file; check the path"),
         (["broken.py"], "broken.py: got 'def sweep(:', expected valid Python code (invalid syntax); see line 1"),
-        (["odd.py"], "workload: got 'no_such_workload', expected one of abrupt_learning, category_pairs"),
+        (
+            ["odd.py"],
+            "workload: got 'no_such_workload', expected module:Class, file.py:Class, or the name"
+            " of an installed workload: abrupt_learning, category_pairs",
+        ),
         (["sampler.py"], "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid', 'cmaes', 'boundary' or 'nsga2'"),
     ],
 )
@@ -164,7 +168,9 @@ def test_a_reproduction_that_is_not_there(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     error = _mistake(["reproduce", "shin-fig9"], monkeypatch, capsys)
-    assert error.startswith("attnsweep: NAME: got 'shin-fig9', expected one of shin-fig1, shin-fig2,")
+    assert error.startswith(
+        "attnsweep: NAME: got 'shin-fig9', expected the name of a reproduction: shin-fig1, shin-fig2,"
+    )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -116,5 +116,8 @@ def test_a_package_cannot_replace_what_is_shipped(site: Path) -> None:
 
 
 def test_an_unknown_name_is_told_which_there_are() -> None:
-    with pytest.raises(UserError, match=r"^NAME: got 'shin-fig9', expected one of mine; see `attnsweep reproduce`$"):
+    with pytest.raises(
+        UserError,
+        match=r"^NAME: got 'shin-fig9', expected the name of a reproduction: mine; see `attnsweep reproduce`$",
+    ):
         find_reproduction("shin-fig9", {"mine": REPRODUCTIONS[0]})

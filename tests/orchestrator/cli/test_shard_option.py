@@ -57,7 +57,7 @@ def test_a_shard_is_read(
         ("0/0", {}, "got '0/0'"),
         ("0/100001", {}, "got '0/100001'"),
         ("auto", {}, "none of SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX, SLURM_ARRAY_TASK_COUNT"),
-        ("auto", {"JOB_COMPLETION_INDEX": "1"}, r"\(JOB_COMPLETION_INDEX=1\)'.*or give auto/N"),
+        ("auto", {"JOB_COMPLETION_INDEX": "1"}, r"JOB_COMPLETION_INDEX=1'.*or give --shard auto/N"),
         ("auto", {**SLURM, "SLURM_ARRAY_TASK_ID": "8"}, "number the tasks of the job array from 0"),
     ],
 )

@@ -127,7 +127,7 @@ def test_mistakes_leave_nothing_behind(
     for words, told in (
         ((place, good, "--sentence", "4"), "--sentence: got 4, expected 0..3"),
         ((place, good, "--out", "maps.pdf"), "--out: got 'maps.pdf', expected a file name that ends in .png or .svg"),
-        ((place, good, "--out", "gone/maps.png"), "there is no folder gone"),
+        ((place, good, "--out", "gone/maps.png"), "the folder gone does not exist"),
         ((place, diverged), "with the outcome diverged"),
     ):
         code, out, err = asked(monkeypatch, capsys, "heads", *words)

@@ -162,7 +162,7 @@ def test_a_fragment_that_repeats_trainings_of_others_is_set_aside(root: Path) ->
         compact(root)
     assert str(refused.value) == (
         f"{root}/trainings: got '1 trainings that are recorded in more than one file', expected files "
-        f"in the files that are to be merged; attnsweep resume {root}, which sets the files that repeat them aside"
+        f"that record each training once; set the repeating files aside with: attnsweep resume {root}"
     )
     path = file_of(root, "trainings", "q")
     with open_writer(root) as writer:

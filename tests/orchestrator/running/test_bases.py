@@ -194,9 +194,9 @@ def test_a_damaged_or_missing_base_is_named(whole: Path, tmp_path: Path) -> None
         (
             "whole:0/1",
             {"d_model": 16, "d_ffn": None},
-            r"d_model: got 16, expected 8, the base's value, .*;  --set d_model=8",
+            r"d_model: got 16, expected 8, the base's value, .*; --set d_model=8",
         ),
-        ("whole:0/1", {"layer_norm_eps": 0.1}, r"layer_norm_eps: got 0.1, expected 1e-05, as the base has"),
+        ("whole:0/1", {"layer_norm_eps": 0.1}, r"layer_norm_eps: got 0.1, expected 1e-05, the base's value"),
         ("0" * 20 + "-" + "0" * 32, {}, r"base: got '0.*', expected a training of another sweep"),
     ],
 )

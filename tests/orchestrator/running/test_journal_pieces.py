@@ -179,8 +179,9 @@ def test_a_piece_that_is_missing_is_refused_by_name() -> None:
         with pytest.raises(UserError) as refused:
             read()
         assert str(refused.value) == (
-            "memory://sweep/study.journal/piece-00000003.jsonl: got 'no such piece, although there is "
-            "a later one, piece-00000004.jsonl', expected the pieces of the study's journal as they were written; "
+            "memory://sweep/study.journal/piece-00000003.jsonl: got 'a missing piece of the journal, although the "
+            "later piece piece-00000004.jsonl exists', expected the pieces of the study's journal"
+            " as they were written; "
             "restore the folder's objects from a copy, or from the bucket's versions"
         )
 

@@ -121,7 +121,7 @@ def test_a_finished_sweep_that_was_extended_meanwhile_is_not_trained_by_what_onl
             patch.setattr(SweepLoop, "run", lambda *_: False)
             return resume_sweep(unfinished, HERE, more_trials=1)
 
-    with pytest.raises(UserError, match="another process has extended"):
+    with pytest.raises(UserError, match="another process has just extended"):
         _while_waiting(unfinished, lambda console: run_or_resume(spec, unfinished, HERE, console), extended)
     assert Ledger(unfinished).trainings().num_rows == 4
 

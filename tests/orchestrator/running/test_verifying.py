@@ -86,8 +86,8 @@ def test_what_the_workload_cannot_tell_is_refused_before_anything_is_written(tmp
     for state, said in (
         ("rate(sovled, small) > 0.5", "did you mean solved?"),
         ("rate(event fits, small) > 0.5", "declares no events"),
-        ("rate(solved by 900, small) > 0.5", "a step up to n_steps=8"),
-        ("median(solved, small) > 9", "a step up to n_steps=8"),
+        ("rate(solved by 900, small) > 0.5", "a statement about steps up to n_steps=8"),
+        ("median(solved, small) > 9", "a statement about steps up to n_steps=8"),
     ):
         with pytest.raises(UserError) as refused:
             check_claim(claim(fixed={"n_steps": 8}, groups={"small": {"init_sigma": 0.1}}, states=(state,)))

@@ -103,8 +103,8 @@ def test_trials_that_the_new_sweep_could_not_draw_are_left_out_and_counted(earli
         space={"n_steps": 8, "init_sigma": Float(1e-3, 0.05), "learning_rate": Float(1e-3, 1.0)}
     )
     assert told(narrow, earlier) == [
-        f"gave the sampler 5 trials of {earlier}; 7 others do not fit: trial 5 has init_sigma=0.06, where this sweep "
-        "has 0.001 to 0.05"
+        f"gave the sampler 5 trials of {earlier}; 7 others do not fit: trial 5 has the value init_sigma=0.06, while "
+        "the new sweep's range is 0.001 to 0.05"
     ]
 
 
@@ -161,7 +161,7 @@ def test_a_sweep_that_cannot_be_told_is_refused(earlier: Path, tmp_path: Path) -
     spec = small_sweep("earlier", trials=2)
     sweep_on_disk(tmp_path / "running", spec, rows(0))
     with pytest.raises(
-        UserError, match="got 'the unfinished sweep .*', expected a finished sweep;  finish this sweep with: attnsweep"
+        UserError, match=r"got 'the unfinished sweep .*', expected a finished sweep; finish this sweep with: attnsweep"
     ):
         told(small_sweep("later"), tmp_path / "running")
     finished(tmp_path / "failed", spec, trial_rows(0, ["failed"] * 4))

@@ -55,7 +55,9 @@ def test_credentials_in_a_uri_are_refused_and_not_repeated(text: str, shown: str
     "text", ["s3://my-bucket", "s3://my-bucket/", "s3://B/x", "s3:/my-bucket/x", "s3://my-bucket/a//b", "gs://bucket/x"]
 )
 def test_another_uri_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match=r"expected a directory, or s3://BUCKET/PREFIX; write it like s3://my-bucket/"):
+    with pytest.raises(
+        UserError, match=r"expected a directory, or s3://BUCKET/PREFIX; write the address like s3://my-bucket/"
+    ):
         place_of(text)
 
 

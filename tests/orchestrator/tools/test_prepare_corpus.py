@@ -238,7 +238,12 @@ ACCEPTED = "expected parallel sentences: a TSV with a header line (or its .gz), 
             [],
             f"FILE: got \"the file a.csv, whose text columns are 'a,b'\", {ACCEPTED} with two columns of text;",
         ),
-        ("empty", b"", [], f"FILE: got \"the file empty, whose text columns are ''\", {ACCEPTED} with two columns of text;"),
+        (
+            "empty",
+            b"",
+            [],
+            f"FILE: got \"the file empty, whose text columns are ''\", {ACCEPTED} with two columns of text;",
+        ),
         (
             "a.tsv",
             b"a\tb\nx\n\n",

@@ -81,7 +81,7 @@ def test_any_container_gives_the_same_text(prepare: Prepare) -> None:
             ["--unit", "words", "--held-out", "1e-9"],
             "--held-out: got 1e-09, expected a share that leaves some of the 40",
         ),
-        (["--unit", "words", "--longest", "1"], "of which none can be used (too long 40)"),
+        (["--unit", "words", "--longest", "1"], "none of which can be used (too long 40)"),
     ],
 )
 def test_mistakes_are_named_and_nothing_is_written(prepare: Prepare, arguments: list[str], message: str) -> None:

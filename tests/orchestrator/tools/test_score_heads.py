@@ -91,12 +91,12 @@ class _Planted:
     ("content", "message"),
     [
         (None, "FILE: got 'heads.npy', expected a .npy file; check the path"),
-        (b"hello", "FILE: got 'heads.npy', expected an array of numbers in NumPy's .npy format; write it with"),
+        (b"hello", "FILE: got 'heads.npy', expected an array of numbers in NumPy's .npy format; write the array with"),
         (pickle.dumps(_Planted()), "FILE: got 'heads.npy', expected an array of numbers"),
         (np.array([_Planted()], dtype=object), "FILE: got 'heads.npy', expected an array of numbers"),
         (np.array(["a"]), "FILE: got 'heads.npy', expected an array of numbers"),
         (np.eye(3), "FILE.npy: got 'an array of the shape (3, 3)', expected an array of the shape (n_heads, n, n)"),
-        (np.ones((2, 3, 4)), "FILE.npy: got 'shape (2, 3, 4)', expected square matrices"),
+        (np.ones((2, 3, 4)), "FILE.npy: got 'an array of the shape (2, 3, 4)', expected square matrices"),
         (np.full((1, 2, 2), np.nan), "FILE.npy: got 'attention weights with 4 entries that are NaN or infinite',"
             " expected attention weights that are finite"),
         (-np.eye(3)[None], "FILE.npy: got 'attention weights with the negative entry -1', expected attention weights"

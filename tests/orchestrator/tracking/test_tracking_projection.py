@@ -357,7 +357,7 @@ def test_the_next_sweep_of_a_driver_takes_the_process_that_has_ended_the_last(
         ("first", ""),
         ("second", ""),
         ("changed", "FileExistsError: [Errno 17] File exists: '/dev/null'"),
-        ("lost", "its process ended with status -9"),
+        ("lost", "the MLflow process ended with the exit status -9"),
         ("after", "FileExistsError: [Errno 17] File exists: '/dev/null'"),
     ):
         if name == "changed":

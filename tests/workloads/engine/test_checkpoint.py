@@ -298,7 +298,7 @@ def test_a_changed_byte_is_noticed(place: int, mask: int) -> None:
 @example(length=32)
 @example(length=len(CONTENT) - 1)
 def test_a_file_cut_short_is_noticed(length: int) -> None:
-    with pytest.raises(CheckpointError, match="damaged or cut short"):
+    with pytest.raises(CheckpointError, match="damaged or incomplete"):
         from_bytes(CONTENT[:length])
 
 

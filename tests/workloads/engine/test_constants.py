@@ -151,7 +151,8 @@ def test_a_number_of_one_training_is_not_taken_for_all() -> None:
     expected = (
         r"1\.eps of the module: got \"the value 0\.1 in one training's module and the value 0\.2"
         r" in another training's module\", expected "
-        r"one value for all trainings that share a program: .*make a buffer of it .* or declare gain with static=True"
+        r"the same value for all trainings that share a program, .*register the value as a buffer"
+        r" .* or declare gain with static=True"
     )
     with pytest.raises(SpecError, match=expected):
         starting_state(workload, lanes_of(*_trainings(0.1, 0.1, 0.2)))

@@ -104,7 +104,7 @@ def _normed(parameters: AnyParameters) -> nn.Module:
 def test_batch_norm_is_refused_for_its_running_averages_alone() -> None:
     workload = AnyModule(_normed, lambda module: module(X))
     with pytest.raises(
-        SpecError, match=r"^1\.running_mean of the module: .*; for batch norm use track_running_stats=F"
+        SpecError, match=r"^1\.running_mean of the module: .*; for batch norm, use track_running_stats=F"
     ):
         check_as_plain(workload, _trainings())
     check_as_plain(workload, lanes_of(AnyParameters(optimizer="adam")).trainings)

@@ -314,10 +314,11 @@ def test_the_comparison_with_plain_pytorch_writes_into_nothing_that_modules_shar
         ),
         ({"model": lambda learning_rate=1.0: learning_rate}, "learning_rate of model"),
         ({"data": lambda draw, n=4: (draw, n)}, "n of data: got 4, expected 3"),
-        ({"data": lambda *draw: draw}, "data: got '*draw', expected a function without *args and **kwargs"),
+        ({"data": lambda *draw: draw}, "data: got '*draw', expected a function without positional-only"),
         (
             {"loss": "mes"},
-            "loss: got 'mes', expected 'cross_entropy' or 'mse', or a function that computes a loss; did you mean mse?",
+            "loss: got 'mes', expected the name of a loss, 'cross_entropy' or 'mse', or a"
+            " function that computes a loss; did you mean mse?",
         ),
         ({"solved": "accuracy"}, "a condition: got 'accuracy', expected comparisons of a metric with a number"),
         ({"solved": [1]}, "the condition of solved: got [1], expected a text such as"),
