@@ -61,7 +61,8 @@ class Claim(SpecModel):
         used = {quantity.group for statement in self.statements for quantity in statement.quantities}
         for group in sorted(used - {*self.groups}):
             fix = did_you_mean(group, self.groups, otherwise="name one of these groups")
-            raise SpecError("states", given=group, expected=f"one of the groups: {', '.join(self.groups)}", fix=fix)
+            groups = ", ".join(self.groups)
+            raise SpecError("states", given=group, expected=f"one of the groups: {groups}", fix=fix)
         for group in sorted({*self.groups} - used):
             raise SpecError(
                 f"groups.{group}",
@@ -120,10 +121,12 @@ class Claim(SpecModel):
         names = self.parameters
         for group, values in self.groups.items():
             if sorted(values) != names:
+                other_parameters = ", ".join(names)
+                own_parameters = ", ".join(sorted(values))
                 raise SpecError(
                     f"groups.{group}",
-                    given=", ".join(sorted(values)) or "no parameter",
-                    expected=f"the parameters of the other groups: {', '.join(names) or 'none'}",
+                    given=own_parameters or "no parameter",
+                    expected=f"the parameters of the other groups: {other_parameters or 'none'}",
                     fix="give each parameter in every group, or in the field `fixed`",
                 )
         rows = tuple(tuple(values[name] for name in names) for values in self.groups.values())
@@ -150,7 +153,7 @@ def load_claim(path: Path) -> Claim:
         fields = read_yaml(text)
         given = json.dumps({"name": path.stem} | fields if isinstance(fields, dict) else fields)
     except (ValueError, TypeError) as error:
-        # `json.dumps` raises a TypeError for a YAML value that JSON lacks: a date.
+        # `json.dumps` raises a TypeError for a YAML value that JSON lacks, such as a date.
         raise UserError(
             "CLAIM", given=str(path), expected="a YAML file with a claim", fix=f"correct the file ({error})"
         ) from error

@@ -45,11 +45,11 @@ def load_sweep(reference: str) -> Sweep:
     if path.suffix in (".yaml", ".yml"):
         sweep = _written(path)
         return sweep.but(workload=beside(sweep.workload, path))
+    shipped = ", ".join(shipped_names())
     raise UserError(
         "SPEC",
         given=reference,
-        expected="a Python file with a function sweep(), a YAML file, a sweep.json, or a shipped sweep:"
-        f" {', '.join(shipped_names())}",
+        expected=f"a Python file with a function sweep(), a YAML file, a sweep.json, or a shipped sweep: {shipped}",
         fix=did_you_mean(reference, shipped_names(), otherwise="list the shipped sweeps with: attnsweep specs"),
     )
 

@@ -14,17 +14,19 @@ _QUOTED = re.compile("'([^']*)'")
 class SpecModel(BaseModel):
     """Base class of all parts of a spec: an unknown field, a wrong type or NaN raises a `SpecError`."""
 
-    if not TYPE_CHECKING:  # Type checkers must not see `__init__`: they derive a subclass's signature from its fields.
+    # Type checkers must not see this `__init__`, so that they derive a subclass's signature from its fields.
+    if not TYPE_CHECKING:
 
         def __init__(self, *values: Any, **fields: Any) -> None:
             if values:
                 fields_of = type(self).model_fields
                 names = [name for name, field in fields_of.items() if field.is_required()] or [*fields_of][1:]
+                arguments = ", ".join(f"{name}=..." for name in names)
                 raise SpecError(
                     type(self).__name__,
                     given=f"{len(values)} value{'' if len(values) == 1 else 's'} by position",
                     expected="a keyword argument for every field",
-                    fix=f"write {type(self).__name__}({', '.join(f'{name}=...' for name in names)})",
+                    fix=f"write {type(self).__name__}({arguments})",
                 )
             super().__init__(**fields)
 

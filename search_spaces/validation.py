@@ -84,15 +84,17 @@ def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome], *, is_
     known = (*(name for name, kind in with_own(own).items() if kind.is_judged), *(() if is_one else (STUCK,)))
     if outcome not in known:
         fix = did_you_mean(outcome, known, otherwise="choose one of these")
-        raise SpecError(subject, given=outcome, expected=f"an outcome of the workload: {', '.join(known)}", fix=fix)
+        outcomes = ", ".join(known)
+        raise SpecError(subject, given=outcome, expected=f"an outcome of the workload: {outcomes}", fix=fix)
 
 
 def _check_goals(sweep: Sweep, goals: str, other_fix: str) -> None:
     if sweep.sampler not in SEVERAL_GOALS:
+        samplers = ", ".join(SEVERAL_GOALS)
         raise SpecError(
             "sampler",
             given=f"the sampler {sweep.sampler} with {goals}",
-            expected=f"a sampler that supports several objectives and constraints: {', '.join(SEVERAL_GOALS)}",
+            expected=f"a sampler that supports several objectives and constraints: {samplers}",
             fix=f"use sampler=tpe, or {other_fix}",
         )
     if sweep.pruner is not None:
@@ -203,9 +205,10 @@ def _check_boundary(sweep: Sweep) -> None:
             fix='write objective=StuckRate() or Rate("solved"), or use sampler=tpe',
         )
     if not any(isinstance(dimension, Float | Int) for dimension in sweep.varied().values()):
+        varied = ", ".join(sweep.varied())
         raise SpecError(
             "space",
-            given=", ".join(sweep.varied()) or "no varied parameter",
+            given=varied or "no varied parameter",
             expected="an unconditional Float or Int parameter, along which sampler=boundary can cross the boundary",
             fix="add such a parameter, or use sampler=random",
         )

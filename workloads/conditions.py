@@ -39,10 +39,11 @@ def holds(
     terms = terms_of(condition)
     for name, _, _ in terms:
         if name not in metrics:
+            known_metrics = ", ".join(sorted(metrics))
             raise SpecError(
                 subject,
                 given=condition,
-                expected=f"a condition on metrics that the workload measures: {', '.join(sorted(metrics))}",
+                expected=f"a condition on metrics that the workload measures: {known_metrics}",
                 fix=did_you_mean(
                     name, metrics, otherwise=f"let the workload measure {name}, or use one of these metrics"
                 ),

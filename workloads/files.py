@@ -64,7 +64,7 @@ def _folder() -> Path:
     _remove_abandoned()
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        # Another process may remove the new folder as abandoned before this process has locked it.
+        # Another process may take the new folder for an abandoned one and remove it before this process has locked it.
         with suppress(FileNotFoundError):
             if _take_lock(os.open(folder, os.O_RDONLY)) and folder.is_dir():
                 atexit.register(shutil.rmtree, folder, ignore_errors=True)

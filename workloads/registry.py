@@ -30,7 +30,7 @@ def registered_names() -> list[str]:
 
 @cache
 def _registered() -> importlib.metadata.EntryPoints:
-    # The result is cached, because reading the entry points of all installed packages takes 10 ms.
+    # The entry points are cached, because reading those of all installed packages takes 10 ms.
     return importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
 
 
@@ -62,11 +62,11 @@ def load_workload(reference: str, code: UserCode | None = None) -> Workload[Any]
     elif colon and all(part.isidentifier() for part in place.split(".")):
         module = _imported(place, class_name, reference)
     else:
+        names = ", ".join(registered_names())
         raise SpecError(
             "workload",
             given=reference,
-            expected="module:Class, file.py:Class, or the name of an installed workload:"
-            f" {', '.join(registered_names())}",
+            expected=f"module:Class, file.py:Class, or the name of an installed workload: {names}",
             fix=did_you_mean(
                 reference,
                 registered_names(),
@@ -100,10 +100,11 @@ def _imported(place: str, class_name: str, reference: str) -> ModuleType:
 def _instance(module: ModuleType, class_name: str, reference: str) -> Workload[Any]:
     if not hasattr(module, class_name):
         defined = sorted(name for name, value in vars(module).items() if _is_workload(value) and value is not Workload)
+        classes = ", ".join(defined)
         raise SpecError(
             "workload",
             given=reference,
-            expected="the name of a workload that the module defines: " + (", ".join(defined) or "none"),
+            expected="the name of a workload that the module defines: " + (classes or "none"),
             fix=f"correct the name {class_name}, or define the class {class_name}",
         )
     kind = getattr(module, class_name)
@@ -133,9 +134,10 @@ def check_declarations(kind: type[Workload[typing.Any]]) -> None:
     subject = kind.__name__
     is_judged = kind.judge is not Workload.judge or kind.verdicts is not Workload.verdicts
     if missing := sorted(kind.__abstractmethods__ | (set() if is_judged else {"judge"})):
+        methods = ", ".join(missing)
         raise SpecError(
             subject,
-            given=f"a class that lacks {', '.join(missing)}",
+            given=f"a class that lacks {methods}",
             expected="a class that defines every abstract method of Workload",
             fix=f"define the method {missing[0]}",
         )
@@ -159,11 +161,11 @@ def _check_outcomes(subject: str, own: object) -> None:
         raise _refused(subject, own, 'a dictionary such as {"memorized": attnsweep.Outcome("what it means")}')
     for label, outcome in own.items():
         if not isinstance(label, str) or not _LABEL.fullmatch(label) or label in (*OUTCOMES, "stuck"):
+            labels = ", ".join(OUTCOMES)
             raise _refused(
                 subject,
                 label,
-                "a label of lower-case letters, digits and _ that differs from the built-in labels"
-                f" {', '.join(OUTCOMES)} and stuck",
+                f"a label of lower-case letters, digits and _ that differs from the built-in labels {labels} and stuck",
             )
         if not isinstance(outcome.sentence, str) or not outcome.sentence.strip():
             raise _refused(f"{subject}, {label}", outcome.sentence, "a sentence that says what the outcome means")
@@ -213,9 +215,8 @@ def _check_parameters(subject: str, declared: object) -> None:
 
 def _check_parameter(subject: str, declared: Parameter) -> None:
     if declared.kind not in KINDS:
-        raise _refused(
-            subject, declared.kind, f"a field of one of the types {', '.join(kind.__name__ for kind in KINDS)}"
-        )
+        types = ", ".join(kind.__name__ for kind in KINDS)
+        raise _refused(subject, declared.kind, f"a field of one of the types {types}")
     if declared.since is not None and declared.optional and declared.default is not None:
         # Null in a row of the ledger may also mean that the row's version of attnsweep did not have the parameter.
         # Therefore the default must be None.

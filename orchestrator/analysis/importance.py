@@ -151,7 +151,7 @@ def _evaluate(
     values: Sequence[float],
     share: float,
 ) -> dict[str, float]:
-    # These imports are in the function because they load scikit-learn, which takes seconds.
+    # Optuna is imported inside the function, because its importance evaluator loads scikit-learn, which takes seconds.
     import optuna
     from optuna.importance import PedAnovaImportanceEvaluator
 

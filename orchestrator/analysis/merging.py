@@ -150,9 +150,10 @@ def _check(directories: Sequence[SweepDirectory]) -> None:
                 " open_sweep",
             )
         if sweep.code != first.code:
+            files = ", ".join(sweep.code)
             raise UserError(
                 str(sweep.place),
-                given=f"code files that differ from those of the sweep {first.place}: {', '.join(sweep.code)}",
+                given=f"code files that differ from those of the sweep {first.place}: {files}",
                 expected="sweeps with the same code of the workload",
                 fix="compare the two sweeps with: attnsweep compare A B",
             )

@@ -106,7 +106,8 @@ def find_reproduction(name: str, reproductions: Mapping[str, Reproduction]) -> R
     """
     if name not in reproductions:
         fix = did_you_mean(name, reproductions, otherwise="see `attnsweep reproduce`")
-        raise UserError("NAME", given=name, expected=f"the name of a reproduction: {', '.join(reproductions)}", fix=fix)
+        known_names = ", ".join(reproductions)
+        raise UserError("NAME", given=name, expected=f"the name of a reproduction: {known_names}", fix=fix)
     return reproductions[name]
 
 

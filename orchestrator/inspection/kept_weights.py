@@ -105,7 +105,8 @@ def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callab
                 write = partial(pq.write_table, _table(again.state))
                 directory.place.publish(again.deviation.training_id, {FOLDER: write})
     if wrong:
-        raise SweepError(f"the weights of these trainings were not kept: {'; '.join(wrong)}", directory.place)
+        faults = "; ".join(wrong)
+        raise SweepError(f"the weights of these trainings were not kept: {faults}", directory.place)
 
 
 def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]:

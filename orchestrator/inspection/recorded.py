@@ -49,11 +49,12 @@ def find_training(ledger: Ledger, name: str) -> str:
     if not matches:
         raise _unknown(ledger, name)
     if len(matches) > 1:
+        hints = ", ".join(matches[:_MOST_HINTS])
         raise UserError(
             "TRAINING_ID",
             given=name,
             expected=f"the name of one training, but {len(matches)} trainings have names that begin like this",
-            fix=f"write more characters of the name: {', '.join(matches[:_MOST_HINTS])}, ...",
+            fix=f"write more characters of the name: {hints}, ...",
         )
     return str(matches[0])
 

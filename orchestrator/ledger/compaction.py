@@ -202,9 +202,10 @@ def _batches(
 def _one_spec(place: Place, snapshot: Snapshot) -> str:
     specs = sorted({file.stamp.spec_sha256 for files in snapshot.files.values() for file in files.values()})
     if len(specs) > 1:
+        hashes = ", ".join(spec[:12] for spec in specs)
         raise UserError(
             str(place),
-            given=f"rows of {len(specs)} sweeps, with the spec hashes {', '.join(spec[:12] for spec in specs)}",
+            given=f"rows of {len(specs)} sweeps, with the spec hashes {hashes}",
             expected="the rows of one sweep",
             fix="remove the files that were copied into the directory from another sweep",
         )

@@ -68,9 +68,10 @@ def as_it_ended(directory: SweepDirectory) -> SweepDirectory:
 
 def _check_drift(directory: SweepDirectory, environment: Environment) -> None:
     if changes := directory.changes(environment):
+        differences = "; ".join(changes)
         raise UserError(
             str(directory.place),
-            given="; ".join(changes),
+            given=differences,
             expected="the library versions and code that the sweep was trained with so far",
             fix=f"restore these versions and code, or continue with attnsweep resume {as_argument(directory.place)}"
             " --accept-drift: "
@@ -121,10 +122,10 @@ def check_same(spec: Sweep, code: UserCode | None, directory: SweepDirectory) ->
             fix=f"choose another --dir; to continue the other sweep: attnsweep resume {as_argument(place)}",
         )
     if dict(directory.code) != (code.sha256 if code else {}):
+        code_files = ", ".join(directory.code)
         raise UserError(
             "--dir",
-            given=f"the directory {place}, which contains this sweep with other code in the files"
-            f" {', '.join(directory.code)}",
+            given=f"the directory {place}, which contains this sweep with other code in the files {code_files}",
             expected="a new directory, or one with this sweep and the same code",
             fix=f"choose another --dir; to continue with the stored code: attnsweep resume {as_argument(place)}",
         )
@@ -134,9 +135,10 @@ def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
     """Refuses rows of another sweep, and rows of trials that the study does not know, which would be trained twice."""
     place = directory.place
     if others := sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep}):
+        other_sweeps = ", ".join(others)
         raise UserError(
             f"{place}/trainings",
-            given=f"trainings of another sweep: {', '.join(others)}",
+            given=f"trainings of another sweep: {other_sweeps}",
             expected=f"only trainings of the sweep that sweep.json describes, {directory.sweep}",
             fix="remove the files that were copied into the directory, or restore sweep.json; to see what is wrong:"
             f" attnsweep audit {as_argument(place)}",

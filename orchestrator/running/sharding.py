@@ -109,9 +109,10 @@ def begin_shard(
             fix="repeat the command",
         )
     if changes := whole.changes(environment):
+        differences = "; ".join(changes)
         raise UserError(
             str(whole.place),
-            given="; ".join(changes),
+            given=differences,
             expected="the same library versions and code as those of the driver that began the sweep",
             fix="install the first driver's environment on this machine",
         )

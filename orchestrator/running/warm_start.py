@@ -176,7 +176,7 @@ def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, 
     """Returns what a trial with these columns would have drawn in this sweep. Raises `_MisfitError` if it could not."""
     declared = parameters.declared()
     stored = {name: row.get(f"param_{name}") for name in declared}
-    # A parameter is null in rows of versions that did not have it yet.
+    # Rows of versions that did not have this parameter yet contain null.
     has = {
         name: declared[name].default if value is None and declared[name].since is not None else value
         for name, value in stored.items()
@@ -205,10 +205,8 @@ def _value(spec: Sweep, name: str, dimension: Varied, has: Mapping[str, Scalar])
     value = has[name]
     if isinstance(dimension, Categorical):
         if value not in dimension.choices:
-            raise _MisfitError(
-                f"the value {name}={value!r}, while the new sweep's choices are"
-                f" {', '.join(map(repr, dimension.choices))}"
-            )
+            choices = ", ".join(map(repr, dimension.choices))
+            raise _MisfitError(f"the value {name}={value!r}, while the new sweep's choices are {choices}")
         return next(choice for choice in dimension.choices if choice == value)
     if not isinstance(value, int | float) or not dimension.low <= value <= dimension.high:
         raise _MisfitError(

@@ -100,7 +100,7 @@ class RecordFile(Generic[R]):
         try:
             content = json.loads(text)
             if isinstance(content, dict) and _CHECKSUM in content:
-                # A different spelling of the same content, such as 1E-9 for 1e-9, counts as a changed byte too.
+                # A different spelling of the same content, such as 1E-9 for 1e-9, counts as damage too.
                 is_as_written = text == _written(content)
                 if content.pop(_CHECKSUM) != sha256_of(content):
                     raise ValueError("the contents do not match the stored sha256")

@@ -95,9 +95,10 @@ def refuse_merged(place: object, sources: Sequence[Source]) -> None:
         UserError: If the directory is a merged one.
     """
     if sources:
+        merged = ", ".join(source.place for source in sources)
         raise UserError(
             str(place),
             given=f"a merge of {len(sources)} sweeps for analysis",
             expected="a single sweep",
-            fix="give one of the merged sweeps: " + ", ".join(source.place for source in sources),
+            fix="give one of the merged sweeps: " + merged,
         )

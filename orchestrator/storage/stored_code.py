@@ -67,9 +67,10 @@ def check_trusted(code: UserCode | None, where: object) -> None:
         UserError: With the names of its files.
     """
     if code is not None and not is_trusted(code.sha256):
+        files = ", ".join(code.texts)
         raise UserError(
             str(where),
-            given=f"code that you have not run before: {', '.join(code.texts)}",
+            given=f"code that you have not run before: {files}",
             expected="a sweep whose code you wrote or trust",
             fix=f"read the files in the folder {code.folder}, then add --trust to run them",
         )
@@ -92,9 +93,10 @@ def named_by_file_alone(spec: Sweep, code: UserCode) -> Sweep:
 
 def _stored_code(directory: SweepDirectory, main: str) -> UserCode:
     if main not in directory.code:
+        files = ", ".join(directory.code)
         raise UserError(
             f"{directory.place}/{SWEEP_FILE}",
-            given=f"a record that names only the code files {', '.join(directory.code)}",
+            given=f"a record that names only the code files {files}",
             expected=f"a record that also names {main}, the file of the workload",
             fix="restore the file from a copy",
         )

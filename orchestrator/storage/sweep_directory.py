@@ -494,7 +494,7 @@ class SweepDirectory(SweepRecord):
         if self.shards:
             courses = at_once(SweepDirectory._course, self.parts, self.place.n_at_once)
             finished = len(courses) == self.shards and all(course.finished for course in courses)
-            # Shards run concurrently, so their seconds are not added.
+            # Shards run concurrently, so their times are not added up.
             return Course(finished=finished, seconds=max((course.seconds for course in courses), default=0.0))
         try:
             return COURSE.read(self.place)

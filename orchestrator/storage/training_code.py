@@ -148,7 +148,7 @@ def _file_of(name: str) -> Path | None:
         return None
     if not parts:
         return Path(spec.origin) if spec.origin else None
-    # The file is looked up by path, because `find_spec` would import the parent packages.
+    # The module's file is looked up by path, because `find_spec` would import the parent packages.
     for folder in spec.submodule_search_locations or ():
         module = Path(folder, *parts)
         for file in (module / "__init__.py", module.with_suffix(".py")):

@@ -62,7 +62,7 @@ def test_a_name_alone_is_a_pruner_with_its_defaults_and_none_leaves_the_spec_as_
     [
         (
             "medain",
-            "pruner: got 'medain', expected a pruner of attnsweep, or the name of a pruner: median, .*; did you mean median",
+            "pruner: got 'medain', expected a pruner of attnsweep, or the name of .*: median, .*; did you mean median",
         ),
         ({"kind": "median", "n_warmup": 3}, "n_warmup: got 3, expected no such field; did you mean n_warmup_steps"),
         ({"kind": "percentile"}, "percentile: .* give percentile"),

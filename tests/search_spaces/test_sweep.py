@@ -212,7 +212,8 @@ def test_a_mistake_in_a_dimension_is_named() -> None:
         ),
         (
             {"objective": Rate("sovled")},
-            "objective.outcome: got 'sovled', expected an outcome of the workload: solved, degenerate_zero, marginal, runaway, plateau, "
+            "objective.outcome: got 'sovled', expected an outcome of the workload: "
+            "solved, degenerate_zero, marginal, runaway, plateau, "
             "overfit, diverged, stuck; did you mean solved?",
         ),
         (

@@ -78,7 +78,7 @@ def conserved_by(workload: Workload[P], parameters: P) -> tuple[Conserved, ...]:
 
 def _families(workload: Workload[P], lanes: Lanes[P], parameters: State) -> Iterator[_Family]:
     declared = [conserved_by(workload, training.parameters) for training in lanes.trainings]
-    # Families are compared pairwise, because a `Conserved` may contain slices, which cannot be hashed.
+    # Declared families are compared pairwise, because a `Conserved` may contain slices, which cannot be hashed.
     distinct = [family for lane, family in enumerate(declared) if family and family not in declared[:lane]]
     for family in distinct:
         members = np.array([lane for lane, quantities in enumerate(declared) if quantities == family])

@@ -42,10 +42,11 @@ def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts
     known = [name for name, outcome in with_own(workload.outcomes).items() if outcome.is_judged]
     for label in verdicts.possible or np.unique(verdicts.outcome).tolist():
         if label not in known:
+            outcomes = ", ".join(known)
             raise LabelError(
                 "an outcome of judge",
                 given=label,
-                expected=f"an outcome that the workload declares: {', '.join(known)}",
+                expected=f"an outcome that the workload declares: {outcomes}",
                 fix=did_you_mean(
                     label,
                     known,

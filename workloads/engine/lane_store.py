@@ -97,7 +97,7 @@ class LaneStore(LaneState, Generic[P]):
         """Returns the batches of steps `start` to `until` - 1, or only those of the first few of these steps."""
         batch = self.batch_at(start)
         if self._sites_of(self._drawn[start - self._first_drawn]):
-            # Batches with dropout masks are returned one at a time, because masks are large.
+            # Batches with dropout masks are returned one at a time, because masks take much memory.
             return [batch]
         if not batch:
             return [batch] * (until - start)

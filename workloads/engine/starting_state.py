@@ -88,13 +88,14 @@ def _check_constants(lanes: Lanes[Any], modules: Sequence[nn.Module]) -> None:
     ]
     candidates = [name for name in differing if name not in OF_THE_ENGINE] or differing
     apart = f"declare {' and '.join(candidates)} with static=True, which trains them apart" if candidates else ""
+    advice = " or ".join(filter(None, ["register the value as a buffer in `build` (register_buffer)", apart]))
     raise SpecError(
         f"{difference.name} of the module",
         given=f"the value {difference.one} in one training's module and the value {difference.other} in another"
         " training's module",
         expected="the same value for all trainings that share a program, because only parameters and buffers may"
         " differ",
-        fix=" or ".join(filter(None, ["register the value as a buffer in `build` (register_buffer)", apart])),
+        fix=advice,
     )
 
 

@@ -192,12 +192,13 @@ class GPTParameters(TrainingParameters):
             name: base_parameters[name] for name in _MODEL_PARAMETERS if base_parameters[name] != getattr(self, name)
         }
         if differing:
+            settings = " ".join(f"--set {name}={json.dumps(value)}" for name, value in differing.items())
             raise SpecError(
                 next(iter(differing)),
                 given=getattr(self, next(iter(differing))),
                 expected=f"{next(iter(differing.values()))}, the base's value, because a model may differ from its"
                 " base only by low-rank updates",
-                fix=" ".join(f"--set {name}={json.dumps(value)}" for name, value in differing.items()),
+                fix=settings,
             )
 
     @classmethod

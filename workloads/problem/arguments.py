@@ -169,10 +169,11 @@ def _with_default(name: str, value: object) -> tuple[Any, Any]:
     """Replaces the default of a parameter that all workloads have. It then always counts in a training's identity."""
     known = _COMMON.get(name)
     if known is None:
+        common = ", ".join(_COMMON)
         raise SpecError(
             "defaults",
             given=name,
-            expected=f"the name of a parameter that every training has: {', '.join(_COMMON)}",
+            expected=f"the name of a parameter that every training has: {common}",
             fix="write the default of any other parameter in the function that has the parameter as an argument",
         )
     kind: Any = known.kind | None if known.optional else known.kind

@@ -70,10 +70,11 @@ class Bins:
         if isinstance(self.dimension, Categorical):
             choices = self.dimension.choices
             if foreign := [value for value in values if value not in choices]:
+                choice_labels = ", ".join(map(value_label, choices))
                 raise UserError(
                     "DIR",
                     given=f"a row in which this parameter has the value {value_label(foreign[0])}",
-                    expected=f"one of the choices that sweep.json declares: {', '.join(map(value_label, choices))}",
+                    expected=f"one of the choices that sweep.json declares: {choice_labels}",
                     fix="check the sweep with: attnsweep audit DIR",
                 )
             return [choices.index(value) for value in values]

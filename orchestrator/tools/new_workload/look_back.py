@@ -43,7 +43,8 @@ def data(draw: at.Draw, n_words: int, n_tokens: int, batch_size: int = 64) -> tu
     """Draws the batch of one step, inputs and targets, from the training's own random numbers."""
     words = draw.integers(n_words, batch_size, n_tokens)
     before = words.roll(1, dims=1)
-    before[:, 0] = -100  # The first word has no word before it; PyTorch's cross-entropy ignores this target.
+    # The first word has no predecessor, so its target is -100, which PyTorch's cross-entropy ignores.
+    before[:, 0] = -100
     return words, before
 
 

@@ -98,10 +98,11 @@ def read_rows(path: Path, column: str | None) -> RawRows:
         if column is None and columns:
             column = columns[0]
         if column is None or columns.count(column) != 1:
+            known_columns = ", ".join(columns)
             raise UserError(
                 "--column",
                 given=column,
-                expected=f"the name of a text column, out of {', '.join(columns) or 'none'}",
+                expected=f"the name of a text column, out of {known_columns or 'none'}",
                 fix=f"see the columns of {path}",
             )
         (texts,), n_wrong_fields = read((column,))
@@ -195,9 +196,10 @@ def _as_bytes(column: pa.Array) -> pa.LargeBinaryArray:
 
 def _choose(path: Path, columns: Sequence[str], source: str | None, target: str | None, fix: str) -> tuple[str, str]:
     if len(columns) < 2:
+        text_columns = ", ".join(map(repr, columns))
         raise UserError(
             "FILE",
-            given=f"the file {path}, whose text columns are {', '.join(map(repr, columns)) or 'none'}",
+            given=f"the file {path}, whose text columns are {text_columns or 'none'}",
             expected=f"{_ACCEPTED} with two columns of text",
             fix=fix,
         )
@@ -212,10 +214,11 @@ def _choose(path: Path, columns: Sequence[str], source: str | None, target: str 
     first = source if source is not None else next(name for name in columns if name != target)
     second = target if target is not None else next((name for name in columns if name != first), first)
     if first == second:
+        known_columns = ", ".join(columns)
         raise UserError(
             "--target",
             given=second,
-            expected=f"another column than that of --source, out of {', '.join(columns)}",
+            expected=f"another column than that of --source, out of {known_columns}",
             fix="give --source and --target different columns",
         )
     return first, second

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-# If this is not set, the library warns on stderr whenever the process forks after using threads.
+# Without this variable, the library `tokenizers` warns on stderr whenever the process forks after using threads.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 Unit: TypeAlias = Literal["words", "characters"]
