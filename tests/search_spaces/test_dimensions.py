@@ -53,17 +53,20 @@ def test_a_dimension_by_position_is_the_one_by_name(
     [
         (
             lambda: Float(1, 2, 3),  # type: ignore[call-arg,arg-type]
-            "Float: got '3 values by position', expected low, high by position or by name, all other fields by"
+            "Float: got '3 values by position', expected the fields low, high by position or by"
+            " name, and all other fields by"
             " name; write Float(low=..., high=...)",
         ),
         (
             lambda: Int(1, 2, low=0),  # type: ignore[misc]
-            "low: got '2 values by position and low=0', expected low, high by position or by name, all other fields by"
+            "low: got '2 values by position and low=0', expected the fields low, high by position"
+            " or by name, and all other fields by"
             " name; write Int(low=..., high=...)",
         ),
         (
             lambda: Categorical("a", "b"),  # type: ignore[call-arg]
-            "Categorical: got '2 values by position', expected choices by position or by name, all other fields by"
+            "Categorical: got '2 values by position', expected the fields choices by position or"
+            " by name, and all other fields by"
             " name; write Categorical(choices=...)",
         ),
         (lambda: Float(1), "high: got 'nothing', expected a value; give high"),  # type: ignore[call-arg]

@@ -59,7 +59,7 @@ def test_a_constraint_is_met_up_to_its_bound_and_a_diverged_training_is_on_the_w
         ({"objective": ["stuck_rate", "stuck"]}, "objective.1: got {'kind': 'stuck'}, expected a value, or one of the"),
         (
             {"objective": ["stuck_rate", "stuck_rate"]},
-            "objective: got 'stuck_rate twice', expected each objective once; remove",
+            "objective: got 'the objective stuck_rate, given twice', expected each objective once; remove",
         ),
         (
             {"objective": [*TWO, Rate("solve")]},

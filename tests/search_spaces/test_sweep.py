@@ -168,7 +168,7 @@ def test_values_by_position_are_refused() -> None:
     ):
         make("s", "gpt")
     make = LossQuantile
-    with pytest.raises(SpecError, match=r"by name; write LossQuantile\(quantile=..., direction=...\)"):
+    with pytest.raises(SpecError, match=r"for every field; write LossQuantile\(quantile=..., direction=...\)"):
         make(0.5)
 
 
@@ -218,7 +218,7 @@ def test_a_mistake_in_a_dimension_is_named() -> None:
         ),
         (
             {"space": {"variant": "categories_only", "attention_activation": "softmax"}},
-            "expectation: got 'population', expected sampled",
+            "expectation: got 'population', expected expectation=sampled",
         ),
     ],
 )

@@ -34,7 +34,7 @@ PATHS = {
     "s3://[..": "DIR: got 's3://[..', expected a directory, or s3://BUCKET/PREFIX",
     "http://[::1": "DIR: got 'http://[::1', expected a directory, or s3://BUCKET/PREFIX",
     "s3://℀/x": "DIR: got 's3://℀/x', expected a directory, or s3://BUCKET/PREFIX",
-    "x://u:p@[": "DIR: got 'x://...@[', expected s3://BUCKET/PREFIX, without credentials",
+    "x://u:p@[": "DIR: got 'x://...@[', expected s3://BUCKET/PREFIX without credentials",
     "a\0b": "argument: got 'a\\x00b', expected UTF-8 text without NUL",
     "\ud800": "argument: got '\\ud800', expected UTF-8 text without NUL",
 }
@@ -121,7 +121,7 @@ WORKLOADS = {
     "levels_none.py": "W.level_names: got None, expected a tuple of different strings",
     "levels_gone.py": "W.level_names: got None, expected a tuple of different strings",
     "levels_twice.py": "W.level_names: got ('a', 'a'), expected a tuple of different strings",
-    "name_none.py": "W.name: got None, expected a string",
+    "name_none.py": "W.name: got None, expected a class attribute that is a string",
     "init_wants.py": 'init_wants.py:W: got "TypeError: W.__init__() missing 1',
     "init_raises.py": "init_raises.py:W: got 'ZeroDivisionError: division by zero, in line ",
     "init_exits.py": "init_exits.py:W: got 'SystemExit: 0, in line ",
@@ -138,7 +138,7 @@ WORKLOADS = {
     "workload_module.json": "workload: got 'mmm",
     "workload_loop.json": "SPEC: got 'loop.py', expected a Python file; check the path (Symlink loop",
     "workload_pipe.json": "SPEC: got 'pipe.py', expected a Python file; check the path (it is not a regular file)",
-    "workload_colon.json": "workload: got ':', expected one of abrupt_learning, category_pairs,",
+    "workload_colon.json": "workload: got ':', expected module:Class, file.py:Class, or the name of",
     "workload_function.json": "workload: got 'os:getcwd', expected a subclass of",
     "workload_itself.json": "Workload: got 'a class that lacks build, judge, levels, loss', expected a class that"
     " defines every abstract",

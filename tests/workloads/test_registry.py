@@ -97,7 +97,7 @@ def test_a_class_that_is_not_there(place: Path, form: str) -> None:
 def test_what_is_no_workload(place: Path) -> None:
     (place / "kinds.py").write_text(WORKLOAD)
     for name in ("an_instance", "__name__"):
-        with pytest.raises(SpecError, match=r"expected a subclass of attnsweep\.Workload; name the class"):
+        with pytest.raises(SpecError, match=r"expected a subclass of attnsweep\.Workload; give the name of the class"):
             load_workload(f"kinds:{name}")
 
 

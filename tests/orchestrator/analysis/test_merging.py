@@ -125,7 +125,7 @@ def test_the_command_merges_and_status_tells(sources: tuple[SweepDirectory, Swee
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"replicates": 2}, r"replicates 2', expected 4"),
+        ({"replicates": 2}, r"replicates=2', expected the value 4"),
         ({"replicates": Sequential()}, "replicates 8..200"),
         ({"sampler": "random"}, "sampler random"),
         ({"workload": "formal_languages", "space": {}}, "workload formal_languages"),

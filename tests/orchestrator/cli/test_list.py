@@ -115,7 +115,7 @@ def test_a_tag_that_cannot_be(text: str) -> None:
 
 
 def test_a_note_that_is_too_long() -> None:
-    with pytest.raises(UserError, match=r"--note: .*expected at most 5000 characters"):
+    with pytest.raises(UserError, match=r"--note: .*expected a text of at most 5000 characters"):
         Annotation("x" * 5001)
 
 

@@ -100,7 +100,7 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
     )
     monkeypatch.setitem(sys.modules, "safetensors", None)
     assert refused(lambda: export(sweep, "safetensors", tmp_path / "out")).endswith(
-        "expected an installed library; pip install 'attnsweep[safetensors]'"
+        "expected an installed library; install it with: pip install 'attnsweep[safetensors]'"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["failed", "full"]
 

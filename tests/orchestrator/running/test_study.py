@@ -144,7 +144,9 @@ def test_a_database_that_another_folder_would_not_have_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     spec = _directory(tmp_path / "a", "random").spec.but(storage="sqlite:///study.db")
-    with pytest.raises(SpecError, match=f"expected an absolute path.*set storage=sqlite:///{tmp_path}/study.db"):
+    with pytest.raises(
+        SpecError, match=f"expected the absolute path of a database.*set storage=sqlite:///{tmp_path}/study.db"
+    ):
         check_storage(spec)
     assert not (tmp_path / "study.db").exists()
 

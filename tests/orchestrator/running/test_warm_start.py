@@ -168,7 +168,9 @@ def test_a_sweep_that_cannot_be_told_is_refused(earlier: Path, tmp_path: Path) -
     with pytest.raises(UserError, match="failed, without a trial that has ended with a value"):
         told(small_sweep("later"), tmp_path / "failed")
     finished(tmp_path / "few", spec, rows(0), rows(1))
-    with pytest.raises(UserError, match="got '2 trials', expected at least 10 trials for sampler=cmaes"):
+    with pytest.raises(
+        UserError, match="got '2 usable trials of other sweeps', expected at least 10 trials for sampler=cmaes"
+    ):
         told(small_sweep("later", sampler="cmaes"), tmp_path / "few")
     assert len(told(small_sweep("later", sampler="cmaes"), tmp_path / "few", earlier)) == 2
     with pytest.raises(

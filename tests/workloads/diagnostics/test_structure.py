@@ -233,5 +233,5 @@ def test_blocks_that_do_not_fit_are_refused() -> None:
         r" window=3",
     ):
         best_blocks(torch.eye(7, dtype=torch.float64), 3, 3)
-    with pytest.raises(SpecError, match=r"window: got 0, expected 1..7"):
+    with pytest.raises(SpecError, match=r"window: got 0, expected a width from 1 to the number of tokens, 7"):
         best_blocks(torch.eye(7, dtype=torch.float64), 0, 1)

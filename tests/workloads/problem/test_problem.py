@@ -313,7 +313,7 @@ def test_the_comparison_with_plain_pytorch_writes_into_nothing_that_modules_shar
             "n of model: got 'n=[3]', expected an argument of one of the types float, int, bool, str",
         ),
         ({"model": lambda learning_rate=1.0: learning_rate}, "learning_rate of model"),
-        ({"data": lambda draw, n=4: (draw, n)}, "n of data: got 4, expected 3"),
+        ({"data": lambda draw, n=4: (draw, n)}, "n of data: got 4, expected the default 3"),
         ({"data": lambda *draw: draw}, "data: got '*draw', expected a function without positional-only"),
         (
             {"loss": "mes"},
