@@ -278,7 +278,7 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
     except KeyError as lacking:
         raise damaged(place, path, f"a file without the entry {lacking.args[0].decode()} in its metadata") from lacking
     except ValidationError as damage:
-        raise damaged(place, path, "a malformed entry `replaces` or `digests` in the file's metadata") from damage
+        raise damaged(place, path, "a malformed entry replaces or digests in the file's metadata") from damage
     except (OSError, ValueError) as damage:
         raise damaged(place, path, reason(damage)) from damage
     if version > SCHEMA_VERSION:

@@ -130,7 +130,7 @@ class LedgerWriter:
                     self._place.file_name("trainings", name),
                     given=f"rows of another sweep, with the spec hash {file.stamp.spec_sha256[:12]}",
                     expected=f"rows of this sweep, with the spec hash {self._stamp.spec_sha256[:12]}",
-                    fix="choose a directory without a sweep",
+                    fix="choose a directory that contains no sweep yet",
                 )
 
 

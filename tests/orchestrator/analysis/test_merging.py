@@ -126,9 +126,9 @@ def test_the_command_merges_and_status_tells(sources: tuple[SweepDirectory, Swee
     ("change", "says"),
     [
         ({"replicates": 2}, r"replicates=2', expected the value 4"),
-        ({"replicates": Sequential()}, "replicates 8..200"),
-        ({"sampler": "random"}, "sampler random"),
-        ({"workload": "formal_languages", "space": {}}, "workload formal_languages"),
+        ({"replicates": Sequential()}, "replicates=8..200"),
+        ({"sampler": "random"}, "sampler=random"),
+        ({"workload": "formal_languages", "space": {}}, "workload=formal_languages"),
     ],
 )
 def test_sweeps_that_are_not_one_are_refused(

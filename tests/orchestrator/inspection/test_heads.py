@@ -135,7 +135,7 @@ def test_mistakes_leave_nothing_behind(
         assert told in err
         assert "Traceback" not in err
     code, _, err = asked(monkeypatch, capsys, "report", place, "--heads", "2", "--watch")
-    assert (code, "--heads: got '--heads --watch'" in err) == (2, True)
+    assert (code, "--heads: got '--heads together with --watch'" in err) == (2, True)
     assert list(tmp_path.iterdir()) == []
 
 

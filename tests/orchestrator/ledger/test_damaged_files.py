@@ -218,7 +218,7 @@ def test_a_file_with_other_columns_is_named(case: str, sweep: Path, told: Told) 
 @pytest.mark.parametrize(
     ("key", "value", "wrong"),
     [
-        ("replaces", b"", "a malformed entry `replaces` or `digests` in the file's metadata"),
+        ("replaces", b"", "a malformed entry replaces or digests in the file's metadata"),
         ("replaces", b'"abc"', "replaces or digests"),
         ("replaces", b'[{"a": 1}]', "replaces or digests"),
         ("replaces", b"[" * 100_000, "replaces or digests"),
