@@ -82,8 +82,14 @@ def test_a_package_adds_its_own(
 @pytest.mark.parametrize(
     ("target", "given"),
     [
-        ("no_such_package:MINE", "\"ModuleNotFoundError: No module named 'no_such_package'\""),
-        ("figures_of_a_user:NONE", "\"AttributeError: module 'figures_of_a_user' has no attribute 'NONE'\""),
+        (
+            "no_such_package:MINE",
+            "\"an error while it is imported: ModuleNotFoundError: No module named 'no_such_package'\"",
+        ),
+        (
+            "figures_of_a_user:NONE",
+            "\"an error while it is imported: AttributeError: module 'figures_of_a_user' has no attribute 'NONE'\"",
+        ),
         ("figures_of_a_user:ONE", "'Reproduction'"),
         ("figures_of_a_user:OTHERS", "\"a sequence that contains 'mine'\""),
         ("figures_of_a_user:UNTITLED", '"a sequence that contains Reproduction(name='),

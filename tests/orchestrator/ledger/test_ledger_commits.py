@@ -309,7 +309,7 @@ def test_another_sweeps_rows_are_refused(tmp_path: Path) -> None:
         writer.commit("p1", *pack_rows("p1", [(1, 0)]))
     for path in copied.glob("*/*.parquet"):
         path.rename(tmp_path / path.parent.name / path.name)
-    says = r"got 'rows of 2 sweeps .*expected the rows of one sweep; remove the files that"
+    says = r"got 'rows of 2 sweeps, .*expected the rows of one sweep; remove the files that"
     with pytest.raises(UserError, match=says):
         merge(place_of(tmp_path), fragment_names(place_of(tmp_path)))
     path = file_of(tmp_path, "trainings", "p1")

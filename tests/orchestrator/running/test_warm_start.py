@@ -139,7 +139,7 @@ def test_rows_and_conditions_of_the_new_space_are_found(tmp_path: Path) -> None:
             {"sampler": "random"},
             "got 'sampler=random, which learns nothing from the trials of other sweeps', expected a sampler",
         ),
-        ({"workload": "gpt"}, r"got '.*earlier, a sweep of category_pairs', expected a sweep of gpt"),
+        ({"workload": "gpt"}, r"got 'the sweep .*earlier of the workload category_pairs', expected a sweep of the new"),
         (
             {"space": {"n_steps": 9}},
             r"got '.*earlier, whose trial 0 has the value init_sigma=0.01, while the new sweep has the value"
@@ -189,7 +189,7 @@ def test_what_was_told_must_be_as_recorded(damage: str, earlier: Path, tmp_path:
     else:
         found = WARM_START.read(directory.place)
         WARM_START.write(directory.place, found.model_copy(update={"sweeps": ()}))
-    said = "no such file" if damage == "gone" else "other trials than those that the sweep recorded"
+    said = "a missing file" if damage == "gone" else "other trials than those that the sweep recorded"
     with pytest.raises(UserError, match=f"{WARM_START.name}: got '{said}', expected the file of the trials"):
         Study(directory)
     assert [str(each) for each in check_stored(directory)] == [

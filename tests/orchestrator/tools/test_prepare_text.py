@@ -73,8 +73,11 @@ def test_any_container_gives_the_same_text(prepare: Prepare) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--unit", "words", "--source", "a"], "--source: got 'a', expected no --source with --unit; give --column"),
-        (["--column", "a"], "--column: got 'a', expected no --column without --unit"),
+        (
+            ["--unit", "words", "--source", "a"],
+            "--source: got 'a', expected no option --source with --unit; give --column",
+        ),
+        (["--column", "a"], "--column: got 'a', expected no option --column without --unit"),
         (["--unit", "words", "--column", "b"], "--column: got 'b', expected the name of a text column, out of"),
         (["--unit", "words", "--held-out", "1"], "--held-out: got 1.0, expected a share between 0 and 1"),
         (

@@ -355,7 +355,7 @@ def test_another_workload_version_or_schedule_of_probes_is_refused(monkeypatch: 
         with pytest.raises(CheckpointError, match="belongs to other trainings or to another version"):
             Pack.resumed(workload, trainings, from_bytes(CONTENT))
     monkeypatch.setattr("attnsweep.workloads.engine.checkpoint.FORMAT", 4)
-    with pytest.raises(CheckpointError, match="or another version"):
+    with pytest.raises(CheckpointError, match="or to another version"):
         Pack.resumed(CategoryPairs(), trainings, from_bytes(CONTENT))
 
 

@@ -135,7 +135,9 @@ def test_an_event_came_at_the_first_probe_at_which_it_held() -> None:
     type(workload).events = {"fits": "accuracy >= 0.99"}
     assert first_held(workload, defaults(workload), evidence, np.array([3, 2, 3]))["fits"].tolist() == [1, -1, -1]
     type(workload).events = {"fits": "acuracy >= 0.99"}
-    with pytest.raises(SpecError, match=r"fits: got 'acuracy >= 0.99', expected metrics that .* did you mean accuracy"):
+    with pytest.raises(
+        SpecError, match=r"fits: got 'acuracy >= 0.99', expected a condition on metrics that .* did you mean accuracy"
+    ):
         first_held(workload, defaults(workload), evidence, np.array([3, 2, 3]))
     type(workload).events = {"fits": lambda *_: held[:1]}
     with pytest.raises(ValueError, match=r"fits: got a bool array of the shape \(1, 4\), expected bool and \(3, 4\)"):

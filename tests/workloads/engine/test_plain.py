@@ -80,9 +80,12 @@ LOSSES: dict[str, tuple[Callable[[Any], Tensor], str]] = {
     "a hook on gradients": (_hooked, "the gradient of line.weight: got 'one value beside another training"),
     "a global": (lambda module: module() * GLOBAL["gain"], "the loss: got '.* beside another training and .* alone"),
     "an attribute of the class": (lambda module: module() * module.shared, "the loss: got '.* beside another"),
-    "a draw of NumPy": (lambda module: module() * np.random.rand(), "the loss: got 'another value when"),
-    "a draw of Python": (lambda module: module() * random.random(), "the loss: got 'another value when"),
-    "a generator of its own": (lambda module: module() * module.generator.random(), "the loss: got 'another value"),
+    "a draw of NumPy": (lambda module: module() * np.random.rand(), "the loss: got 'a loss whose value"),
+    "a draw of Python": (lambda module: module() * random.random(), "the loss: got 'a loss whose value"),
+    "a generator of its own": (
+        lambda module: module() * module.generator.random(),
+        "the loss: got 'a loss whose value",
+    ),
 }
 
 
